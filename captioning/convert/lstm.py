@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from captioning.convert.converted import KeyUse
+
+PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def cell_names(*cells: str) -> list[str]:
+    """Names of all tensors of LSTM cells, by the cells' prefixes."""
+    return [f"{cell}{part}" for cell in cells for part in PARTS]
+
+
+def cell_weights(state: Mapping[str, Tensor], cell: str) -> dict[str, Tensor]:
+    """Tensors of a cell by `PARTS`, in our order of the gates."""
+    return {part: our_gates(state[f"{cell}{part}"]) for part in PARTS}
+
+
+def cell_keys(into: Mapping[str, Sequence[tuple[str, ...]]]) -> list[KeyUse]:
+    """What is said of cells' keys, whose `PARTS` went into these names of ours."""
+    return [
+        KeyUse(key=f"{cell}{part}", into=names, note="gates in our order")
+        for cell, targets in into.items()
+        for part, names in zip(PARTS, targets, strict=True)
+    ]
 
 
 def our_gates(weight: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from captioning.convert.converted import Converted, KeyUse, Options
-from captioning.convert.lstm import our_gates, renamed, twin
+from captioning.convert.lstm import cell_keys, cell_names, cell_weights, renamed, twin
 from captioning.convert.state import require
 from captioning.text.tokenizers.published_words import PublishedWords
 
@@ -26,7 +26,6 @@ PLAIN = {
     f"{CELL}_butd_attention._image_features_projection_layer.weight": "key.weight",
 }
 SCORE = f"{CELL}_butd_attention._attention_layer.weight"
-PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 TIED = {
     "_output_projection.0.weight": "to_embedding.0.weight",
     "_output_projection.0.bias": "to_embedding.0.bias",
@@ -43,15 +42,14 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
     """
     tied = "_output_projection.0.weight" in state
     outputs = TIED if tied else UNTIED
-    lstms = [f"{cell}{part}" for cell in (ATTENTION, LANGUAGE) for part in PARTS]
-    require(state, [*PLAIN, *outputs, *lstms, SCORE], "updown-baseline")
+    require(state, [*PLAIN, *outputs, *cell_names(ATTENTION, LANGUAGE), SCORE], "updown-baseline")
     weights, keys = renamed(state, PLAIN | outputs)
     weights["score"] = state[SCORE][0]
     keys.append(KeyUse(key=SCORE, into=("score",)))
     num_words, embedding_size = state["_embedding_layer.weight"].shape
     attention_size, feature_size = weights["key.weight"].shape
     hidden_size = weights["query.weight"].shape[1]
-    cells, cell_keys = _cells(state, (embedding_size, feature_size, hidden_size))
+    cells, keys_of_cells = _cells(state, (embedding_size, feature_size, hidden_size))
     if tied:
         keys.append(KeyUse(key="_output_layer.weight", note="the embedding's own"))
     sizes = {
@@ -69,7 +67,7 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
         tokenizer=_tokenizer(options.vocabulary, num_words),
         weights=weights | cells,
         feature_size=feature_size,
-        keys=(*keys, *cell_keys),
+        keys=(*keys, *keys_of_cells),
     )
 
 
@@ -82,10 +80,7 @@ def _cells(
 ) -> tuple[dict[str, Tensor], list[KeyUse]]:
     """Weights of both LSTMs; each reads its own last output twice."""
     words, features, hidden = sizes
-    attention, language = (
-        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS}
-        for cell in (ATTENTION, LANGUAGE)
-    )
+    attention, language = (cell_weights(state, cell) for cell in (ATTENTION, LANGUAGE))
     word, mean, h1, h2 = attention["weight_ih"].split([words, features, hidden, hidden], dim=1)
     bias, hidden_weight = twin("words_to_gates", "bias"), twin("hidden_to_gates", "weight")
     language_weight, language_bias = twin("language", "weight"), twin("language", "bias")
@@ -108,11 +103,7 @@ def _cells(
             language_weight[:1], language_weight[1:], language_bias[:1], language_bias[1:],
         ),
     }  # fmt: skip
-    return weights, [
-        KeyUse(key=f"{cell}{part}", into=names, note="gates in our order")
-        for cell, targets in into.items()
-        for part, names in zip(PARTS, targets, strict=True)
-    ]
+    return weights, cell_keys(into)
 
 
 def _tokenizer(folder: Path | None, size: int) -> PublishedWords:

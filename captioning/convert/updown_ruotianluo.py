@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from captioning.convert.converted import Converted, KeyUse, Options
-from captioning.convert.lstm import our_gates, renamed, twin
+from captioning.convert.lstm import cell_keys, cell_names, cell_weights, renamed, twin
 from captioning.convert.state import require
 from captioning.files import read_json
 from captioning.text.tokenizers.published_words import PublishedWords
@@ -35,7 +35,6 @@ PLAIN = {
     "core.attention.h2att.bias": KEY_BIAS[1],
 }
 SCORE, SCORE_BIAS = "core.attention.alpha_net.weight", "core.attention.alpha_net.bias"
-PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
@@ -51,13 +50,14 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
             "checkpoints with use_bn or logit_layers above 1 have no counterpart here: "
             "batch normalisation and further layers are not part of UpDown"
         )
-    lstms = [f"{cell}{part}" for cell in (ATTENTION, LANGUAGE) for part in PARTS]
-    require(state, [*PLAIN, *lstms, SCORE, SCORE_BIAS], "ruotianluo's UpDown")
+    require(
+        state, [*PLAIN, *cell_names(ATTENTION, LANGUAGE), SCORE, SCORE_BIAS], "ruotianluo's UpDown"
+    )
     weights, keys = renamed(state, PLAIN)
     weights["score"] = state[SCORE][0]
     keys.append(KeyUse(key=SCORE, into=("score",)))
     keys.append(KeyUse(key=SCORE_BIAS, note="cancels in the attention's softmax"))
-    cells, cell_keys = _cells(state)
+    cells, keys_of_cells = _cells(state)
     num_words, embedding_size = weights["embed.weight"].shape
     projection_size, feature_size = weights["project.0.weight"].shape
     attention_size, hidden_size = weights["query.weight"].shape
@@ -77,16 +77,13 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
         tokenizer=_tokenizer(options.vocabulary, num_words),
         weights=weights | cells,
         feature_size=feature_size,
-        keys=(*keys, *cell_keys),
+        keys=(*keys, *keys_of_cells),
     )
 
 
 def _cells(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[KeyUse]]:
     """Weights of both LSTMs, which read their own last output once."""
-    attention, language = (
-        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS}
-        for cell in (ATTENTION, LANGUAGE)
-    )
+    attention, language = (cell_weights(state, cell) for cell in (ATTENTION, LANGUAGE))
     hidden = attention["weight_hh"].shape[1]
     values = state["att_embed.0.weight"].shape[0]
     words = state["embed.0.weight"].shape[1]
@@ -108,11 +105,7 @@ def _cells(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[KeyUse]
         ATTENTION: (inputs, inputs[2:], bias[:1], bias[1:]),
         LANGUAGE: (language_weight, language_weight, language_bias[:1], language_bias[1:]),
     }
-    return weights, [
-        KeyUse(key=f"{cell}{part}", into=names, note="gates in our order")
-        for cell, targets in into.items()
-        for part, names in zip(PARTS, targets, strict=True)
-    ]
+    return weights, cell_keys(into)
 
 
 def _tokenizer(path: Path | None, size: int) -> PublishedWords:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -61,23 +61,11 @@ class LatentSearch(AbstractSearch):
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
         """The captions of each draw of each image; see `AbstractSearch`."""
-        if not isinstance(state, AbstractLatentState):
-            raise ValueError(
-                f"search=latents needs a model with latents, such as cos_cvae: got "
-                f"{type(state).__name__}; sample words with search=sampling instead"
-            )
         beam, settings, num_images = self._beam_search(), self.settings, request.num_images
         results: list[SearchResult] = []
         used: list[set[tuple[int, ...]]] = [set() for _ in range(num_images)]
-        for first in range(0, settings.num_captions, self.at_once):
-            draws = range(first, min(first + self.at_once, settings.num_captions))
-            drawn = state.drawn(
-                keys=request.keys,
-                draws=draws,
-                temperature=settings.temperature,
-                seed=settings.seed,
-            )
-            blocks = replace(request, num_images=num_images * len(draws), image_ids=None)
+        for count, drawn in draws_of("latents", state, request, settings, self.at_once):
+            blocks = replace(request, num_images=num_images * count, image_ids=None)
             result = beam(stepper, drawn, blocks)
             chosen = torch.arange(self.captions_per_draw, device=result.tokens.device)
             chosen = chosen.expand(blocks.num_images, -1)
@@ -96,6 +84,34 @@ class LatentSearch(AbstractSearch):
                 seed=SearchSettings.seed,
             )
         )
+
+
+def draws_of(
+    name: str,
+    state: AbstractDecoderState,
+    request: SearchRequest,
+    settings: SearchSettings,
+    at_once: int,
+) -> Iterator[tuple[int, AbstractDecoderState]]:
+    """States with drawn latents, and of how many draws an image each is.
+
+    Args:
+        name: of the search, for errors.
+        settings: of ``num_captions`` draws, with temperature and seed.
+        at_once: draws of an image in one state, at most.
+
+    Raises:
+        ValueError: a model without latents.
+    """
+    if not isinstance(state, AbstractLatentState):
+        raise ValueError(
+            f"search={name} needs a model with latents, such as cos_cvae: got "
+            f"{type(state).__name__}; sample words with search=sampling instead"
+        )
+    options = {"temperature": settings.temperature, "seed": settings.seed}
+    for first in range(0, settings.num_captions, at_once):
+        draws = range(first, min(first + at_once, settings.num_captions))
+        yield len(draws), state.drawn(keys=request.keys, draws=draws, **options)
 
 
 def _joined(results: Sequence[SearchResult], pad_id: int) -> SearchResult:

@@ -8,10 +8,11 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from captioning.decoding.latent_draws import draws_of
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import SearchResult, take_rows
-from captioning.interfaces import AbstractDecoderState, AbstractLatentState, AbstractStepper
+from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.ranges import PositiveInt
 
 
@@ -60,18 +61,11 @@ class PublishedLatentSearch(AbstractSearch):
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
         """The captions of each draw of each image; see `AbstractSearch`."""
-        if not isinstance(state, AbstractLatentState):
-            raise ValueError(
-                f"search=latents_published needs a model with latents, such as cos_cvae: got "
-                f"{type(state).__name__}"
-            )
         settings, shape = self.settings, (request.num_images, -1)
         all_tokens, all_scores = [], []
-        for first in range(0, settings.num_captions, self.at_once):
-            draws = range(first, min(first + self.at_once, settings.num_captions))
-            options = {"temperature": settings.temperature, "seed": settings.seed}
-            drawn = state.drawn(keys=request.keys, draws=draws, **options)
-            tokens, scores = self._beams(stepper, drawn, len(draws) * request.num_images, request)
+        draws = draws_of("latents_published", state, request, settings, self.at_once)
+        for count, drawn in draws:
+            tokens, scores = self._beams(stepper, drawn, count * request.num_images, request)
             all_tokens.append(tokens.view(*shape, settings.max_length))
             all_scores.append(scores.view(shape))
         return self._cut(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), request)

@@ -14,9 +14,9 @@ from captioning.data.batches.caption_texts import CaptionTexts
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import Splits
 from captioning.data.roster import build_roster
-from captioning.interfaces import AbstractParser
 from captioning.text.tokenizers.words import WordTokenizer
-from captioning.types import Parse, Sample, Token
+from captioning.types import Sample
+from tests.captioning.data.batches.plain_parser import Plain
 
 CAPTIONS = ("a cat sees two dogs", "a boy", "a bird", "a cat sees two dogs")
 
@@ -30,21 +30,6 @@ class Lengths:
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         self.requested += texts
         return torch.tensor([[len(text), 1.0] for text in texts])
-
-
-class Plain(AbstractParser):
-    """Every word is a noun."""
-
-    name = "plain"
-
-    def parse(self, captions: Sequence[str]) -> list[Parse]:
-        return [
-            tuple(
-                Token(text=word, lemma=word.rstrip("s"), pos="NOUN", tag="NN", dep="x", head=0)
-                for word in caption.split()
-            )
-            for caption in captions
-        ]
 
 
 def samples(captions: Sequence[str] = CAPTIONS) -> list[Sample]:

@@ -18,9 +18,9 @@ from captioning.data.batches import caption_texts
 from captioning.data.batches.base import Epoch, Tensors
 from captioning.data.batches.caption_texts import CaptionTexts
 from captioning.data.roster import CurationView, Roster, build_roster
-from captioning.interfaces import AbstractParser
 from captioning.text.tokenizers.words import WordTokenizer
-from captioning.types import Edit, Parse, Sample, Token
+from captioning.types import Edit, Sample
+from tests.captioning.data.batches.plain_parser import Plain
 
 WORDS = ("dog", "cat", "boy", "bird", "runs")
 CAPTIONS = tuple(f"a {a} and two {b}s" for a in WORDS for b in WORDS)
@@ -39,21 +39,6 @@ class Groups:
         if self.number > self.stop_at:
             raise KeyboardInterrupt
         return torch.tensor([[len(text), sum(map(len, texts)), 1.0] for text in texts])
-
-
-class Plain(AbstractParser):
-    """Every word is a noun."""
-
-    name = "plain"
-
-    def parse(self, captions: Sequence[str]) -> list[Parse]:
-        return [
-            tuple(
-                Token(text=word, lemma=word.rstrip("s"), pos="NOUN", tag="NN", dep="x", head=0)
-                for word in caption.split()
-            )
-            for caption in captions
-        ]
 
 
 def roster(captions: Sequence[str] = (*CAPTIONS, *CAPTIONS[:3])) -> Roster:
