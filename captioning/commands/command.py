@@ -45,12 +45,15 @@ class PlainCommand:
         summary: what it does, in a line.
         add_arguments: adds its options to a parser.
         call: does it and prints; what it returns is the exit status, None is 0.
+        mixed: whether overrides may stand behind options; argparse can't do that beside
+            subcommands.
     """
 
     name: str
     summary: str
     add_arguments: Callable[[ArgumentParser], None]
     call: Callable[[Namespace], int | None]
+    mixed: bool = False
 
 
 Command = HydraCommand | PlainCommand

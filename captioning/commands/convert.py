@@ -14,7 +14,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("kind", choices=KINDS, help="whose checkpoint it is")
     add("checkpoint", type=Path, help="the authors' file")
-    add("overrides", nargs="*", help="of `captioning train`; right behind the file")
+    add("overrides", nargs="*", help="of `captioning train`")
     add("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
     add("--vocabulary", type=Path, help="the authors' words, where the checkpoint lacks them")
     add("--base", type=Path, help="folder of the network that theirs began with (transformers)")
@@ -37,4 +37,5 @@ CONVERT = PlainCommand(
     summary="Make a checkpoint that its authors published ready for this project.",
     add_arguments=_arguments,
     call=_convert,
+    mixed=True,
 )

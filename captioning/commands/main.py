@@ -159,7 +159,8 @@ def run_plain(command: PlainCommand, arguments: Sequence[str]) -> int:
     """Parse a command's options and call it; see `main` for the status."""
     parser = ArgumentParser(prog=f"captioning {command.name}", description=command.summary)
     command.add_arguments(parser)
-    options, unknown = parser.parse_known_args(arguments)
+    parse = parser.parse_known_intermixed_args if command.mixed else parser.parse_known_args
+    options, unknown = parse(arguments)
     if unknown:
         known = [name for action in parser._actions for name in action.option_strings]
         near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
