@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from array import array
 from collections import Counter
@@ -10,7 +11,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from nltk.tokenize import NLTKWordTokenizer
 
 from captioning.interfaces import AbstractTokenizer
 
@@ -20,12 +20,19 @@ PUNCTUATION = frozenset(
 
 MAX_PIECES = 2**18  # that are kept
 
-_treebank = NLTKWordTokenizer()
-
 CONTRACTED = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])  # two words each
 # Pieces between spaces whose words do not depend on what stands around them: NLTK's rules that look
 # further are about quotation marks, brackets and an apostrophe at a word's end.
 _ALONE = re.compile(r"(?:[a-z0-9.,:;?!&$%/-]|(?<=[a-z0-9])'(?=[a-z0-9]))+")
+
+
+@functools.cache
+def _treebank() -> Any:
+    # NLTK imports scikit-learn and pandas where they are there: a second, for rules that few texts
+    # need.
+    from nltk.tokenize import NLTKWordTokenizer
+
+    return NLTKWordTokenizer()
 
 
 def split_words(caption: str) -> tuple[str, ...]:
@@ -37,7 +44,7 @@ def split_words(caption: str) -> tuple[str, ...]:
 
 def _treebank_words(text: str) -> tuple[str, ...]:
     words = []
-    for token in _treebank.tokenize(text):
+    for token in _treebank().tokenize(text):
         # The tokenizer splits only a text's last full stop off its word.
         word = token.rstrip(".") if len(token) > 1 else token
         if word and word not in PUNCTUATION:
