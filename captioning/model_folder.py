@@ -140,16 +140,27 @@ def _load_older(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[s
     config = importlib.import_module("transformers").AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
-    path = folder / OLDER_FILE
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the reader raises a dozen types, pickle's among them
-        problem = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: not plain tensors ({problem})") from error
+    state = load_plain(folder / OLDER_FILE)
     if hasattr(network, "_model_mapping"):  # an auto class, which needs a folder or a name
         network = network._model_mapping[type(config)]
     options |= {"config": config, "state_dict": state, "output_loading_info": True}
     return network.from_pretrained(None, **options)
+
+
+def load_plain(path: Path) -> Any:
+    """Content of a file of `torch.save`, on the processor: tensors and plain values.
+
+    Raises:
+        ValueError: the file is damaged, or holds objects, which could run code.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the reader raises a dozen types, pickle's among them
+        problem = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{path}: not plain tensors ({problem}); objects are not loaded, as they could run "
+            "code: where you trust the file, save its state_dict alone with torch.save"
+        ) from error
 
 
 def checkpoint_layers(network: Any) -> None:

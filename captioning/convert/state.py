@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+
+from captioning.model_folder import load_plain
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which authors put the tensors
 
@@ -33,15 +33,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
             return load_file(path)
         except (SafetensorError, ValueError) as error:
             raise ValueError(f"{path}: no file of safetensors ({error})") from error
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        problem = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"{path}: not plain tensors ({problem}); objects are not loaded, as they could run "
-            "code: where you trust the file, save its state_dict alone with torch.save"
-        ) from error
-    return _tensors(content, path)
+    return _tensors(load_plain(path), path)
 
 
 def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
