@@ -1,4 +1,4 @@
-"""CLIP through open_clip: any of its models by name and weights, or from a local folder."""
+"""CLIP: any of open_clip's by name and weights, or a local folder of open_clip or transformers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from captioning.extras import import_extra
 from captioning.vision.backbones import weights_digest
+from captioning.vision.hub_clip import load_hub_clip
 
 
 class ClipEncoder:
@@ -33,7 +34,7 @@ class ClipEncoder:
         batch_size: int = 64,
         device: str | torch.device = "cpu",
     ) -> None:
-        """Wrap a model of open_clip; usually `build_clip`.
+        """Wrap a model; usually `build_clip`.
 
         Args:
             model: gives ``encode_image`` and ``encode_text``.
@@ -107,8 +108,8 @@ def build_clip(
     """A CLIP model by name.
 
     Args:
-        name: one of open_clip's models, ``"hf-hub:OWNER/NAME"``, or a folder with
-            ``open_clip_config.json`` and weights.
+        name: one of open_clip's models, ``"hf-hub:OWNER/NAME"``, or a folder of open_clip or of
+            transformers, with weights. The latter does not need open_clip.
         weights: one of open_clip's tags (downloaded), or a ``.safetensors`` or torch file; the hub
             name or folder brings its own: None.
         batch_size: images or texts at once.
@@ -116,13 +117,16 @@ def build_clip(
 
     Raises:
         ModuleNotFoundError: open_clip is not installed.
-        FileNotFoundError: a folder without its config.
+        FileNotFoundError: a folder without its files.
         ValueError: an unknown name or tag, or weights that do not fit or that hold code.
         ConnectionError: the weights could not be downloaded.
     """
-    open_clip = _open_clip()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if Path(name).is_dir() and not (Path(name) / "open_clip_config.json").is_file():
+        parts = load_hub_clip(Path(name))
+        return ClipEncoder(**parts, space=Path(name).name, batch_size=batch_size, device=device)
+    open_clip = _open_clip()
     source, tag = _source(name, weights, open_clip)
     # Weights of the original CLIP need the activation that they were trained with.
     quick_gelu = bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu")) if tag else False
@@ -156,8 +160,6 @@ def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str,
     if name.startswith("hf-hub:"):
         return name, None
     if Path(name).is_dir():
-        if not (Path(name) / "open_clip_config.json").is_file():
-            raise FileNotFoundError(f"{name}: no open_clip_config.json; give a folder of open_clip")
         return f"local-dir:{name}", None
     if name not in open_clip.list_models():
         near = difflib.get_close_matches(name, open_clip.list_models(), 5)

@@ -1,0 +1,83 @@
+"""CLIP in the format of transformers, a small one of random weights, and its features."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import normalize
+from transformers import CLIPModel, CLIPProcessor
+
+from captioning.vision.clip import ClipEncoder, build_clip
+from captioning.vision.dual_encoder import build_dual_encoder
+from captioning.vision.embedding_backbones import ClipBackbone
+from tests.clip_folder import hub_clip_folder
+
+TEXTS = ["a dog runs", "a cat", "", "word " * 60]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hub_clip_folder(tmp_path_factory.mktemp("hub") / "clip")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> ClipEncoder:
+    return build_clip(name=str(folder), weights=None, batch_size=3, device="cpu")
+
+
+def photos(*sides: tuple[int, int]) -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 256, (*s, 3), dtype=np.uint8)) for s in sides]
+
+
+def test_texts_are_embedded_as_by_transformers(folder: Path, encoder: ClipEncoder) -> None:
+    network, processor = CLIPModel.from_pretrained(folder), CLIPProcessor.from_pretrained(folder)
+    alone = []
+    for text in TEXTS:
+        inputs = processor(text=[text], truncation=True, max_length=24, return_tensors="pt")
+        with torch.inference_mode():
+            alone.append(network.get_text_features(**inputs).pooler_output)
+    found = encoder.embed_texts(TEXTS)
+    torch.testing.assert_close(found, normalize(torch.cat(alone), dim=-1), atol=1e-5, rtol=0)
+    assert (encoder.space, encoder.dim) == ("clip", 8)
+    assert (found @ found.T).fill_diagonal_(0).max() < 0.9999
+
+
+def test_photos_are_embedded_as_by_transformers(folder: Path, encoder: ClipEncoder) -> None:
+    other = build_dual_encoder(name=str(folder), device="cpu")
+    squares = photos((32, 32), (32, 48), (40, 32))  # cut, not resized
+    expected = other.embed_photos(squares)
+    torch.testing.assert_close(encoder.embed_photos(squares), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        encoder.embed_texts(TEXTS), other.embed_texts(TEXTS), atol=1e-5, rtol=0
+    )
+
+
+def test_its_embeddings_are_features(encoder: ClipEncoder) -> None:
+    backbone, images = ClipBackbone(encoder=encoder), photos((50, 70), (90, 33))
+    pixels = np.stack([np.array(backbone.fitted(image)) for image in images])
+    cells = backbone.grid(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+    torch.testing.assert_close(cells[:, 0], encoder.embed_photos(images), atol=1e-5, rtol=0)
+    assert (backbone.image_size, backbone.dim) == (32, 8)
+
+
+def test_folders_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no open_clip_config\.json, nor config\.json"):
+        build_clip(name=str(tmp_path), weights=None)
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "siglip"}))
+    with pytest.raises(ValueError, match="'siglip', no CLIP; similarity=siglip"):
+        build_clip(name=str(tmp_path), weights=None)
+    hub_clip_folder(tmp_path)
+    (tmp_path / "processor_config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no preprocessor_config\.json"):
+        build_clip(name=str(tmp_path), weights=None)
+    content = {"size": 24, "crop_size": 24, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="photos of 24 pixels .* of 32 by config"):
+        build_clip(name=str(tmp_path), weights=None)
