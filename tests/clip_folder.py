@@ -38,7 +38,7 @@ def clip_folder(path: Path, *, seed: int = 0) -> Path:
     return path
 
 
-def hub_clip_folder(path: Path, *, seed: int = 0) -> Path:
+def hub_clip_folder(path: Path, *, dim: int = 8, seed: int = 0) -> Path:
     """A CLIP of transformers with the tokenizer of `byte_pairs`, which knows every text."""
     tokenizer = byte_pairs()
     end = tokenizer.token_to_id(DOCUMENT_BREAK)
@@ -52,9 +52,7 @@ def hub_clip_folder(path: Path, *, seed: int = 0) -> Path:
     text = {"vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 24}
     text |= {"eos_token_id": end, "pad_token_id": end, "bos_token_id": end}
     vision = {"image_size": 32, "patch_size": 16}
-    config = CLIPConfig(
-        text_config=sizes | text, vision_config=sizes | vision, projection_dim=8
-    )
+    config = CLIPConfig(text_config=sizes | text, vision_config=sizes | vision, projection_dim=dim)
     torch.manual_seed(seed)
     CLIPModel(config).save_pretrained(path)
     crop = {"height": 32, "width": 32}

@@ -54,8 +54,8 @@ def load_hub_clip(folder: Path) -> dict[str, Any]:
     """
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(
-            f"{folder}: no open_clip_config.json, nor config.json; give a folder of open_clip or of "
-            "transformers"
+            f"{folder}: no open_clip_config.json, nor config.json; give a folder of open_clip or "
+            "of transformers"
         )
     kind = read_json(folder / "config.json").get("model_type")
     if kind != "clip":

@@ -9,14 +9,32 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.nn.functional import normalize
-from transformers import CLIPModel, CLIPProcessor
+from transformers import CLIPConfig, CLIPModel, CLIPProcessor
 
 from captioning.vision.clip import ClipEncoder, build_clip
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.embedding_backbones import ClipBackbone
-from tests.clip_folder import hub_clip_folder
+from captioning.vision.hub_clip import HubClip
+from tests.clip_folder import SIZES, hub_clip_folder
 
+# Names of open_clip's tensors in transformers.
+NAMES = (
+    ("visual.class_embedding", "vision_model.embeddings.class_embedding"),
+    ("visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"),
+    ("visual.conv1", "vision_model.embeddings.patch_embedding"),
+    ("visual.ln_pre", "vision_model.pre_layrnorm"),
+    ("visual.ln_post", "vision_model.post_layernorm"),
+    ("visual.proj", "visual_projection.weight"),
+    ("visual.transformer.resblocks", "vision_model.encoder.layers"),
+    ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
+    ("token_embedding", "text_model.embeddings.token_embedding"),
+    ("transformer.resblocks", "text_model.encoder.layers"),
+    ("ln_final", "text_model.final_layer_norm"),
+    ("text_projection", "text_projection.weight"),
+)
+LAYER_NAMES = (("ln_", "layer_norm"), ("attn.", "self_attn."), ("c_fc", "fc1"), ("c_proj", "fc2"))
 TEXTS = ["a dog runs", "a cat", "", "word " * 60]
 
 
@@ -81,3 +99,43 @@ def test_folders_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> No
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="photos of 24 pixels .* of 32 by config"):
         build_clip(name=str(tmp_path), weights=None)
+
+
+def in_transformers(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """open_clip's tensors under the names of transformers."""
+    renamed = {}
+    for key, value in state.items():
+        start, target = next((pair for pair in NAMES if key.startswith(pair[0])), (key, key))
+        name = target + key.removeprefix(start)
+        for part, other in LAYER_NAMES if ".layers." in name else ():
+            name = name.replace(part, other)
+        if "in_proj_" in name:
+            for part, rows in zip("qkv", value.chunk(3), strict=True):
+                renamed[name.replace("in_proj_", f"{part}_proj.")] = rows
+        else:
+            renamed[name] = value.T if "projection.weight" in name else value
+    return renamed
+
+
+def test_the_weights_of_open_clip_give_its_embeddings() -> None:
+    open_clip = pytest.importorskip("open_clip", reason="needs open_clip")
+    torch.manual_seed(0)
+    theirs = open_clip.CLIP(**SIZES).eval()
+    vision, text = SIZES["vision_cfg"], SIZES["text_cfg"]
+    pictures = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_act": "gelu"}
+    pictures |= {"hidden_size": vision["width"], "intermediate_size": 4 * vision["width"]}
+    pictures |= {"image_size": vision["image_size"], "patch_size": vision["patch_size"]}
+    words = {"num_hidden_layers": 1, "num_attention_heads": text["heads"], "hidden_act": "gelu"}
+    words |= {"hidden_size": text["width"], "intermediate_size": 4 * text["width"]}
+    words |= {"max_position_embeddings": text["context_length"], "vocab_size": text["vocab_size"]}
+    config = CLIPConfig(text_config=words, vision_config=pictures, projection_dim=8)
+    network = CLIPModel(config).eval()
+    report = network.load_state_dict(in_transformers(theirs.state_dict()), strict=False)
+    assert not report.missing_keys
+    ours = HubClip(network, image_size=vision["image_size"])
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    tokens = torch.tensor([[49406, 320, 1929, 49407, 0, 0], [49406, 320, 2368, 320, 1929, 49407]])
+    with torch.inference_mode():
+        torch.testing.assert_close(ours.encode_image(pixels), theirs.encode_image(pixels))
+        padded = torch.nn.functional.pad(tokens, (0, text["context_length"] - tokens.shape[1]))
+        torch.testing.assert_close(ours.encode_text(tokens), theirs.encode_text(padded))
