@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch.nn import functional
 from transformers import BlipForConditionalGeneration
 
+from captioning.config_folders import config_folder
 from captioning.convert.converted import Options
 from captioning.convert.folder import convert
+from captioning.decoding import sampling
 from captioning.decoding.beam_transformers import TransformersBeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
@@ -180,6 +183,56 @@ def test_without_lengths_in_the_score_captions_are_those_of_transformers(
     )
     expected = [text(model, row[len(PREFIX) :].tolist()) for row in rows]
     assert captions_of(model, search) == expected
+
+
+@torch.no_grad()
+def drawn_by_transformers(network, batch: Batch, rules) -> tuple[torch.Tensor, tuple]:
+    """Tokens ``(I, T)`` after the prompt, and the logits ``(I, V)`` that each was drawn from."""
+    states = network.vision_model(batch.images).last_hidden_state
+    torch.manual_seed(0)
+    output = network.text_decoder.generate(
+        input_ids=torch.tensor([PREFIX] * NUM_IMAGES),
+        encoder_hidden_states=states,
+        encoder_attention_mask=torch.ones(states.shape[:2], dtype=torch.long),
+        do_sample=True,
+        eos_token_id=plain.SEP,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **rules,
+    )
+    return output.sequences[:, len(PREFIX) :], output.scores
+
+
+@pytest.mark.parametrize("change", [{}, {"top_k": 4}, {"top_p": 0.5, "repetition_penalty": 1.3}])
+def test_nucleus_draws_from_what_transformers_draws_from(
+    model, folder: Path, change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Along captions that transformers has drawn, as no seed gives the same draws in both."""
+    config = OmegaConf.load(config_folder() / "search" / "nucleus.yaml")
+    settings = {str(key): config[key] for key in config if key != "defaults"} | change
+    ours_alone = ("count_prompt", "special_tokens")
+    rules = {key: value for key, value in settings.items() if key not in ours_alone}
+    batch = batch_of(model, ("a",) * NUM_IMAGES, NUM_IMAGES)
+    network = BlipForConditionalGeneration.from_pretrained(folder).eval()
+    rows, scores = drawn_by_transformers(network, batch, rules)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def follow(weights, chances):
+        unfinished = (rows[:, : len(kept)] != plain.SEP).all(1)
+        kept.append((unfinished, weights / weights.sum(1, keepdim=True)))
+        return rows[unfinished, len(kept) - 1, None]
+
+    monkeypatch.setattr(sampling, "_draw", follow)
+    search = sampling.Sampling.with_settings(**settings)
+    assert captions_of(model, search) == [text(model, row.tolist()) for row in rows]
+    assert len(kept) > settings["min_length"]
+    for (unfinished, shares), logits in zip(kept, scores, strict=True):
+        expected = logits[unfinished].softmax(-1)
+        assert torch.equal(shares > 0, expected > 0)
+        torch.testing.assert_close(shares.float(), expected, atol=1e-5, rtol=0)
+    counts = {int(count) for _, shares in kept for count in (shares > 0).sum(1)}
+    assert len(counts) > 1, "distributions of several breadths"
 
 
 def test_positions_are_resized_as_by_the_authors(tmp_path: Path) -> None:
