@@ -43,8 +43,8 @@ ROUNDS = ("num_epochs=4", "curation.schedule.every_n_epochs=1", "curation.schedu
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
     coco = tmp_path / "data" / "coco"
-    write_coco(coco, "train", KNOWN | NOVEL, first=1)
-    write_coco(coco, "val", KNOWN | NOVEL, first=101)
+    write_coco(coco, "train2014", KNOWN | NOVEL, range(1, 17))
+    write_coco(coco, "val2014", KNOWN | NOVEL, range(101, 117))
     for part, ids in (("val", range(101, 117, 2)), ("test", range(102, 117, 2))):
         write_lines(coco / f"coco2014_cocoid.val_{part}.txt", map(str, ids))
     photos = {str(n): random_regions(n, SIZE) for n in (*range(1, 17), *range(101, 117))}

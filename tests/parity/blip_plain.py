@@ -19,7 +19,9 @@ DEC, SEP = len(WORDS), 3  # [DEC] and [ENC] come after BERT's words
 TEXT, VISION, INNER, PATCH, POSITIONS = 128, 64, 96, 8, 24
 
 
-def random_state(*, side: int = 2, layers: int = 2, seed: int = 0) -> dict[str, Tensor]:
+def random_state(
+    *, side: int = 2, layers: int = 2, vision_layers: int = 2, seed: int = 0
+) -> dict[str, Tensor]:
     """A checkpoint for photos of ``side`` patches, in the authors' names."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -42,7 +44,7 @@ def random_state(*, side: int = 2, layers: int = 2, seed: int = 0) -> dict[str, 
     state[f"{vision}.pos_embed"] = draw(1, 1 + side**2, VISION)
     state[f"{vision}.patch_embed.proj.weight"] = draw(VISION, 3, PATCH, PATCH)
     state[f"{vision}.patch_embed.proj.bias"] = draw(VISION)
-    for layer in range(layers):
+    for layer in range(vision_layers):
         block = f"{vision}.blocks.{layer}"
         norm(f"{block}.norm1", VISION)
         norm(f"{block}.norm2", VISION)
