@@ -46,6 +46,11 @@ def rerank_by_consensus(
         ValueError: fewer training images than neighbours.
     """
     context_sources = list(train.rows_by_image)
+    if len(context_sources) < num_neighbours:
+        raise ValueError(
+            f"rerank.num_neighbours={num_neighbours}: {train.name} has only "
+            f"{len(context_sources)} photos to compare captions with; give a smaller number"
+        )
     references = train.references()
     captions = [tokenize_python(references[image_id]) for image_id in context_sources]
     training = TrainingImages.prepare(captions, mean_features(store, train, context_sources))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from captioning.commands.main import run
 from captioning.files import write_json
-from captioning.papers.cells import DONE
+from captioning.papers.cells import DONE, Cells, Results
+from captioning.papers.paper import Paper
 from captioning.papers.steps import Task
 
 COMMON = {
@@ -32,13 +34,24 @@ def run_small(
 
     Args:
         task: with commands.
-        changes: further arguments by command, after those of `COMMON`.
+        changes: further arguments by a command's name or another word of it, after those of
+            `COMMON`.
         between: makes what the second command and later ones read beside what commands have made.
     """
     for number, command in enumerate(task.commands):
         if number == 1:
             between()
-        further = (*COMMON.get(command[0], ()), *changes.get(command[0], ()))
-        assert run([*command, *further]) == 0, command
+        further = [change for word in command for change in changes.get(word, ())]
+        assert run([*command, *COMMON.get(command[0], ()), *further]) == 0, command
     task.folder.mkdir(parents=True, exist_ok=True)
     write_json(task.folder / DONE, task.commands)
+
+
+def num_measured(paper: Paper, names: Collection[str], results: Results) -> dict[str, int]:
+    """Number of measured cells of the rows of runs, by item."""
+    cells, counts = Cells(paper, "full", results), Counter[str]()
+    for name, item in paper.items.items():
+        for row in item.rows:
+            states = [cell.state for cell in cells.row_cells(item, row) if row.run in names]
+            counts[name] += states.count("measured")
+    return dict(+counts)
