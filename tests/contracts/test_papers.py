@@ -39,6 +39,8 @@ CELLS: dict[str, dict[str, int]] = {
         "table8": 10,
         "table9": 75,
         "table10": 16,
+        "shares": 0,
+        "one_caption": 0,
     },
     "cutswap": {
         "table4.1": 3,
@@ -59,6 +61,7 @@ CELLS: dict[str, dict[str, int]] = {
         "tableA2": 128,
         "tableA3": 288,
         "tableA4": 72,
+        "own_pairs": 0,
     },
     "data_curation": {
         "table1": 18,
@@ -87,6 +90,7 @@ CELLS: dict[str, dict[str, int]] = {
         "table6": 35,
         "figure1": 0,
         "table7": 20,
+        "epochs": 0,
     },
 }
 VARYING = re.compile(r"=\d+(\.\d+)?$|runs/papers/[^\s\]]+")
