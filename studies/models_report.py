@@ -2,10 +2,9 @@
 
     python studies/models_report.py
 
-Keeps the records of finished runs of `ROWS` in docs/results/records, and builds
-docs/results/models_flickr8k.md: a row a captioner, then the tables of several captions
-(`captioning diverse-captions run=FOLDER`) and of control
-(`captioning controllability run=FOLDER`) of the runs that have them.
+Builds docs/results/models_flickr8k.md from docs/results/records (`captioning record`): a row a
+captioner, then the tables of several captions (`captioning diverse-captions run=FOLDER`) and of
+control (`captioning controllability run=FOLDER`) of the runs that have them.
 """
 
 from __future__ import annotations
@@ -16,14 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
 from report_parts import (
-    PEOPLE,
     RECORDS,
-    ROOT,
     Table,
-    captions_used,
-    finished,
     head,
     read_table,
     scores,
@@ -35,7 +29,6 @@ from report_parts import (
 
 from captioning.evaluation.controllability import SHOWN_SCORES
 from captioning.evaluation.diverse_captions import tables
-from captioning.results.records import keep_record
 from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
@@ -60,6 +53,7 @@ REFERENCES = {
 }
 # How names of such runs ended when the first records were made: without noise, without curation.
 RECORDED_ENDING = "-none-none"
+PEOPLE = "people's captions"
 METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE", "timing.captions_per_second")
 
 
@@ -142,6 +136,20 @@ def _control(table: Table) -> list[str]:
     return ["", "## Control", "", *table_lines]
 
 
+def captions_used(data: str, folder: str) -> str:
+    """The captions whose controls a folder of ``evaluation`` was scored with.
+
+    They are those of people in the test split of ``data`` (MiniWorld's is called ``test_in``), of a
+    set generated for its photos, or of other data.
+    """
+    for plain in (f"{data}-test_in", f"{data}-test"):
+        if folder == plain:
+            return PEOPLE
+        if folder.startswith(f"{plain}-"):
+            return f"captions of {folder.removeprefix(f'{plain}-')}"
+    return f"captions of {folder}"
+
+
 def _search(folder: str) -> str:
     """How captions were searched for, which the folder's name ends with."""
     return folder.rpartition("-")[2].replace("_", " ")
@@ -160,12 +168,8 @@ def _swapped(swap: Mapping[str, Any] | None) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Records and page."""
+    """The page."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
-    runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs)
-    for name in ROWS:
-        for folder in finished((runs / name).glob("seed*")):
-            keep_record(folder, RECORDS)
     names = sorted({name.partition("/")[0] for name in ROWS})
     table = read_table([path for name in names for path in studies(RECORDS, name)], ("run_name",))
     print(write_page("models_flickr8k", page(by_row(table))))

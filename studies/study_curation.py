@@ -5,9 +5,10 @@
 First a run for each noise and seed that only tracks losses, and how well every score finds its
 faults (``captioning curate detect``); then the policies, which share its first two epochs
 (``branch_from``), all with the same number of updates; ``--policies`` without names leaves them
-out. What is finished is not made again. At the end (or alone, with ``--report``) records go to
-docs/results/records, and docs/results/curation_DATA.md and docs/images/curation_DATA.png are built
-from them. What follows ``--`` goes to train.py, such as ``-- threads=1 first_images=500``.
+out. What is finished is not made again. Then records go to docs/results/records, and the figure is
+drawn (docs/images/curation_DATA.png). At the end, or alone with ``--report``, the records become
+docs/results/curation_DATA.md and the README's table. What follows ``--`` goes to train.py, such as
+``-- threads=1 first_images=500``.
 """
 
 from __future__ import annotations
@@ -151,15 +152,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--policies", nargs="*", choices=ROWS, default=list(POLICIES))
-    parser.add_argument("--report", action="store_true", help="train nothing")
+    parser.add_argument("--report", action="store_true", help="the page alone")
     options = parser.parse_args(arguments[:cut])
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     runs = Path(paths.runs)
     if not options.report:
         make_runs(options, arguments[cut + 1 :], runs)
-    from study_curation_report import report  # beside this file; matplotlib is slow to load
+    from study_curation_report import keep, report  # beside this file; matplotlib is slow to load
 
-    report(options.data, runs / "benchmark")
+    if not options.report:
+        keep(options.data, runs / "benchmark")
+    report(options.data)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from report_parts import (
     RECORDS,
     ROOT,
     Table,
-    finished,
     head,
     read_table,
     scores,
@@ -30,7 +29,7 @@ from report_parts import (
 
 from captioning.files import read_json, write_atomically
 from captioning.results.records import keep_record
-from captioning.results.runs import Run
+from captioning.results.runs import METRICS, Run
 from captioning.results.significance import paired_bootstrap, pool_runs
 from captioning.results.table_formats import markdown_lines, put_between_marks
 from curation.detect import FILE_NAME
@@ -54,26 +53,32 @@ SUMMARY = (
 Panel = Callable[[plt.Axes], None]
 
 
-def report(data: str, runs: Path) -> None:
-    """Keep the records of all finished runs; write the page and the figure.
+def keep(data: str, runs: Path) -> None:
+    """Keep the records of all finished runs, and draw the figure from them and their losses.
 
     Args:
         data: name of the data set.
         runs: parent of the folders ``DATA-NOISE``.
     """
-    for folder in finished(runs.glob(f"{data}-*/*/seed*")):
+    for folder in sorted(runs.glob(f"{data}-*/*/seed*")):
         metrics = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
-        keep_record(folder, RECORDS, per_image=metrics)
+        if (folder / METRICS).is_file():
+            keep_record(folder, RECORDS, per_image=metrics)
+    table = read_table(studies(RECORDS, f"{data}-*"))
+    picture = ROOT / "docs" / "images" / f"curation_{data}.png"
+    write_atomically(picture, lambda part: draw(table, runs, part))
+    print(picture)
+
+
+def report(data: str) -> None:
+    """Write the page of a data set, and the README's table, from the records."""
     table = read_table(studies(RECORDS, f"{data}-*"))
     lines = [f"# Benchmark of curation on {data}", ""]
     command = f"python studies/study_curation.py --data {data} --report"
     lines += head(command, table)
     if data == "flickr8k":
         put_between_marks(ROOT / "README.md", summary(table, command), "curation")
-    page = write_page(f"curation_{data}", [*lines, *won_back(table), *detection_tables(table)])
-    picture = ROOT / "docs" / "images" / f"curation_{data}.png"
-    write_atomically(picture, lambda part: draw(table, runs, part))
-    print(f"{page}\n{picture}")
+    print(write_page(f"curation_{data}", [*lines, *won_back(table), *detection_tables(table)]))
 
 
 def won_back(table: Table) -> list[str]:

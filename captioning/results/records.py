@@ -31,20 +31,13 @@ _BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"
 _ABSOLUTE = re.compile(rf"{_BEGIN}/{_PART}(?:/+{_PART})*")
 
 
-def keep_record(
-    folder: Path,
-    out: Path,
-    *,
-    per_image: Collection[str] = (),
-    further: Mapping[str, Any] | None = None,
-) -> Path:
+def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> Path:
     """Put a finished run's record into its study's file, in place of a former one of it.
 
     Args:
         folder: of the run, ``.../STUDY/RUN/SEED``.
         out: folder of the files of all studies.
         per_image: metrics whose scores of single images are kept.
-        further: more contents to keep, by the name of a file, such as ``flickr8k.json``.
 
     Returns:
         The study's file.
@@ -58,7 +51,7 @@ def keep_record(
         raise FileNotFoundError(f"{folder / METRICS}: no such file: the run is not finished")
     path = out / f"{run.name.partition('/')[0]}.jsonl"
     other_records = read_study(path) if path.is_file() else []
-    record = record_of(run, per_image=per_image, further=further or {})
+    record = record_of(run, per_image=per_image)
     write_study(
         path,
         [
@@ -69,9 +62,7 @@ def keep_record(
     return path
 
 
-def record_of(
-    run: Run, *, per_image: Collection[str], further: Mapping[str, Any]
-) -> dict[str, Any]:
+def record_of(run: Run, *, per_image: Collection[str]) -> dict[str, Any]:
     """The record of a run, without the machine's folders."""
     folders = run.config.get("paths", {})
     files = {name: run.files[name] for name in _PLAIN if name in run.files}
@@ -92,7 +83,7 @@ def record_of(
         "config": _portable(run.config, folders),
         "versions": _versions(run.versions, folders),
         "metrics": _rounded(metrics),
-        "files": _rounded(files | dict(further)),
+        "files": _rounded(files),
     }
 
 

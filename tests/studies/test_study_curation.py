@@ -1,4 +1,4 @@
-"""The rows of the curation benchmark and of Table 2 are policies that exist, under their names."""
+"""The rows of the curation benchmark are policies that exist, under their names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ sys.path.insert(0, str(STUDIES))
 
 import study_curation  # noqa: E402
 import study_curation_report  # noqa: E402
-import table2_report  # noqa: E402
 
 
 @pytest.mark.parametrize("name", study_curation.ROWS)
@@ -30,33 +29,6 @@ def test_every_row_is_a_policy_that_acts_when_the_page_says(repository, name):
     by_loss = "top_loss" in name or "sigma" in name
     assert due == ([-1] if name.endswith("_before") else [1, 2, 3] if by_loss else [1])
     assert config.run_name.endswith(f"/{name}")
-
-
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        ("remove_top_loss_5", ("remove", "5")),
-        ("replace_image_sigma_2", ("replace_image", "sigma_2")),
-        ("static_replace_image_40", ("static_replace_image", "40")),
-        ("remove-select.ratio_0.05", ("remove", "5")),
-        ("replace_caption-select_sigma", ("replace_caption", "sigma_2")),
-        (
-            "replace_image-image_source_retrieval-select.ratio_0.01",
-            ("replace_image", "1"),
-        ),
-        (
-            "replace_image-schedule_before_training-select_share-select.ratio_0.4",
-            ("static_replace_image", "40"),
-        ),
-    ],
-)
-def test_table_2_reads_names_of_policies(policy, expected):
-    assert table2_report.method_and_amount(policy) == expected
-
-
-def test_table_2_refuses_a_policy_that_names_no_amount():
-    with pytest.raises(ValueError, match="'remove' is none of this sweep"):
-        table2_report.method_and_amount("remove")
 
 
 def test_panels_without_data_are_left_out(tmp_path, monkeypatch):
