@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from PIL import Image
 from pytorch_lightning.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch.optim import Optimizer
@@ -31,8 +32,8 @@ class Monitor(pl.Callback):
     """Logs every ``trainer.log_every_n_steps`` updates, and looks at no tensor between.
 
     ``train/learning_rate``; ``train/gradient_norm`` before clipping; ``speed/interval``, captions
-    a second since the last time, validation left out; ``memory/process_mib`` in use now, and
-    ``memory/gpu_peak_mib`` since the start.
+    a second of all processes since the last time, validation left out; ``memory/process_mib`` in
+    use now, and ``memory/gpu_peak_mib`` since the start.
     """
 
     def __init__(self) -> None:
@@ -74,14 +75,16 @@ class Monitor(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Log speed and memory."""
-        self._captions += len(batch)
+        self._captions += 0 if batch.filler else len(batch)
         step = trainer.global_step
         if step == self._logged_step or not _is_due(trainer, step):
             return
         self._logged_step, now = step, time.perf_counter()
-        rate = self._captions * trainer.world_size / max(now - self._started, 1e-9)
+        captions = torch.full((), float(self._captions), device=pl_module.device)
+        if trainer.world_size > 1:  # shares of a batch differ by a caption
+            dist.all_reduce(captions)
+        pl_module.log("speed/interval", captions / max(now - self._started, 1e-9))
         self._captions, self._started = 0, now
-        pl_module.log("speed/interval", rate)
         for name, value in memory(pl_module.device).items():
             pl_module.log(f"memory/{name}", value)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from captioning.training import callbacks, monitoring
 from captioning.training.monitoring import markdown, memory, process_bytes, sample_rows, thumbnails
 from captioning.training.run import train
 from captioning.types import Sample
+from tests.tiny import make_batch
 
 OFTEN = ("logger=[csv,tensorboard]", "trainer.log_every_n_steps=2")
 STEP_NAMES = ("train/learning_rate", "train/gradient_norm", "speed/interval", "memory/process_mib")
@@ -55,6 +59,23 @@ def test_a_stopped_run_has_the_curves_of_one_that_was_not(small, tmp_path, monke
         values = [float(value) for _, value in series(halves, name)]
         assert len(values) == 7, name
         assert min(values) > 0, name
+
+
+def test_speed_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process had three captions; this one repeats one of them in the last batch."""
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr(monitoring.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(monitoring.dist, "all_reduce", lambda captions: captions.add_(3))
+    logged: dict[str, float] = {}
+    module: Any = SimpleNamespace(device=torch.device("cpu"), log=logged.__setitem__)
+    trainer: Any = SimpleNamespace(world_size=2, global_step=0, loggers=["csv"])
+    trainer.log_every_n_steps = 2
+    monitor, batch = monitoring.Monitor(), make_batch()
+    monitor.on_train_batch_start(trainer, module, batch, 0)
+    for step in (1, 2):
+        trainer.global_step = step
+        monitor.on_train_batch_end(trainer, module, None, replace(batch, filler=step == 2), step)
+    assert float(logged["speed/interval"]) == (len(batch) + 3) / 2
 
 
 def test_tensorboard_shows_captions_and_photos(small, tmp_path: Path, monkeypatch) -> None:
