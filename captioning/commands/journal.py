@@ -23,7 +23,9 @@ def _arguments(parser: ArgumentParser) -> None:
     undone.add_argument("--output", help="where the new journal goes; default: in place")
     undone.set_defaults(run=_undo)
 
-    repaired = commands.add_parser("repair", help="drop a last line that was cut off")
+    repaired = commands.add_parser(
+        "repair", help="drop a last line that was cut off, and edits that stand twice"
+    )
     repaired.add_argument("journal", help="journal or run folder")
     repaired.set_defaults(run=_repair)
 
@@ -40,13 +42,13 @@ def _show(options: Namespace) -> None:
     from curation.journal.journal import edit_counts, read_journal
 
     header, edits = read_journal(options.journal)
-    print(f"{header.roster} (fingerprint {header.fingerprint}), seed {header.seed}")
+    _print(f"{header.roster} (fingerprint {header.fingerprint}), seed {header.seed}")
     for (epoch, policy, action), count in edit_counts(edits):
-        print(f"epoch {epoch}: {count} x {action} by {policy!r}")
+        _print(f"epoch {epoch}: {count} x {action} by {policy!r}")
     shown = edits[: options.limit] if options.limit > 0 else edits
     for edit in shown:
         value = "" if edit.value is None else f" -> {edit.value!r} ({edit.origin})"
-        print(f"  {edit.epoch} {edit.sample_id} {edit.action}{value}: {edit.reason}")
+        _print(f"  {edit.epoch} {edit.sample_id} {edit.action}{value}: {edit.reason}")
     if len(shown) < len(edits):
         print(f"  ... {len(edits) - len(shown)} more (--limit 0 shows all)")
 
@@ -67,10 +69,25 @@ def _undo(options: Namespace) -> None:
 
 
 def _repair(options: Namespace) -> None:
-    from curation.journal.journal import repair
+    from curation.journal.journal import read_journal, repair
 
-    dropped = repair(options.journal)
-    print("the journal is whole" if dropped is None else f"dropped: {dropped!r}")
+    repaired = repair(options.journal)
+    if repaired.cut is not None:
+        print(f"dropped: {repaired.cut!r}")
+    if repaired.doubles:
+        lines = ", ".join(map(str, repaired.doubles[:10]))
+        more = ", ..." if len(repaired.doubles) > 10 else ""
+        print(
+            f"dropped {len(repaired.doubles)} edits that stood twice (lines {lines}{more}): two "
+            "programs may have written here; the run's checkpoint holds the edits it trained with"
+        )
+    _, edits = read_journal(options.journal)  # nothing is called whole that cannot be read
+    print(f"the journal is whole: {len(edits)} edits")
+
+
+def _print(line: str) -> None:
+    """Print text of a file, which may come from anybody, without codes that a terminal obeys."""
+    print("".join(c if c.isprintable() else repr(c)[1:-1] for c in line))
 
 
 JOURNAL = PlainCommand(

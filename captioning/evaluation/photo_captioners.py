@@ -20,8 +20,8 @@ from captioning.models.base import AbstractCaptioner
 from captioning.models.photo_captioner import PhotoCaptioner
 from captioning.processors import image_text_folder, load_processor
 from captioning.ranges import Device, PositiveInt
+from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
-from captioning.training.run import load_checkpoint
 from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead

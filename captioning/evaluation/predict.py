@@ -18,13 +18,14 @@ from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.evaluation.photo_entities import entity_changes, use_entities
 from captioning.models.base import AbstractCaptioner
+from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.parts import build_part
 from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
-from captioning.training.run import build_datamodule, build_model, load_checkpoint
+from captioning.training.run import build_datamodule, build_model
 from captioning.types import Batch, Prediction
 
 log = logging.getLogger(__name__)

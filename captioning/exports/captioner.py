@@ -30,11 +30,12 @@ from captioning.exports.live_features import LiveFeatures
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.plugins import import_plugins
+from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.inputs import Inputs, Pictures, further_readers
 from captioning.training.parts import build_part
-from captioning.training.run import build_model, load_checkpoint
+from captioning.training.run import build_model
 from captioning.types import Prediction, Region, Sample
 from captioning.vision.photo_places import photo_exists
 from captioning.vision.placement import chosen_device

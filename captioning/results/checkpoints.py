@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pickle
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
 LAST = "last.ckpt"
 PREEMPTED = "preempted.ckpt"
+# Where a checkpoint has weights: those of the model, and beside averaged ones those in training.
+WEIGHTS = ("state_dict", "current_model_state")
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
@@ -37,7 +39,7 @@ def progress(path: Path) -> tuple[int, int]:
         ValueError: the file is damaged or no checkpoint; names others of its folder.
     """
     content = _content(path)
-    return int(content["epoch"]), int(content["global_step"])
+    return content["epoch"], content["global_step"]
 
 
 def config_of(path: Path) -> DictConfig | None:
@@ -51,49 +53,111 @@ def config_of(path: Path) -> DictConfig | None:
     return config if isinstance(config, DictConfig) else None
 
 
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        # mapped: of the weights nothing is read
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return {"epoch": content["epoch"], "global_step": content["global_step"], **content}
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
-        raise damaged(path, str(error).partition("\n")[0]) from error
-
-
 def check_intact(path: Path) -> None:
     """Read a checkpoint against the sums that are in it; a GiB takes about a second.
 
     Raises:
-        ValueError: a part of it has changed; names other checkpoints.
+        ValueError: a part of it has changed, it is no checkpoint, or weights are not finite; names
+            other checkpoints.
+    """
+    if problem := _problem(path):
+        raise _damaged(path, problem)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """A finished run's checkpoint, on the processor, read as `check_intact` does.
+
+    Nothing but plain values and tensors is loaded.
+
+    Raises:
+        ValueError: it is damaged, not finite, no checkpoint of this framework, or holds objects
+            that could run code.
+    """
+    problem = _problem(path)
+    if not problem and not _is_captioner(_mapped(path).get("captioner")):
+        problem = "it holds no captioner of this framework"
+    if problem:
+        last = path.with_name(LAST)
+        remedy = "restore it from a copy, or train again with resume=never"
+        if path != last and last.is_file() and not _problem(last):
+            remedy = f"restore it, or move it away: then {last} (epoch {progress(last)[0]}) is used"
+        raise ValueError(f"{path} is damaged ({problem}): {remedy}")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def check_sums(path: Path) -> None:
+    """Read a file of `torch.save` against the sums that are in it.
+
+    Raises:
+        OSError: the file cannot be opened.
+        ValueError: a part does not match its sum, or the list of parts is damaged.
+    """
+    with path.open("rb") as file:
+        try:
+            with zipfile.ZipFile(file) as parts:
+                broken = parts.testzip()
+        except Exception as error:  # a damaged list of parts leads to a dozen types
+            raise ValueError(str(error) or type(error).__name__) from error
+    if broken is not None:
+        raise ValueError(f"its part {broken} does not match its sum")
+
+
+def _problem(path: Path) -> str:
+    """Why a checkpoint cannot be used, or an empty text."""
+    try:
+        check_sums(path)
+        content = _mapped(path)
+    except ValueError as error:
+        return str(error)
+    weights = ((name, value) for key in WEIGHTS for name, value in content.get(key, {}).items())
+    bad = (name for name, value in weights if isinstance(value, Tensor) and not _is_finite(value))
+    name = next(bad, None)
+    return "" if name is None else f"its weight {name} holds NaN or infinity"
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether a weight can be used; minus infinity stands in masks."""
+    is_number = not tensor.is_floating_point() or not tensor.numel()
+    return is_number or bool(tensor.max() < torch.inf)
+
+
+def _mapped(path: Path) -> dict[str, Any]:
+    """A checkpoint's content, of whose weights nothing is read before they are looked at.
+
+    Raises:
+        ValueError: why it cannot be used.
     """
     try:
-        with zipfile.ZipFile(path) as parts:
-            broken = parts.testzip()
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise damaged(path, str(error)) from error
-    if broken is not None:
-        raise damaged(path, f"its part {broken} does not match its sum")
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError("it holds something else than plain values and tensors") from error
+    except Exception as error:  # torch raises a dozen types for files that are not its own
+        raise ValueError(str(error).partition("\n")[0]) from error
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not the state of a run")
+    for key, kind in {"epoch": int, "global_step": int, "state_dict": dict}.items():
+        if not isinstance(content.get(key), kind):
+            raise ValueError(f"it holds no {key} of a run")
+    return content
 
 
-def damaged(path: Path, problem: str) -> ValueError:
-    """The error of a checkpoint that cannot be used, with what can be."""
-    others = [other for other in sorted(path.parent.glob("*.ckpt")) if _is_usable(other, path)]
+def _is_captioner(value: Any) -> bool:
+    return isinstance(value, dict) and {"class", "tokenizer"} <= value.keys()
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        return _mapped(path)
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, problem: str) -> ValueError:
+    """The error of a checkpoint that training cannot go on from, with what it can."""
+    paths = [other for other in sorted(path.parent.glob("[!.]*.ckpt")) if other != path]
+    others = [other for other in paths if not _problem(other)]
     remedy = "resume=never trains anew"
     if others:
         best = max(others, key=progress)
         remedy = f"resume={best} goes on from epoch {progress(best)[0]}"
     return ValueError(f"{path} is damaged ({problem}): {remedy}")
-
-
-def _is_usable(path: Path, other: Path) -> bool:
-    if path == other or path.name.startswith("."):
-        return False
-    try:
-        with zipfile.ZipFile(path) as parts:
-            return parts.testzip() is None and "epoch" in torch.load(
-                path, map_location="cpu", weights_only=True, mmap=True
-            )
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError):
-        return False
-    except pickle.UnpicklingError:
-        return False

@@ -141,6 +141,8 @@ class RunFolder:
                 f"branch_from={path}: no such file; train that run first, with curation=track "
                 "keep_every_epoch=true"
             )
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            check_intact(path)
         changed = self._changed(RunFolder(path.parents[1]).config(), config)
         changed = {k: both for k, both in changed.items() if not _is_below(k, BRANCH_KEYS)}
         if changed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from captioning.data.token_table import TokenTable
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
+from captioning.results.checkpoints import load_checkpoint
 from captioning.results.failure import forget_failure
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
@@ -239,18 +239,6 @@ def _write_steps(steps: StepContext, folder: Path) -> None:
         write_json(folder / "noise_truth.json", steps.truth)
     if steps.held_out_remaining is not None:
         write_json(folder / "held_out_left.json", steps.held_out_remaining)
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's content, on the processor; nothing but plain values and tensors is loaded.
-
-    Raises:
-        ValueError: the file is no checkpoint, or holds objects that could run code.
-    """
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise ValueError(f"{path} is not a checkpoint of this framework: {error}") from error
 
 
 def finished_weights(run: Path) -> dict[str, Any]:

@@ -132,12 +132,11 @@ def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: an empty or foreign file, a line cut off, or a line that is not an edit; names
-            the file, the line and the remedy.
+        ValueError: an empty or foreign file, a line cut off, a line that is not an edit, or an edit
+            that stands twice; names the file, the line and the remedy.
     """
     path = find_journal(path)
-    text = _read_text(path)
-    lines = text.split("\n")
+    lines = _decoded(path.read_bytes(), path).split("\n")
     if lines.pop():
         raise ValueError(
             f"{path} line {len(lines) + 1}: cut off before its end, as when a run is killed while "
@@ -145,7 +144,27 @@ def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
         )
     header = _header(lines[0] if lines else "", f"{path} line 1")
     edits = [decode(line, f"{path} line {n}") for n, line in enumerate(lines[1:], start=2)]
+    _check_once(edits, path)
     return header, edits
+
+
+def _check_once(edits: Sequence[Edit], path: Path) -> None:
+    """Refuse a sample that is edited twice in one way in one epoch: no policy does that."""
+    first: dict[tuple[str, str, str, int], int] = {}
+    for number, edit in enumerate(edits, start=2):
+        key = (edit.sample_id, edit.action, edit.policy, edit.epoch)
+        earlier = first.setdefault(key, number)
+        if earlier == number:
+            continue
+        where = f"{path} line {number}: {edit.action} of {edit.sample_id!r} in epoch {edit.epoch}"
+        if edit == edits[earlier - 2]:
+            remedy = f"remove it with: captioning curate journal repair {path}"
+        else:
+            remedy = "resume the run, which writes its journal anew, or remove one of the lines"
+        raise ValueError(
+            f"{where} stands in line {earlier} already, as when two programs write one journal; "
+            f"{remedy}"
+        )
 
 
 def replay(roster: Roster, path: str | Path) -> CurationView:
@@ -222,17 +241,37 @@ def edit_counts(edits: Iterable[Edit]) -> list[tuple[tuple[int, str, str], int]]
     return sorted(Counter((edit.epoch, edit.policy, edit.action) for edit in edits).items())
 
 
-def repair(path: str | Path) -> str | None:
-    """Drop a last line that was cut off; returns it, or None where the file is complete."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repaired:
+    """What a repair dropped.
+
+    Attributes:
+        cut: the last line, where it was cut off.
+        doubles: line numbers of edits that stood in an earlier line, word for word.
+    """
+
+    cut: str | None
+    doubles: tuple[int, ...]
+
+
+def repair(path: str | Path) -> Repaired:
+    """Drop a last line that was cut off, and lines that stand twice.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is damaged otherwise; it is left as it was.
+    """
     path = find_journal(path)
     # the last line may end within a character, so bytes are cut, not text
     complete, _, rest = path.read_bytes().rpartition(b"\n")
-    if not rest:
-        return None
-    lines = complete.decode("utf-8").split("\n")
+    lines = _decoded(complete, path).split("\n")
     header = _header(lines[0], f"{path} line 1")
-    write_journal(path, header, lines[1:])
-    return rest.decode("utf-8", errors="replace")
+    first: dict[str, int] = {}
+    numbered = enumerate(lines[1:], start=2)
+    doubles = tuple(n for n, line in numbered if first.setdefault(line, n) != n)
+    if rest or doubles:
+        write_journal(path, header, first)
+    return Repaired(cut=rest.decode("utf-8", errors="replace") or None, doubles=doubles)
 
 
 def _header(line: str, where: str) -> Header:
@@ -263,12 +302,12 @@ def _object(line: str, where: str) -> dict[str, Any]:
     return record
 
 
-def _read_text(path: Path) -> str:
+def _decoded(content: bytes, path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        number = path.read_bytes()[: error.start].count(b"\n") + 1
+        number = content[: error.start].count(b"\n") + 1
         raise ValueError(
-            f"{path} line {number}: not UTF-8; if it is the last line: "
-            f"captioning curate journal repair {path}"
+            f"{path} line {number}: not UTF-8; if it is the last line: captioning curate journal "
+            f"repair {path}; else resume the run, which writes its journal anew"
         ) from error

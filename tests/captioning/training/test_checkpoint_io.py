@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
 
 import pytest
 import torch
@@ -22,13 +24,45 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch) -> None
     path = tmp_path / "last.ckpt"
     AtomicCheckpointIO().save_checkpoint({"epoch": 1}, path)
 
-    def fill(_: object, part) -> None:
-        part.write_bytes(b"half")
+    def fill(_: object, file) -> None:
+        file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint_io.torch, "save", fill)
     with pytest.raises(OSError, match="free space"):
         AtomicCheckpointIO().save_checkpoint({"epoch": 2}, path)
+    assert torch.load(path, weights_only=True) == {"epoch": 1}
+
+
+def test_a_limit_of_file_sizes_is_told_as_such(tmp_path) -> None:
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"epoch": 1}, path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # beyond it a write fails as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large; .*last\.ckpt"):
+            AtomicCheckpointIO().save_checkpoint({"a": torch.zeros(100_000)}, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert torch.load(path, weights_only=True) == {"epoch": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_a_disk_that_keeps_something_else_leaves_the_former_checkpoint(
+    tmp_path, monkeypatch
+) -> None:
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"epoch": 1}, path)
+    save = torch.save
+
+    def flip(content: object, file) -> None:
+        save(content, file)
+        file.seek(-3000, os.SEEK_END)
+        file.write(b"\1")
+
+    monkeypatch.setattr(checkpoint_io.torch, "save", flip)
+    with pytest.raises(OSError, match=r"not hold what was written .*last\.ckpt"):
+        AtomicCheckpointIO().save_checkpoint({"epoch": 2, "a": torch.zeros(2000)}, path)
     assert torch.load(path, weights_only=True) == {"epoch": 1}
 
 

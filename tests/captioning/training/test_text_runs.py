@@ -12,11 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.configuration import compose_config
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.evaluation.predict import load_run, predict_run
+from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.subwords import restored
 from captioning.training import run as run_module
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
-from captioning.training.run import load_checkpoint, train
+from captioning.training.run import train
 from tests.captioning.conftest import SMALL
 
 # A cell of the small backbone's grid has 96 values; their mean stands for a photo's embedding.

@@ -15,6 +15,7 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit
 from curation.journal.journal import (
     Header,
+    Repaired,
     append_lines,
     decode,
     encode,
@@ -82,7 +83,7 @@ def test_a_cut_line_is_named_and_repaired(journal, roster):
         read_journal(journal)
     assert main(["curate", "journal", "repair", str(journal)]) == 0
     assert read_journal(journal)[1] == [REMOVAL, SWAP]
-    assert repair(journal) is None
+    assert repair(journal) == Repaired(cut=None, doubles=())
 
 
 def test_a_line_cut_within_a_character_is_repaired(journal):
@@ -92,6 +93,44 @@ def test_a_line_cut_within_a_character_is_repaired(journal):
         read_journal(journal)
     repair(journal)
     assert read_journal(journal)[1] == list(EDITS)
+
+
+def test_edits_of_two_programs_are_refused_and_doubles_removed(journal, capsys):
+    append_lines(journal, [encode(edit) for edit in EDITS])
+    with pytest.raises(ValueError, match=r"line 5: remove of 'img0#0' .* line 2 already.*repair"):
+        read_journal(journal)
+    assert main(["curate", "journal", "repair", str(journal)]) == 0
+    assert "dropped 3 edits that stood twice (lines 5, 6, 7)" in capsys.readouterr().out
+    assert read_journal(journal)[1] == list(EDITS)
+
+
+def test_edits_that_contradict_each_other_are_not_called_whole(journal, capsys):
+    append_lines(journal, [encode(replace(SWAP, value="from another program"))])
+    before = journal.read_bytes()
+    assert main(["curate", "journal", "repair", str(journal)]) == 1
+    shown = capsys.readouterr()
+    assert "whole" not in shown.out
+    assert "line 5: replace_caption of 'img1#0' in epoch 0 stands in line 3 already" in shown.err
+    assert journal.read_bytes() == before
+
+
+def test_repair_names_a_file_that_is_no_text(journal, capsys):
+    with journal.open("ab") as file:
+        file.write(b"\xff\xfe\n")
+    before = journal.read_bytes()
+    assert main(["curate", "journal", "repair", str(journal)]) == 1
+    assert "curation.jsonl line 5: not UTF-8" in capsys.readouterr().err
+    assert journal.read_bytes() == before
+
+
+def test_show_prints_no_codes_that_a_terminal_obeys(journal, capsys):
+    hostile = "\x1b]0;title\x07\x1b[2J\u202e\ud800\r"
+    line = json.dumps({"sample_id": hostile, "action": "remove", "reason": hostile})
+    append_lines(journal, [line])
+    assert main(["curate", "journal", "show", str(journal)]) == 0
+    shown = capsys.readouterr().out
+    assert r"\x1b]0;title\x07\x1b[2J\u202e\ud800\r remove: \x1b]0;title" in shown
+    assert all(character.isprintable() for character in shown.replace("\n", ""))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +166,7 @@ def test_bad_heads_are_named(tmp_path, journal):
 
 
 def test_a_journal_applied_twice_or_with_unknown_ids_is_refused(journal, roster):
-    append_lines(journal, [encode(REMOVAL)])
+    append_lines(journal, [encode(replace(REMOVAL, epoch=1))])
     with pytest.raises(ValueError, match=r"curation.jsonl: edit 4: .*applied twice"):
         replay(roster, journal)
     main(["curate", "journal", "undo", str(journal), "--sample-ids", "img0#0"])
