@@ -12,8 +12,11 @@ import importlib.metadata
 import importlib.util
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from captioning.files import write_lines
 
 DISTRIBUTION = "caption-curation"
 
@@ -107,3 +110,34 @@ def checked(path: Path, sha256: str) -> Path:
             f"{sha256}); install its package anew in the version that constraints.txt names"
         )
     return path
+
+
+def check_shipped(sums: Path) -> None:
+    """Compare weights that the project ships with the digests beside them.
+
+    Args:
+        sums: lines of ``SHA-256  NAME``, as ``sha256sum`` writes them; names are relative to its
+            folder.
+
+    Raises:
+        FileNotFoundError: one of the files is not there.
+        ValueError: one is another than the one that was shipped.
+    """
+    for line in sums.read_text(encoding="utf-8").splitlines():
+        digest, name = line.split("  ", 1)
+        checked(sums.parent / name, digest)
+
+
+def write_sums(sums: Path, paths: Iterable[Path]) -> None:
+    """Write the digests that `check_shipped` reads.
+
+    Args:
+        sums: the file to write.
+        paths: files in its folder or below.
+    """
+    lines = []
+    for path in sorted(paths):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        lines.append(f"{digest}  {path.relative_to(sums.parent).as_posix()}")
+    write_lines(sums, lines)

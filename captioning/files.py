@@ -72,17 +72,25 @@ def write_json(path: str | Path, value: Any, *, indent: int | None = 1) -> None:
     write_text(path, json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str | Path, kind: type | None = None) -> Any:
     """Content of a JSON file.
+
+    Args:
+        path: of the file.
+        kind: ``dict`` or ``list``, which it must hold; None for anything.
 
     Raises:
         FileNotFoundError: it does not exist.
-        ValueError: it is not JSON.
+        ValueError: it is not JSON, or holds something else.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; is {path.parent} a run folder?")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}); restore it or run again") from error
+    if kind is not None and not isinstance(value, kind):
+        wanted = {dict: "an object {...}", list: "a list [...]"}.get(kind, kind.__name__)
+        raise ValueError(f"{path} must hold {wanted}: got {value!r:.40}; restore it or run again")
+    return value

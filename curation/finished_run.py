@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from captioning.data.roster import CurationView
-from captioning.files import read_json
 from captioning.results.run_folder import RunFolder
 from captioning.training.rosters import read_train
 from curation.journal.journal import find_journal, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
 from curation.manifest import is_loop_folder, read_loop_roster, read_manifest
-from curation.record import RunRecord
+from curation.record import RunRecord, read_records
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -44,7 +43,7 @@ def read_run(folder: str | Path) -> RunRecord:
     epochs, history = [], np.empty((0, len(roster)))
     if (details / "losses.npz").is_file():
         _, epochs, history = read_history(details / "losses.npz")
-    records = read_json(details / "epochs.json") if (details / "epochs.json").is_file() else []
+    records = read_records(details / "epochs.json")
     keep_file = details / FILE_NAME
     return RunRecord(
         policy=policy,

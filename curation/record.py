@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from captioning.data.roster import CurationView
+from captioning.files import read_json
 from captioning.types import Edit, Sample
 from curation.loop.keep import KeepList
 from curation.loop.truth import fault_of
@@ -39,6 +40,21 @@ class RunRecord:
     history: NDArray[np.floating] = field(default_factory=lambda: np.empty((0, 0)))
     truth: Mapping[str, str] = field(default_factory=dict)
     keep: KeepList | None = None
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Counts and detection scores of each epoch from ``epochs.json``; none where it is not there.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    records = read_json(path, list) if path.is_file() else []
+    if not all(isinstance(record, dict) and "epoch" in record for record in records):
+        raise ValueError(
+            f"{path} holds something else than records of epochs: it was damaged; resume or repeat "
+            "the run, which writes it again, or remove it"
+        )
+    return records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

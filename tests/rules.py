@@ -24,6 +24,7 @@ CONTRACTS = (
     "captioning.extras",
     "captioning.sharing",
     "captioning.sample_dropout",
+    "captioning.tensor_files",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
@@ -39,6 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("captioning.plugins", "captioning.config_folders"), ()),
     "captioning.interfaces": ("captioning.types",),
     "captioning.model_folder": ("captioning.sample_dropout",),
+    **dict.fromkeys(("captioning.tensor_files", "captioning.extras"), ("captioning.files",)),
     "captioning.sample_dropout": ("captioning.types",),
     "captioning.processors": ("captioning.files", "captioning.model_folder"),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),

@@ -19,6 +19,11 @@ SHARDS = "*/*{}-*-of-*.safetensors"
 OTHER_TASKS = ("image", "video", "num_frames", "audio_length_in_s")
 
 
+def sums_of(folder: Path) -> Path:
+    """Where the digests of a pipeline that is made here lie: beside its folder."""
+    return folder.with_name(f"{folder.name}.sha256")
+
+
 def hub_files(variant: str | None) -> tuple[str, ...]:
     """Patterns of the files that are fetched.
 

@@ -13,13 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.files import write_atomically
 from captioning.interfaces import JointEmbedder
+from captioning.tensor_files import read_tensors, write_tensors
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
 
@@ -168,10 +166,7 @@ class PhotoIndex:
                 "vectors": torch.stack([self._entries[name][0] for name in names]),
                 "thumbnails": torch.stack([self._entries[name][1] for name in names]),
             }
-            write_atomically(
-                self._folder / f"{digest[:16]}.safetensors",
-                lambda part: part.write_bytes(save(content)),
-            )
+            write_tensors(self._folder / f"{digest[:16]}.safetensors", content)
 
 
 def _open(path: Path) -> Iterator[Image.Image]:
@@ -196,10 +191,10 @@ def _read_shards(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     entries: dict[str, tuple[Tensor, Tensor]] = {}
     for path in sorted(folder.glob("[!.]*.safetensors")):
         try:
-            content = load_file(path)
+            content, _ = read_tensors(path)
             parts = (content["keys"], content["vectors"], content["thumbnails"])
             for key, vector, thumb in zip(*parts, strict=True):
                 entries[bytes(key.tolist()).hex()] = (vector, thumb)
-        except (SafetensorError, KeyError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise ValueError(f"{path}: damaged ({error}); delete it") from error
     return entries

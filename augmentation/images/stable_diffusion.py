@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from augmentation.images.generator import AbstractGenerator, Job
-from augmentation.images.pipeline_files import INDEX, PipelineFolder, hub_files
-from captioning.extras import import_extra
+from augmentation.images.pipeline_files import INDEX, PipelineFolder, hub_files, sums_of
+from captioning.extras import check_shipped, import_extra
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, NonNegativeFloat, PositiveInt
 
@@ -207,6 +207,8 @@ class StableDiffusion(AbstractGenerator):
         if self._pipeline is not None:
             return
         self.start()
+        if (sums := sums_of(self.folder)).is_file():
+            check_shipped(sums)
         diffusers = importlib.import_module("diffusers")
         for package in ("diffusers", "transformers"):
             importlib.import_module(f"{package}.utils.logging").disable_progress_bar()

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
+from captioning.extras import write_sums
 from captioning.files import write_json
 from captioning.metrics.retrieval import retrieval_scores
 from captioning.results.run_folder import versions
@@ -263,6 +264,7 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
     names = {"backbone": backbone.identity, "sentences": sentences.identity}
     out = Path(config.out)
     save_heads(trained, out, **names)
+    write_sums(out.with_suffix(".sha256"), [out])
     settings: Any = OmegaConf.to_container(config.training, resolve=True)
     card = {
         "what": "heads of the small joint space over a frozen backbone and sentence encoder",

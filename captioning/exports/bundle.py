@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from captioning.files import read_json, write_json, write_text
+from captioning.tensor_files import read_tensors, write_tensors
 
 FORMAT = "caption-curation-captioner-1"
 RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
@@ -62,12 +61,8 @@ def write_bundle(bundle: Bundle, versions: Mapping[str, Any]) -> None:
     write_text(bundle.folder / CONFIG, OmegaConf.to_yaml(bundle.config))
     if bundle.weights is not None:
         # Tensors that share their memory are written one by one.
-        tensors = {
-            name: value.detach().clone().contiguous().cpu()
-            for name, value in bundle.weights.items()
-        }
-        save_file(tensors, bundle.folder / WEIGHTS, metadata={"format": "pt"})
-        (bundle.folder / WEIGHTS).chmod(0o644)  # as other files are
+        tensors = {name: value.detach().clone() for name, value in bundle.weights.items()}
+        write_tensors(bundle.folder / WEIGHTS, tensors, {"format": "pt"})
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -103,9 +98,9 @@ def _weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; export the run anew")
     try:
-        return load_file(path)
-    except (SafetensorError, ValueError, OSError, KeyError) as error:
-        raise ValueError(f"{path} is no file of safetensors ({error})") from error
+        return read_tensors(path)[0]
+    except ValueError as error:
+        raise ValueError(f"{error}; export the run anew") from error
 
 
 def check_shapes(

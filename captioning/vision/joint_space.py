@@ -17,13 +17,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from captioning.files import write_atomically
+from captioning.extras import check_shipped
 from captioning.interfaces import TextEmbedder
 from captioning.ranges import DropRate, PositiveInt
+from captioning.tensor_files import read_tensors, write_tensors
 from captioning.vision.backbones import Backbone, weights_digest
 
 Pooling = Literal["mean", "mean_max"]
@@ -181,6 +180,8 @@ def build_joint_space(
         FileNotFoundError: no such file.
         ValueError: the file is damaged, or its heads were trained over other parts.
     """
+    if weights is None:
+        check_shipped(WEIGHTS.with_suffix(".sha256"))
     path = WEIGHTS if weights is None else Path(weights)
     heads, trained_over = load_heads(path)
     provided = {"backbone": backbone.identity, "sentences": sentences.identity}
@@ -205,8 +206,7 @@ def save_heads(heads: JointSpace, path: str | Path, *, backbone: str, sentences:
     tensors = {key: value.half().contiguous() for key, value in heads.state_dict().items()}
     about = {"settings": heads.settings, "backbone": backbone, "sentences": sentences}
     metadata = {"joint_space": json.dumps(about)}
-    # Not save_file, which keeps other users of the machine from reading the file.
-    write_atomically(path, lambda part: part.write_bytes(save(tensors, metadata)))
+    write_tensors(Path(path), tensors, metadata)
 
 
 def load_heads(path: str | Path) -> tuple[JointSpace, dict[str, str]]:
@@ -220,12 +220,11 @@ def load_heads(path: str | Path) -> tuple[JointSpace, dict[str, str]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; check the option weights=")
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads(file.metadata()["joint_space"])
-            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
+        tensors, texts = read_tensors(path)
+        about = json.loads(texts["joint_space"])
         heads = JointSpace(**about["settings"])
-        heads.load_state_dict(tensors)
+        heads.load_state_dict({key: tensor.float() for key, tensor in tensors.items()})
         trained_over = {part: str(about[part]) for part in ("backbone", "sentences")}
-    except Exception as error:  # safetensors raises its own types
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path}: holds no heads of a joint space ({error!r})") from error
     return heads.eval(), trained_over

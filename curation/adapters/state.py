@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from captioning.files import write_atomically
+from captioning.tensor_files import read_tensors, write_tensors
 
 FILE_NAME = "state.safetensors"
 _KEY = "curation"
@@ -22,8 +20,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write what `Curator.state_dict` gives; the file appears complete or not at all."""
     tensors: dict[str, Tensor] = {}
     plain = _without_tensors(state, "", tensors)
-    kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda part: save_file(kept, part, {_KEY: json.dumps(plain)}))
+    write_tensors(path, tensors, {_KEY: json.dumps(plain)})
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -33,11 +30,11 @@ def read_state(path: Path) -> dict[str, Any]:
         ValueError: damaged, or another file.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            state = json.loads((file.metadata() or {})[_KEY])
-            for name in file.keys():  # noqa: SIM118  # it is no mapping
-                _put(state, name.split("."), file.get_tensor(name))
-    except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
+        tensors, texts = read_tensors(path)
+        state = json.loads(texts[_KEY])
+        for name, tensor in tensors.items():
+            _put(state, name.split("."), tensor)
+    except (KeyError, ValueError, TypeError, OSError) as error:
         raise ValueError(
             f"{path}: no state of curation ({error}): it was damaged or cut off; restore it, or "
             "begin anew with first_epoch=0"

@@ -64,7 +64,7 @@ def export(record: RunRecord, run: Path, folder: Path, *, format: str, photos: s
             record.view,
             header,
             files=files | {FILE_NAME: JOURNAL},
-            versions=read_json(versions_file) if versions_file.is_file() else None,
+            versions=read_json(versions_file, dict) if versions_file.is_file() else None,
             truth=record.truth,
         )
         write_text(part / "README.md", text)

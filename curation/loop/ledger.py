@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -213,9 +211,15 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
     try:
         with np.load(Path(path), allow_pickle=False) as saved:
             ids = json.loads(saved["sample_ids"].tobytes())
-            return ids, saved["epochs"].tolist(), saved["history"]
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            epochs, history = saved["epochs"].tolist(), saved["history"]
+        if history.shape != (len(epochs), len(ids)):
+            raise ValueError(f"{history.shape} losses of {len(epochs)} epochs, {len(ids)} samples")
+        return ids, epochs, history
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise a dozen types for damaged files
+        problem = str(error).partition(". If you trust")[0]
         raise ValueError(
-            f"{path} holds no losses of a run ({error}): it was damaged or cut off; resume or "
+            f"{path} holds no losses of a run ({problem}): it was damaged or cut off; resume or "
             "repeat the run, which writes it again"
         ) from error

@@ -58,3 +58,24 @@ def test_changed_weights_are_refused(tmp_path: Path) -> None:
         extras.checked(path, digest)
     with pytest.raises(FileNotFoundError, match="install its package anew"):
         extras.checked(tmp_path / "none.bin", digest)
+
+
+SHIPPED = ("captioning/vision/weights/joint_space", "augmentation/images/weights/miniworld")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_weights_are_those_whose_digests_lie_beside_them(repository, name: str) -> None:
+    extras.check_shipped(repository / f"{name}.sha256")
+    named = (repository / f"{name}.sha256").read_text()
+    weights = sorted((repository / name).parent.rglob("*.safetensors"))
+    assert all(path.name in named for path in weights)
+
+
+def test_shipped_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.bin").write_bytes(b"weights")
+    extras.write_sums(tmp_path / "a.sha256", tmp_path.rglob("*.bin"))
+    extras.check_shipped(tmp_path / "a.sha256")
+    (tmp_path / "a" / "x.bin").write_bytes(b"weighty")
+    with pytest.raises(ValueError, match=r"x\.bin: not the file"):
+        extras.check_shipped(tmp_path / "a.sha256")

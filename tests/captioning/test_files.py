@@ -48,3 +48,6 @@ def test_missing_and_broken_files_are_named(tmp_path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ValueError, match=r"bad\.json is not valid JSON"):
         read_json(tmp_path / "bad.json")
+    (tmp_path / "bad.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"bad\.json must hold an object {...}: got \[1\]"):
+        read_json(tmp_path / "bad.json", dict)

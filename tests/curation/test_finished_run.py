@@ -42,6 +42,8 @@ def run(tmp_path) -> Path:
             "train": {"_target_": "captioning.data.readers.jsonl.read_jsonl", **reader},
         },
         "curation": {"name": "by hand"},
+        "monitor": "last",
+        "seed": 0,
         "paths": {"cache": str(tmp_path / "cache")},
     }
     folder = tmp_path / "run"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from foreign import make_roster
 
 from captioning.data.roster import CurationView
 from captioning.types import Edit
 from curation.loop.truth import faulty_kinds
-from curation.record import changes
+from curation.record import changes, read_records
 
 
 def edit(sample_id: str, action: str, value: str | None = None, **fields) -> Edit:
@@ -59,3 +60,11 @@ def test_faults_are_those_that_curation_is_scored_by():
         after = view.apply([edit(sample.sample_id, "remove")])
         (*_, last) = changes(after, truth)
         assert last.fault == faulty_kinds(view, truth).get(sample.row, "")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", "[1]", "[{}]", '[{"epoch": 0}', "[" * 99_999])
+def test_damaged_records_are_named(tmp_path, text):
+    (tmp_path / "epochs.json").write_text(text)
+    with pytest.raises(ValueError, match=r"epochs\.json .*(restore|remove) it"):
+        read_records(tmp_path / "epochs.json")
+    assert read_records(tmp_path / "none.json") == []

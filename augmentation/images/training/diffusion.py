@@ -16,11 +16,11 @@ from diffusers.models.attention_processor import AttnProcessor
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from omegaconf import DictConfig, OmegaConf
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
 from augmentation.images.autoencoder import PatchAutoencoder
+from augmentation.images.pipeline_files import sums_of
 from augmentation.images.training.autoencoder import latents_of, photo_paths
 from augmentation.images.training.card import write_card
 from augmentation.images.training.denoising import (
@@ -46,7 +46,9 @@ from augmentation.images.training.pipelines import (
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo, train_tokenizer
 from augmentation.images.training.sheet import picture_sheet
 from captioning.data.roster import Roster
+from captioning.extras import write_sums
 from captioning.files import write_atomically
+from captioning.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import read_roster
 
 
@@ -59,10 +61,8 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
     path = cache / f"{digest.hexdigest()[:16]}-{size}.safetensors"
     if not path.is_file():
         latents = latents_of(autoencoder, paths, size=size) * autoencoder.config.scaling_factor
-        write_atomically(
-            path, lambda part: save_file({"latents": latents.half().contiguous()}, part)
-        )
-    return load_file(path)["latents"]
+        write_tensors(path, {"latents": latents.half()})
+    return read_tensors(path)[0]["latents"]
 
 
 def starting_parts(config: DictConfig, roster: Roster) -> tuple[PatchAutoencoder, Any, Denoiser]:
@@ -222,9 +222,9 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=batch_size)
     history = loop.run(loss_of, validate)
     pipeline = build_pipeline(denoiser, **parts)
-    save_pipeline(pipeline, Path(config.out))
+    out = Path(config.out)
+    save_pipeline(pipeline, out)
+    write_sums(sums_of(out), out.rglob("*.safetensors"))
     description = "small text-to-image latent diffusion model"
     details = {"parameters": parameter_counts(pipeline), "history": history}
-    return write_card(
-        Path(config.out), description=description, rosters=rosters, config=config, **details
-    )
+    return write_card(out, description=description, rosters=rosters, config=config, **details)

@@ -17,16 +17,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.data.roster import Roster
-from captioning.files import write_atomically
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import PositiveInt
+from captioning.tensor_files import read_tensors, write_tensors
 from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords, build_object_words
 from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
 from captioning.text.tokenizers.treebank import split_words
@@ -173,7 +171,7 @@ class ContextIndex(AbstractBatchReader):
             return _read(path, (len(contexts), self.num_nearest))
         log.info(f"nearest contexts of {len(contexts)} captions")
         neighbours = find()
-        write_atomically(path, lambda part: part.write_bytes(save({"neighbours": neighbours})))
+        write_tensors(path, {"neighbours": neighbours})
         return neighbours
 
 
@@ -380,8 +378,8 @@ def _single(word: str, tokenizer: AbstractTokenizer) -> int:
 
 def _read(path: Path, shape: tuple[int, int]) -> Tensor:
     try:
-        neighbours = load_file(path)["neighbours"]
-    except (SafetensorError, KeyError) as error:
+        neighbours = read_tensors(path)[0]["neighbours"]
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{path}: damaged ({error}); delete it") from error
     if tuple(neighbours.shape) != shape:
         raise ValueError(

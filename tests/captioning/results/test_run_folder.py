@@ -14,6 +14,7 @@ from captioning.results.run_folder import RunFolder
 
 def make_config(folder: Path, **changes: object) -> DictConfig:
     settings = {"resume": "auto", "branch_from": None, "run_dir": str(folder), "seed": 0}
+    settings |= {"data": {}, "monitor": "last"}
     settings |= {"loader": {"batch_size": 4, "num_workers": 0}, "noise": 0.2}
     return OmegaConf.create(settings | changes)
 
@@ -55,7 +56,7 @@ def test_loader_processes_change_no_result_so_a_run_may_go_on_with_others(tmp_pa
         folder.open(make_config(tmp_path, loader={"batch_size": 5, "num_workers": 0}))
 
 
-@pytest.mark.parametrize("text", ["a: [1, 2", "\x00", "- a\n- b"])
+@pytest.mark.parametrize("text", ["a: [1, 2", "\x00", "- a\n- b", "", "3", "seed: 0", "a: ${b"])
 def test_a_damaged_config_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=r"config\.yaml cannot be read .* damaged or cut off"):
@@ -66,6 +67,16 @@ def test_damaged_scores_are_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.json").write_text('{"test": {')
     with pytest.raises(ValueError, match=r"metrics\.json is not valid JSON"):
         RunFolder(tmp_path).finished()
+    for text in ("[1]", "null", "3", "\xff"):
+        (tmp_path / "metrics.json").write_bytes(text.encode("latin-1"))
+        with pytest.raises(
+            ValueError, match=r"metrics\.json (must hold an object|is not valid JSON)"
+        ):
+            RunFolder(tmp_path).finished()
+    for text in ('{"test": 3}', '{"test": {}}', "{}"):
+        (tmp_path / "metrics.json").write_text(text)
+        with pytest.raises(ValueError, match=r"metrics\.json holds no scores of 'test'"):
+            RunFolder(tmp_path).scores("test")
 
 
 def test_a_run_that_goes_on_with_other_software_names_both_versions(
