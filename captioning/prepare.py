@@ -185,6 +185,9 @@ def _features(config: DictConfig, rosters: Sequence[Roster], console: Console) -
         backbone = build_part(chosen.backbone)
         elsewhere = spread_features(config, backbone.identity)
         store = cached_features(chosen, backbone, samples, elsewhere=elsewhere)
+    if config.get("verify"):
+        store.verify()
+        console.print(f"all {len(store):,} records of {store.folder} are intact", soft_wrap=True)
     console.print(
         f"features of {len(samples):,} photos are ready: {store.folder} "
         f"(up to {store.max_regions} regions of {store.dim} values)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import sys
@@ -51,7 +52,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
             raise
         # Hydra makes the folder of a run before the command begins.
         if not isinstance(error, HydraException | ValueError):
-            sys.exit(f"{command.name}: the run's folder cannot be made: {error}")
+            remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
+            sys.exit(f"{command.name}: the run's folder cannot be made: {error}; {remedy}")
         overrides = [argument for argument in arguments if not argument.startswith("-")]
         line = explain_hydra_error(error, name=command.config, overrides=overrides)
         sys.exit(f"{command.name}: {line}")
@@ -101,6 +103,14 @@ def _of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)
 
 
+def _of_disk(error: Exception) -> str:
+    """What to do where a disk is full, for errors that tell neither file nor remedy."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+    if not isinstance(error, OSError) or error.errno not in full or error.filename:
+        return ""
+    return "; free space where the command writes, and start it again: finished parts are kept"
+
+
 def _check(command: HydraCommand, config: Any) -> None:
     """Refuse wrong values; nothing is said of keys that the command does not list."""
     from captioning.commands.settings import SETTINGS
@@ -133,7 +143,8 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:
         if os.environ.get(FULL_ERROR):
             raise
-        sys.exit(f"{command.name}: {error}\n({FULL_ERROR}=1 shows where it was raised)")
+        hint = _of_disk(error)
+        sys.exit(f"{command.name}: {error}{hint}\n({FULL_ERROR}=1 shows where it was raised)")
     except (RuntimeError, MemoryError) as error:
         if os.environ.get(FULL_ERROR) or not _of_memory(error):
             raise

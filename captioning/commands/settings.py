@@ -86,6 +86,7 @@ class Prepare(AbstractCommon, total=False):
 
     data: Data
     download: bool
+    verify: bool
     spread: Part
 
 

@@ -103,13 +103,21 @@ def write_journal(path: str | Path, header: Header, lines: Iterable[str]) -> Non
 
 
 def append_lines(path: str | Path, lines: Sequence[str]) -> None:
-    """Add an epoch's edits in one write, on the disk when this returns."""
+    """Add an epoch's edits in one write, on the disk when this returns.
+
+    Raises:
+        OSError: the disk is full, or cannot be written.
+    """
     if not lines:
         return
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.write("".join(line + "\n" for line in lines))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        remedy = "free space and resume the run, which writes its journal anew"
+        raise OSError(error.errno, f"{error.strerror}; {remedy}", str(path)) from error
 
 
 def find_journal(path: str | Path) -> Path:

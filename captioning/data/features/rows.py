@@ -75,6 +75,10 @@ class MappedRows:
             target[:count] = self._boxes_of(position)
         return boxes
 
+    def damaged(self) -> list[int]:
+        """Positions of all records that are not what was written; reads the whole store."""
+        return [p for p in range(len(self.counts)) if self._is_damaged(p, self._rows(p))]
+
     def _rows(self, position: int) -> np.ndarray:
         start = self._starts[position]
         shard = int(np.searchsorted(self._shard_starts, start, side="right")) - 1

@@ -174,6 +174,21 @@ class FeatureStore:
         features, mask = self._data.features(np.asarray(positions, dtype=np.int64))
         return torch.from_numpy(features), None if mask is None else torch.from_numpy(mask)
 
+    def verify(self) -> None:
+        """Read every record against its checksum, also those that were read before.
+
+        Raises:
+            ValueError: some are damaged.
+        """
+        damaged = self._data.damaged()
+        if damaged:
+            names = ", ".join(self._key_at(position) for position in damaged[:3])
+            raise ValueError(
+                f"{self.folder}: {len(damaged)} of {len(self)} records are not what was written "
+                f"(damaged on the disk, or copied in part), such as {names}; copy the folder "
+                "again, or delete it and build anew"
+            )
+
     def read_boxes(self, positions: np.ndarray | Sequence[int]) -> Tensor:
         """Boxes ``(I, R, 4) float32`` of I photos, as `read` gives their features.
 

@@ -165,8 +165,9 @@ class FeatureWriter:
 
 def _opened(path: Path, size: int) -> IO[bytes]:
     """A file open for appending, cut to ``size`` bytes."""
-    file = path.open("ab")
-    file.truncate(size)
+    with _explained(path.parent):
+        file = path.open("ab")
+        file.truncate(size)
     return file
 
 
@@ -191,7 +192,7 @@ def _bring_to_present_format(folder: Path, index: FeatureIndex) -> None:
 
 
 class _explained:
-    """Says what to do when the disk is full."""
+    """Says what to do when the disk is full, or cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -205,4 +206,10 @@ class _explained:
                 error.errno,
                 f"{self.folder}: the disk is full; what was committed before is valid. Free some "
                 "space or set CAPTIONING_CACHE to another disk, and start again: it goes on there",
+            ) from error
+        if isinstance(error, OSError):
+            raise OSError(
+                error.errno,
+                f"{self.folder}: features cannot be written ({error.strerror}); what was committed "
+                "before is valid. Set CAPTIONING_CACHE to a folder that can be written",
             ) from error

@@ -69,9 +69,7 @@ def test_damaged_scores_are_named(tmp_path: Path) -> None:
         RunFolder(tmp_path).finished()
     for text in ("[1]", "null", "3", "\xff"):
         (tmp_path / "metrics.json").write_bytes(text.encode("latin-1"))
-        with pytest.raises(
-            ValueError, match=r"metrics\.json (must hold an object|is not valid JSON)"
-        ):
+        with pytest.raises(ValueError, match=r"metrics\.json (must hold|is not valid JSON)"):
             RunFolder(tmp_path).finished()
     for text in ('{"test": 3}', '{"test": {}}', "{}"):
         (tmp_path / "metrics.json").write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import asdict, replace
 
 import pytest
@@ -247,3 +248,13 @@ def test_the_fingerprint_follows_captions_and_order(roster):
     swapped = build_roster("x", (roster.samples[1], roster.samples[0], *roster.samples[2:]))
     changed = build_roster("x", (replace(roster.samples[0], caption="new"), *roster.samples[1:]))
     assert len({roster.fingerprint, swapped.fingerprint, changed.fingerprint}) == 3
+
+
+def test_a_full_disk_names_the_journal(journal):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # as a full disk does
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.stat().st_size + 9, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"free space and resume the run.*curation\.jsonl"):
+            append_lines(journal, [encode(LATER)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -101,3 +103,30 @@ def test_the_history_file_is_whole_or_not_there(tmp_path):
         ledger.save(path, sample_ids=[object()])
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_flipped_bit_of_the_history_is_read(tmp_path):
+    ledger, path = LossLedger(num_samples=40), tmp_path / "losses.npz"
+    ledger.add(torch.arange(40), torch.rand(40))
+    ledger.close_epoch(epoch=0)
+    ledger.save(path, sample_ids=[f"a#{number}" for number in range(40)])
+    complete, expected, draw = path.read_bytes(), read_history(path), random.Random(0)
+    damaged = [complete[:100], b"", b"[1]", complete[:-9]]
+    for place in draw.sample(range(8 * len(complete)), 200):
+        flipped = bytearray(complete)
+        flipped[place // 8] ^= 1 << place % 8
+        damaged.append(bytes(flipped))
+    refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            ids, epochs, history = read_history(path)
+        except ValueError:
+            refused += 1
+        else:  # a byte that nobody reads
+            assert (ids, epochs) == expected[:2]
+            assert np.array_equal(history, expected[2])
+    assert refused > 100
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"losses\.npz holds no losses of a run .*resume or"):
+        read_history(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -216,3 +217,34 @@ def test_wrong_records_and_questions_are_refused(tmp_path: Path) -> None:
         store.positions(["a.jpg"])
     with pytest.raises(ValueError, match="no features for 1 of 2 images.*such as b"):
         store.positions_of_ids(["a", "b"])
+
+
+def test_all_records_can_be_verified(tmp_path: Path) -> None:
+    with FeatureWriter(folder=tmp_path, index=small_index()) as writer:
+        for number, name in enumerate("abcd"):
+            writer.append(name, np.full((1 + number, 3), number + 1, dtype=np.float16))
+        writer.commit()
+    store = FeatureStore.open(tmp_path)
+    store.verify()
+    store.read(store.positions_of_ids(["b"]))  # what was read is verified again
+    content = bytearray((tmp_path / "features.bin").read_bytes())
+    content[6] ^= 1
+    content[-1] ^= 1
+    (tmp_path / "features.bin").write_bytes(content)
+    with pytest.raises(ValueError, match=r"2 of 4 records .* such as b, d; copy the"):
+        FeatureStore.open(tmp_path).verify()
+
+
+def test_a_limit_of_file_sizes_names_the_folder(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with FeatureWriter(folder=tmp_path, index=small_index()) as writer:
+        writer.append("a", np.ones((1, 3), dtype=np.float16))
+        writer.commit()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            writer.append("b", np.ones((1000, 3), dtype=np.float16))
+            with pytest.raises(OSError, match=f"{tmp_path}: features cannot be written"):
+                writer.commit()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(FeatureStore.open(tmp_path)) == 1
