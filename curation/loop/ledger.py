@@ -209,7 +209,8 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
         ValueError: the file is damaged.
     """
     try:
-        with np.load(Path(path), allow_pickle=False) as saved:
+        # opened here: np.load leaves a file open that is no archive
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
             ids = json.loads(saved["sample_ids"].tobytes())
             epochs, history = saved["epochs"].tolist(), saved["history"]
         if history.shape != (len(epochs), len(ids)):

@@ -185,6 +185,15 @@ def test_own_photos_are_prepared(
     assert "features of 3 photos are ready" in said
     stores = list((tmp_path / "cache" / "features").iterdir())
     assert [store.name.split("-")[0] for store in stores] == ["test_efficientnet"]
+    config = config_of(tmp_path, repository, TINY)
+    config.verify = True
+    assert prepare(config, Console(width=200))
+    assert "records of" in capsys.readouterr().out
+    content = bytearray((stores[0] / "features.bin").read_bytes())
+    content[5] ^= 1
+    (stores[0] / "features.bin").write_bytes(content)
+    with pytest.raises(ValueError, match="1 of 1 records .*copy the folder again"):
+        prepare(config, Console(width=200))
     assert prepare(
         config_of(tmp_path, repository, {"name": "none", "kind": None}), Console(width=200)
     )

@@ -66,7 +66,7 @@ def test_no_flipped_bit_is_read(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"x" * 50, b"\x08\0\0\0\0\0\0\0{}      "[:12]])
 def test_other_files_are_named(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"x\.safetensors: no file of safetensors"):
+    with pytest.raises(ValueError, match=r"x\.safetensors is no file of safetensors"):
         read_tensors(path)
     with pytest.raises(FileNotFoundError, match=r"nowhere does not exist"):
         read_tensors(path.with_name("nowhere"))
