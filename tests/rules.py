@@ -152,7 +152,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "evaluate": ("captioning.commands",),
 }
 # The contracts use torch, the type of pictures, marks of ranges and the standard library alone.
-THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types")
+THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types", "safetensors")
 
 MAX_LINES_OF_A_FILE = 400
 MAX_LINES_OF_A_FUNCTION = 40
