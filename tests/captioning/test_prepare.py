@@ -20,6 +20,7 @@ from rich.progress import Progress
 
 from captioning.commands.main import main
 from captioning.data.download import download, unpack
+from captioning.data.features.store import FeatureStore
 from captioning.metrics import spice
 from captioning.prepare import NeededFile, fetch_files, prepare
 
@@ -177,7 +178,7 @@ TINY = {
 
 
 def test_own_photos_are_prepared(
-    tmp_path: Path, repository: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
     own_data(tmp_path)
     assert prepare(config_of(tmp_path, repository, TINY), Console(width=200))
@@ -189,11 +190,14 @@ def test_own_photos_are_prepared(
     config.verify = True
     assert prepare(config, Console(width=200))
     assert "records of" in capsys.readouterr().out
-    content = bytearray((stores[0] / "features.bin").read_bytes())
-    content[5] ^= 1
-    (stores[0] / "features.bin").write_bytes(content)
-    with pytest.raises(ValueError, match="1 of 1 records .*copy the folder again"):
-        prepare(config, Console(width=200))
+
+    def refuse(store: FeatureStore) -> None:
+        raise ValueError(f"{store.folder}: damaged")
+
+    with monkeypatch.context() as context:
+        context.setattr(FeatureStore, "verify", refuse)
+        with pytest.raises(ValueError, match=r"test_efficientnet\S+: damaged"):
+            prepare(config, Console(width=200))
     assert prepare(
         config_of(tmp_path, repository, {"name": "none", "kind": None}), Console(width=200)
     )
