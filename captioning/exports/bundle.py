@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from captioning.files import read_json, write_json, write_text
+from captioning.results.folder_config import read_folder_config, show_outside
 
 FORMAT = "caption-curation-captioner-1"
 RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
@@ -86,14 +87,10 @@ def read_bundle(folder: Path) -> Bundle:
     path = folder / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; export the run anew")
-    try:
-        config = OmegaConf.load(path)
-    except Exception as error:  # PyYAML and OmegaConf share no class
-        raise ValueError(f"{path} cannot be read ({str(error).splitlines()[0]})") from error
+    config = read_folder_config(path)
+    show_outside(config, folder)
     groups = ("model", "features", "search", "optimizer")
-    if not isinstance(config, DictConfig) or not all(
-        isinstance(config.get(group), DictConfig) for group in groups
-    ):
+    if not all(isinstance(config.get(group), DictConfig) for group in groups):
         raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run anew")
     weights = None if (folder / TRANSFORMERS).is_dir() else _weights(folder / WEIGHTS)
     return Bundle(folder=folder, config=config, captioner=captioner, weights=weights)

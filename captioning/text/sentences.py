@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
 from captioning.files import write_atomically
+from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, PositiveInt
 
@@ -129,6 +130,7 @@ class SentenceEncoder:
         return nn.functional.normalize(pooled, dim=-1).to(torch.float16).cpu()
 
 
+@loadable
 def build_sentence_encoder(
     *,
     name: str = "minilm",

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from captioning.files import write_atomically
 from captioning.interfaces import TextEmbedder
+from captioning.loadable import loadable
 from captioning.ranges import DropRate, PositiveInt
 from captioning.vision.backbones import Backbone, weights_digest
 
@@ -167,6 +168,7 @@ class JointSpaceEncoder:
         return self.heads.embed_sentences(self._sentences.embed_texts(texts))
 
 
+@loadable
 def build_joint_space(
     *, backbone: Backbone, sentences: TextEmbedder, weights: str | Path | None = None
 ) -> JointSpaceEncoder:
