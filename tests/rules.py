@@ -108,6 +108,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.finished_run": (
         *CONTRACTS,
         "captioning.data.roster",
+        "captioning.results.folder_config",
         "captioning.results.run_folder",
         "captioning.training.rosters",
         "curation",

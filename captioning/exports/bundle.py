@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from captioning.files import read_json, write_json, write_text
-from captioning.results.folder_config import read_folder_config, show_outside
+from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 
 FORMAT = "caption-curation-captioner-1"
 RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
@@ -88,7 +88,7 @@ def read_bundle(folder: Path) -> Bundle:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; export the run anew")
     config = read_folder_config(path)
-    show_outside(config, folder)
+    show_outside(paths_in(config), folder)
     groups = ("model", "features", "search", "optimizer")
     if not all(isinstance(config.get(group), DictConfig) for group in groups):
         raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run anew")

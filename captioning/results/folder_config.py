@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ NOT_READ = (
     *("run_name", "run_dir", "resume", "branch_from", "logger", "trainer", "callbacks", "hydra"),
     *("paths.data", "paths.runs"),
 )
+MAX_SHOWN = 20  # paths of a folder
 _shown: set[tuple[str, str]] = set()
 
 
@@ -53,26 +54,35 @@ def read_folder_config(path: Path) -> DictConfig:
     return config
 
 
-def show_outside(config: DictConfig, folder: Path) -> None:
-    """Tell of all that a folder's settings read outside of it and of the user's data folders.
+def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
+    """Tell of all that a folder has read outside of it and of the user's data folders.
 
     Each key and path is told once in a process.
 
     Args:
-        config: of `read_folder_config`.
-        folder: that it lies in.
+        paths: key or file that names a path, and the path.
+        folder: that names them.
     """
-    inside = [Path(os.path.abspath(known)).resolve() for known in (folder, *data_folders())]
-    for key, text in _texts(OmegaConf.to_container(config, resolve=False)):
-        skipped = any(f"{key}.".startswith(f"{name}.") for name in NOT_READ)
-        if skipped or not _is_path(text):
-            continue
+    inside = [known.resolve() for known in (folder, *data_folders())]
+    lines = []
+    for key, text in paths:
         real = Path(text).expanduser().resolve()
         told = (key, str(real))
-        if any(real.is_relative_to(known) for known in inside) or told in _shown:
-            continue
-        _shown.add(told)
-        log.warning(f"{folder}: {key} reads outside of your data folders: {text!r}")
+        if told not in _shown and not any(real.is_relative_to(known) for known in inside):
+            _shown.add(told)
+            lines.append(f"{folder}: {key} reads outside of your data folders: {text!r}")
+    for line in lines[:MAX_SHOWN]:
+        log.warning(line)
+    if len(lines) > MAX_SHOWN:
+        log.warning(f"{folder}: and {len(lines) - MAX_SHOWN} further paths")
+
+
+def paths_in(config: DictConfig) -> Iterator[tuple[str, str]]:
+    """The paths of a run's settings that are read when it is opened, with their keys."""
+    for key, text in _texts(OmegaConf.to_container(config, resolve=False)):
+        skipped = any(f"{key}.".startswith(f"{name}.") for name in NOT_READ)
+        if not skipped and _is_path(text):
+            yield key, text
 
 
 def _is_path(text: str) -> bool:

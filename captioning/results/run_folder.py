@@ -19,7 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
 from captioning.results.checkpoints import LAST, check_intact, config_of, latest_checkpoint
-from captioning.results.folder_config import read_folder_config, show_outside
+from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ class RunFolder:
             ValueError: the file is damaged.
         """
         config = self._config()
-        show_outside(config, self.path)
+        show_outside(paths_in(config), self.path)
         return config
 
     def _config(self) -> DictConfig:
