@@ -25,6 +25,7 @@ from augmentation.regions.sheet import pair_sheet, with_regions
 from captioning.data.roster import Roster, build_roster
 from captioning.evaluation.predict import predict_run
 from captioning.files import write_atomically, write_json, write_lines, write_text
+from captioning.loadable import loadable
 from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.results.run_folder import versions
 from captioning.results.table_formats import markdown_lines
@@ -157,6 +158,7 @@ def _pair(record: Mapping[str, Any]) -> Pair:
     )
 
 
+@loadable
 def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
     """A roster with some of its images only; for configs.
 

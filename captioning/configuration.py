@@ -12,9 +12,10 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from captioning.config_folders import config_folder, user_folder
+from captioning.plugins import name_folders, name_targets, targets_in
 
 VERSION_BASE = "1.3"
 
@@ -34,7 +35,16 @@ def compose_config(
     """
     search_user_folder()
     with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
-        return compose(name, overrides=list(overrides), return_hydra_config=return_hydra_config)
+        config = compose(name, overrides=list(overrides), return_hydra_config=return_hydra_config)
+    trust(config)
+    return config
+
+
+def trust(config: DictConfig) -> None:
+    """Let parts be built that a config names, as the user has composed it; note its folders."""
+    name_targets(targets_in(OmegaConf.to_container(config, resolve=False)))
+    paths = config.get("paths") or {}
+    name_folders(str(paths[key]) for key in ("data", "cache") if paths.get(key))
 
 
 class UserConfigs(SearchPathPlugin):

@@ -1,4 +1,4 @@
-"""Atomic writing of small files: complete or not at all."""
+"""Small files: written completely or not at all; and paths that must stay in their folders."""
 
 from __future__ import annotations
 
@@ -51,6 +51,30 @@ def remove_unfinished(folder: Path, suffix: str) -> None:
     """
     for part in folder.glob(f".*{suffix}"):
         part.unlink(missing_ok=True)
+
+
+def check_inside(path: Path, folders: Iterable[Path], *, remedy: str) -> Path:
+    """The real path of a file that lies in one of the folders; it need not be there.
+
+    Args:
+        path: as a file from somebody else names it.
+        folders: where it may lie; looked at in order, until one is right.
+        remedy: for the message.
+
+    Raises:
+        ValueError: it lies elsewhere, also by ``..`` or a symbolic link.
+    """
+    tried = []
+    try:
+        real = path.resolve()
+        for folder in folders:
+            if real.is_relative_to(folder.resolve()):
+                return real
+            tried.append(str(folder))
+    except (OSError, RuntimeError, ValueError) as error:  # links in circles, a null character
+        raise ValueError(f"{str(path)!r} is no path: {error}") from error
+    more = f" and {len(tried) - 3} others" if len(tried) > 3 else ""
+    raise ValueError(f"{str(path)!r} lies outside {', '.join(tried[:3])}{more}: {remedy}")
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -9,7 +9,7 @@ import hydra.utils
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig
 
-from captioning.plugins import check_targets
+from captioning.plugins import check_loadable
 
 
 def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
@@ -26,10 +26,10 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
             such as ``_convert_``, are Hydra's own.
 
     Raises:
-        ValueError: ``_target_`` names nothing, or what configs may not name (see
+        ValueError: ``_target_`` names nothing, or what may not be built (see
             `captioning.plugins`), or its arguments do not fit.
     """
-    check_targets(config)
+    check_loadable(config)
     hydra_options = {key: kwargs.pop(key) for key in list(kwargs) if key.startswith("_")}
     try:
         if not args and not kwargs:

@@ -1,20 +1,26 @@
 """The packages that a config may name, and the import of a user's own.
 
-A config may come from somebody else, with a run folder. So ``_target_`` may only name what the
-project, the libraries below and packages named by ``plugins`` on the command define: of libraries
-classes, as their functions may read files, write them or run commands, and of the project no
-function that does. What a name leads to is checked, not the name alone: modules hold other modules,
-as in ``torch.os.system``.
+A config that the user composes may name what the project, the libraries below and packages named by
+``plugins`` on the command define: of libraries classes, as their functions may read files, write
+them or run commands, and of the project no function that does. This keeps mistakes out, and is no
+boundary.
+
+A run folder may come from somebody else. What its config names must be marked by
+`captioning.loadable`, be an optimizer of a library, be of one of the user's plugins, or be named by
+the user's own config, too. What a name leads to is checked, not the name alone: modules hold other
+modules, as in ``torch.os.system``.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from captioning.loadable import is_loadable
 
 PROJECT = ("captioning", "augmentation", "curation")
 LIBRARIES = (
@@ -39,7 +45,10 @@ CLOSED = (
 WRITING = ("write_", "save", "remove_", "delete_", "put_", "start_", "stop_", "run", "main")
 NO_PART = "it is no part that configs build: it writes files, runs something or loads other parts"
 _TARGET, _REMOTE = "_target_", "trust_remote_code"
+FILE = "file"  # in the cache of a config: where it was read from
 _plugins: set[str] = set()
+_targets: set[str] = set()
+_folders: set[str] = set()
 
 
 def import_plugins(names: Iterable[str]) -> None:
@@ -65,8 +74,86 @@ def import_plugins(names: Iterable[str]) -> None:
         _plugins.add(name.partition(".")[0])
 
 
+def name_targets(names: Iterable[str]) -> None:
+    """Let parts be built that the user's own config names, see `targets_in`."""
+    _targets.update(names)
+
+
+def named_targets() -> tuple[str, ...]:
+    """What `name_targets` was told in this process."""
+    return tuple(sorted(_targets))
+
+
+def name_folders(folders: Iterable[str]) -> None:
+    """Note where the user's data and caches lie."""
+    _folders.update(folders)
+
+
+def data_folders() -> tuple[Path, ...]:
+    """Where the user's data and caches lie: as configs/paths/default.yaml has it, and as named."""
+    usual = (os.environ.get(f"CAPTIONING_{name.upper()}", name) for name in ("data", "cache"))
+    return tuple(map(Path, sorted({*usual, *_folders})))
+
+
+def targets_in(config: Any) -> list[str]:
+    """All that a config names, at any depth; a plain one, as references are not looked up."""
+    return [str(part[_TARGET]) for part in _parts(config)]
+
+
+def check_loadable(config: Any) -> None:
+    """Refuse what may not be built, as nobody knows whether the config is the user's own.
+
+    Args:
+        config: plain mappings and lists, or OmegaConf's.
+
+    Raises:
+        ValueError: what `check_targets` refuses, or a ``_target_`` that is not marked; names the
+            file, where it is known, and the key.
+    """
+    check_targets(config)
+    for part in _parts(config):
+        target = str(part[_TARGET])
+        if target not in _targets and (reason := _danger(target)):
+            raise ValueError(f"{_place(part)}{target}: {reason}")
+
+
+def _danger(target: str) -> str:
+    """Why a run folder may not name something, or nothing."""
+    found = _found(target)
+    if found is None:
+        return (
+            "there is no such part: is the folder of another version, or is there a package to "
+            "install?"
+        )
+    # the function's own module: classes of plugins inherit methods that load anything
+    package = str(getattr(found, "__module__", "")).partition(".")[0]
+    if is_loadable(found) or package in _plugins or _optimizes(found):
+        return ""
+    return (
+        "run folders may name readers, steps, models, tokenizers, searches and optimizers alone, "
+        "and parts of packages that you name by plugins=[...]: do not use the folder, or put a "
+        "part of that kind in this place"
+    )
+
+
+def _optimizes(found: Any) -> bool:
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+    return isinstance(found, type) and issubclass(found, Optimizer | LRScheduler)
+
+
+def _place(part: Any) -> str:
+    """Where a name stands: file and key, as far as a part of OmegaConf's knows."""
+    if not hasattr(part, "_get_full_key"):
+        return f"{_TARGET}: "
+    file = (part._get_root()._metadata.resolver_cache or {}).get(FILE)
+    key = part._get_full_key(_TARGET)
+    return f"{file}: {key}: " if file else f"{key}: "
+
+
 def check_targets(config: Any) -> None:
-    """Refuse what a config may not name, at any depth.
+    """Refuse what no config may name, at any depth.
 
     Args:
         config: plain mappings and lists, or OmegaConf's.
@@ -77,26 +164,30 @@ def check_targets(config: Any) -> None:
     for part in _parts(config):
         target = part[_TARGET]
         if part.get(_REMOTE):
-            raise ValueError(f"{_TARGET}: {target}: {_REMOTE} runs code of strangers; leave it out")
+            raise ValueError(
+                f"{_place(part)}{target}: {_REMOTE} runs code of strangers; leave it out"
+            )
         package = str(target).partition(".")[0]
         if package not in {*PROJECT, *LIBRARIES, *_plugins}:
             raise ValueError(
-                f"{_TARGET}: {target}: configs may name what {', '.join(PROJECT)} and "
+                f"{_place(part)}{target}: configs may name what {', '.join(PROJECT)} and "
                 f"{', '.join(LIBRARIES)} define; if {package} is yours, or you trust it, add "
                 f"plugins=[{package}] (curate report and curate export: --plugins {package})"
             )
         if reason := _refusal(str(target)):
-            raise ValueError(f"{_TARGET}: {target}: {reason}")
+            raise ValueError(f"{_place(part)}{target}: {reason}")
 
 
 def _refusal(target: str) -> str:
     """Why a name is not for configs, or nothing; what cannot be imported is told elsewhere."""
     found = _found(target)
+    if found is None:
+        return ""
     owner = getattr(found, "__self__", None)
     definer = owner if isinstance(owner, type) else found  # a class method is as good as its class
     module = getattr(definer, "__module__", None) or "nobody knows whom"
     package = module.partition(".")[0]
-    if found is None or package in _plugins:
+    if package in _plugins:
         return ""
     if package not in {*PROJECT, *LIBRARIES}:
         return f"it is defined by {module}; name what a listed package defines itself"
@@ -115,15 +206,13 @@ def _is_in(module: str, parents: Iterable[str]) -> bool:
 
 
 def _found(target: str) -> Any:
-    """What a dotted name leads to, or None."""
-    parts = target.split(".")
-    for size in range(len(parts), 0, -1):
-        try:
-            module = importlib.import_module(".".join(parts[:size]))
-            return functools.reduce(getattr, parts[size:], module)
-        except (ImportError, AttributeError, ValueError):
-            continue
-    return None
+    """What a dotted name leads to, as Hydra looks it up, or None."""
+    from hydra._internal.utils import _locate
+
+    try:
+        return _locate(target)
+    except (ImportError, AttributeError, ValueError):
+        return None
 
 
 def _parts(config: Any) -> Iterator[Mapping[Any, Any]]:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.data.roster import CurationView
+from captioning.results.folder_config import show_outside
 from captioning.results.run_folder import RunFolder
 from captioning.training.rosters import read_train
-from curation.journal.journal import find_journal, read_journal
+from curation.journal.journal import find_journal, made_edits, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
-from curation.manifest import is_loop_folder, read_loop_roster, read_manifest
+from curation.manifest import ROSTER_NAME, is_loop_folder, read_loop_roster, read_manifest
 from curation.record import RunRecord, read_records
 
 
@@ -31,6 +31,8 @@ def read_run(folder: str | Path) -> RunRecord:
     journal = find_journal(folder) if is_loop_folder(folder) else None
     if journal is not None:
         roster, policy = read_loop_roster(folder), read_manifest(folder).policy
+        photos = dict.fromkeys(str(sample.image_path.parent) for sample in roster.samples)
+        show_outside(((str(ROSTER_NAME), photo) for photo in photos if photo != "."), folder)
         truth = roster.planted
     else:
         config = RunFolder(folder).config()
@@ -38,7 +40,7 @@ def read_run(folder: str | Path) -> RunRecord:
         roster, context = read_train(config)
         policy, truth = str(config.curation.name), context.truth
     header, edits = read_journal(journal)
-    header.check(roster, str(journal))
+    view = made_edits(roster, journal, header, edits)
     details = folder / "curation"
     epochs, history = [], np.empty((0, len(roster)))
     if (details / "losses.npz").is_file():
@@ -48,7 +50,7 @@ def read_run(folder: str | Path) -> RunRecord:
     return RunRecord(
         policy=policy,
         seed=header.seed,
-        view=CurationView(roster=roster, image_root=folder).apply(edits),
+        view=view,
         records=records,
         epochs=epochs,
         history=history,

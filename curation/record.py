@@ -84,7 +84,7 @@ def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
     for edit in view.journal:
         name = edit.sample_id
         before = current.get(name) or view.roster.by_id[name]
-        photo = view.image_root / (edit.value or "") if edit.action == "replace_image" else None
+        photo = view.picture(edit) if edit.action == "replace_image" else None
         fault = fault_of(before, held_id=held_ids.get(name, name), roster=view.roster, truth=truth)
         yield Change(edit=edit, before=before, new_photo=photo, fault=fault)
         if edit.action == "replace_caption":

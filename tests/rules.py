@@ -25,6 +25,7 @@ CONTRACTS = (
     "captioning.sharing",
     "captioning.sample_dropout",
     "captioning.tensor_files",
+    "captioning.loadable",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
@@ -37,7 +38,8 @@ AUGMENTATION_ENTRIES = (
 # Room -> what it may import besides itself; the longest matching name is a module's room.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(CONTRACTS, ()),
-    **dict.fromkeys(("captioning.plugins", "captioning.config_folders"), ()),
+    "captioning.config_folders": (),
+    "captioning.plugins": ("captioning.loadable",),
     "captioning.interfaces": ("captioning.types",),
     "captioning.model_folder": ("captioning.sample_dropout",),
     **dict.fromkeys(("captioning.tensor_files", "captioning.extras"), ("captioning.files",)),
@@ -51,7 +53,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.metrics": (*CONTRACTS, "captioning.vision.photos"),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
-    "captioning.results": (*CONTRACTS, "captioning.metrics"),
+    "captioning.results": (*CONTRACTS, "captioning.metrics", "captioning.plugins"),
     "captioning.papers": (*CONTRACTS, "captioning.config_folders", "captioning.results"),
     "captioning": ("captioning",),  # training, prepare
     # The subcommands join all packages; nothing else in captioning/ knows the other two.
@@ -108,6 +110,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.finished_run": (
         *CONTRACTS,
         "captioning.data.roster",
+        "captioning.results.folder_config",
         "captioning.results.run_folder",
         "captioning.training.rosters",
         "curation",

@@ -130,11 +130,13 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     """Call a command's task; see `run_hydra` for its errors."""
     from omegaconf.errors import OmegaConfBaseException
 
+    from captioning.configuration import trust
     from captioning.plugins import import_plugins
     from captioning.training.signals import Stopped
 
     try:
         import_plugins(config.get("plugins") or [])
+        trust(config)
         if not command.checks_itself:
             _check(command, config)
         return command.task(config)

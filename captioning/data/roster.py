@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 
+from captioning.files import check_inside
 from captioning.types import Edit, Sample
 
 ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight")
@@ -148,7 +150,30 @@ class CurationView:
                     f"edit {number}: {edit.sample_id!r} is edited after it was removed; "
                     "was the journal applied twice?"
                 )
-            slots[row] = _amended(current, edit, self.image_root)
+            try:
+                picture = self.picture(edit) if edit.action == "replace_image" else None
+            except ValueError as error:
+                raise ValueError(f"edit {number} (line {number + 1}): {error}") from error
+            slots[row] = _amended(current, edit, picture)
+
+    def picture(self, edit: Edit) -> Path:
+        """The picture that an edit puts in the place of another.
+
+        Raises:
+            ValueError: it lies neither in ``image_root`` nor where the roster's photos are.
+        """
+        path = self.image_root / (edit.value or "")
+        remedy = "take it out of the journal, and ask who gave it to you"
+        try:
+            check_inside(path, chain([self.image_root], self._photo_folders), remedy=remedy)
+        except ValueError as error:
+            raise ValueError(f"picture of {edit.sample_id!r}: {error}") from error
+        return path
+
+    @cached_property
+    def _photo_folders(self) -> tuple[Path, ...]:
+        folders = dict.fromkeys(sample.image_path.parent for sample in self.roster.samples)
+        return tuple(folder for folder in folders if folder != Path())  # names without a folder
 
     def photos(self, sample_id: str) -> tuple[Path, ...]:
         """Every picture that a sample has or had, the roster's first."""
@@ -161,8 +186,7 @@ class CurationView:
         paths: dict[str, list[Path]] = {}
         for edit in self.journal:
             if edit.action == "replace_image":
-                path = self.image_root / (edit.value or "")
-                paths.setdefault(edit.sample_id, []).append(path)
+                paths.setdefault(edit.sample_id, []).append(self.picture(edit))
         return paths
 
     @cached_property
@@ -243,7 +267,7 @@ def _is_weight(value: str) -> bool:
         return False
 
 
-def _amended(sample: Sample, edit: Edit, image_root: Path) -> Sample | None:
+def _amended(sample: Sample, edit: Edit, picture: Path | None) -> Sample | None:
     if edit.action == "remove":
         return None
     value = edit.value or ""
@@ -251,7 +275,9 @@ def _amended(sample: Sample, edit: Edit, image_root: Path) -> Sample | None:
         return replace(sample, caption=value, phrases=(), origin=edit.origin)
     if edit.action == "down_weight":
         return replace(sample, weight=float(value))
-    return replace(sample, image_path=image_root / value, regions=(), size=None, origin=edit.origin)
+    if picture is None:
+        raise ValueError(f"{edit.action} of {edit.sample_id!r} has no picture")
+    return replace(sample, image_path=picture, regions=(), size=None, origin=edit.origin)
 
 
 def build_roster(name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()) -> Roster:

@@ -10,6 +10,7 @@ from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.loadable import loadable
 from captioning.ranges import ArgumentsOf, NonNegativeInt
 
 
@@ -38,6 +39,7 @@ class AbstractSearch(ABC):
             )
 
     @classmethod
+    @loadable
     def with_settings(
         cls,
         no_repeat_ngram: NonNegativeInt = 0,

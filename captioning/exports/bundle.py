@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from captioning.files import read_json, write_json, write_text
+from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 from captioning.tensor_files import read_tensors, write_tensors
 
 FORMAT = "caption-curation-captioner-1"
@@ -81,14 +82,10 @@ def read_bundle(folder: Path) -> Bundle:
     path = folder / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; export the run anew")
-    try:
-        config = OmegaConf.load(path)
-    except Exception as error:  # PyYAML and OmegaConf share no class
-        raise ValueError(f"{path} cannot be read ({str(error).splitlines()[0]})") from error
+    config = read_folder_config(path)
+    show_outside(paths_in(config), folder)
     groups = ("model", "features", "search", "optimizer")
-    if not isinstance(config, DictConfig) or not all(
-        isinstance(config.get(group), DictConfig) for group in groups
-    ):
+    if not all(isinstance(config.get(group), DictConfig) for group in groups):
         raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run anew")
     weights = None if (folder / TRANSFORMERS).is_dir() else _weights(folder / WEIGHTS)
     return Bundle(folder=folder, config=config, captioner=captioner, weights=weights)

@@ -18,6 +18,7 @@ from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.words import bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
+from captioning.loadable import loadable
 from captioning.models.shared_loss import shared_loss
 from captioning.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
@@ -29,6 +30,7 @@ Objective = Callable[["AbstractCaptioner[Any]", Batch, int], CaptionLosses]
 `captioning.training.objectives`."""
 
 
+@loadable
 class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     """A model adds `losses`, `start` and `step`; everything else is here.
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
 from captioning.results.checkpoints import LAST, check_intact, config_of, latest_checkpoint
+from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +144,7 @@ class RunFolder:
             )
         if getattr(rank_zero_only, "rank", 0) == 0:
             check_intact(path)
-        changed = self._changed(RunFolder(path.parents[1]).config(), config)
+        changed = self._changed(RunFolder(path.parents[1])._config(), config)
         changed = {k: both for k, both in changed.items() if not _is_below(k, BRANCH_KEYS)}
         if changed:
             raise ValueError(
@@ -184,7 +183,7 @@ class RunFolder:
 
     def _refuse_other(self, config: DictConfig) -> None:
         """Refuse a folder with results of another config; one without any is taken over."""
-        changed = self._changed(self.config(), config)
+        changed = self._changed(self._config(), config)
         if changed and not self._has_results():
             self._clear_start()
         elif changed:
@@ -230,27 +229,25 @@ class RunFolder:
     def config(self) -> DictConfig:
         """The resolved config that the run was started with.
 
+        Paths that lead out of the folder and of the user's data folders are logged.
+
         Raises:
             FileNotFoundError: not a run folder.
             ValueError: the file is damaged.
         """
-        if not self._config_path.is_file():
-            raise FileNotFoundError(f"{self._config_path} does not exist; is this a run folder?")
-        try:
-            config = OmegaConf.load(self._config_path)
-        except (yaml.YAMLError, OSError, TypeError, ValueError, OmegaConfBaseException) as error:
-            raise self._damaged(str(error).partition("\n")[0]) from error
-        if not isinstance(config, DictConfig) or not config:
-            raise self._damaged("it holds no settings")
+        config = self._config()
         if missing := [key for key in ALWAYS if key not in config]:
-            raise self._damaged(f"it lacks {', '.join(missing)}")
+            raise ValueError(
+                f"{self._config_path} cannot be read (it lacks {', '.join(missing)}): it was "
+                "damaged or cut off; restore it, or give another run folder"
+            )
+        show_outside(paths_in(config), self.path)
         return config
 
-    def _damaged(self, problem: str) -> ValueError:
-        return ValueError(
-            f"{self._config_path} cannot be read ({problem}): it was damaged or cut off; restore "
-            "it, or give another run folder"
-        )
+    def _config(self) -> DictConfig:
+        if not self._config_path.is_file():
+            raise FileNotFoundError(f"{self._config_path} does not exist; is this a run folder?")
+        return read_folder_config(self._config_path)
 
     def _checkpoint(self, name: str) -> Path | None:
         path = self.path / "checkpoints" / name

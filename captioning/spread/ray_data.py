@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.extras import import_extra
+from captioning.plugins import named_targets
 from captioning.ranges import Name, NonNegativeFloat, PositiveFloat, PositiveInt
 from captioning.spread.base import AbstractSpread, Job, Shard, cut
 from captioning.spread.shard_files import appears, read_shard
@@ -85,7 +86,12 @@ class RayData(AbstractSpread):
         problems: dict[int, str] = {}
         with _token(job.folder) as token:
             order = Order(
-                build=job.build, unit=job.unit, plugins=job.plugins, folder=Path.cwd(), token=token
+                build=job.build,
+                unit=job.unit,
+                plugins=job.plugins,
+                folder=Path.cwd(),
+                token=token,
+                targets=named_targets(),
             )
             for shard in shards:
                 tries_of(shard).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioning.plugins import import_plugins
+from captioning.plugins import import_plugins, name_targets
 from captioning.spread.base import Shard, Worker, units
 from captioning.spread.shard_files import appears, read_shard, write_shard
 
@@ -25,6 +25,7 @@ class Order:
         build, unit, plugins: see `captioning.spread.base.Job`.
         folder: where the command runs, to which relative paths refer.
         token: a file that all machines must see.
+        targets: what the user's config names, see `captioning.plugins`.
     """
 
     build: Callable[[], Worker]
@@ -32,6 +33,7 @@ class Order:
     plugins: Sequence[str]
     folder: Path
     token: Path
+    targets: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,7 @@ class ShardWorker:
                 )
             os.chdir(self._order.folder)
             import_plugins(self._order.plugins)
+            name_targets(self._order.targets)
             worker = self._order.build()
             self._worker, self._identity = worker, worker.identity
         return self._worker

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.interfaces import TextEmbedder
+from captioning.loadable import loadable
 from captioning.text.entities import TEMPLATES, read_names, read_photo_names
 
 
@@ -36,6 +37,7 @@ class EntityIndex:
             )
 
 
+@loadable
 def build_entity_index(
     *,
     encoder: TextEmbedder | None,

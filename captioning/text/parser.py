@@ -15,6 +15,7 @@ from typing import Any
 from captioning.extras import extra_version, import_extra
 from captioning.files import read_json
 from captioning.interfaces import AbstractParser
+from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.lemmas import Lemmatizer, load_lemmas, universal_pos
 from captioning.text.parse_cache import ParseCache, pack, unpack
@@ -219,6 +220,7 @@ def content_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
+@loadable
 def build_caption_parser(
     *, cache_folder: str | Path | None = None, num_processes: PositiveInt = 2
 ) -> SpacyParser:
@@ -238,6 +240,7 @@ def build_caption_parser(
     )
 
 
+@loadable
 def build_spacy_parser(
     *, name: str, cache_folder: str | Path | None = None, num_processes: PositiveInt = 2
 ) -> SpacyParser:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
+from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, PositiveInt
 from captioning.tensor_files import read_tensors, write_tensors
@@ -128,6 +129,7 @@ class SentenceEncoder:
         return nn.functional.normalize(pooled, dim=-1).to(torch.float16).cpu()
 
 
+@loadable
 def build_sentence_encoder(
     *,
     name: str = "minilm",

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
 from captioning.interfaces import AbstractWordVectors
+from captioning.loadable import loadable
 from captioning.ranges import PositiveFloat, Seed
 from captioning.text.word_vectors import OPENERS, to_vector
 
@@ -31,6 +32,7 @@ _TABLE_SHA256 = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd
 _TOKENIZER_SHA256 = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68"
 
 
+@loadable
 class GloveVectors(AbstractWordVectors):
     """Words of a file in GloVe's text format, of any size.
 
@@ -137,6 +139,7 @@ class TokenTable(AbstractWordVectors):
         return nn.functional.normalize(rows, dim=1)
 
 
+@loadable
 def build_token_table() -> TokenTable:
     """The table that comes with the package wordllama: 32,000 tokens of 256 values.
 
@@ -161,6 +164,7 @@ def build_token_table() -> TokenTable:
     )
 
 
+@loadable
 def load_token_vectors(
     *, words: Sequence[str], length: PositiveFloat = 5.0, seed: Seed = 0
 ) -> Tensor:

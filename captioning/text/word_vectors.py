@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.loadable import loadable
 from captioning.ranges import NonNegativeFloat, PositiveInt, Seed
 
 OPENERS = {".bz2": bz2.open, ".gz": gzip.open}
 
 
+@loadable
 def load_word_vectors(
     *,
     path: str | Path,

@@ -7,9 +7,11 @@ import math
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from captioning.loadable import loadable
 from captioning.ranges import DropRate, Fraction, PositiveFloat, PositiveInt
 
 
+@loadable
 def linear(
     optimizer: Optimizer,
     *,
@@ -37,6 +39,7 @@ def linear(
     return LambdaLR(optimizer, factor)
 
 
+@loadable
 def cosine(
     optimizer: Optimizer,
     *,
@@ -64,6 +67,7 @@ def cosine(
     return LambdaLR(optimizer, factor)
 
 
+@loadable
 def rounds(
     optimizer: Optimizer, *, horizon: int, num_rounds: PositiveInt = 4, scale: PositiveFloat = 0.5
 ) -> LambdaLR:

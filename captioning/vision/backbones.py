@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
+from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.vision.folding import folded
 
@@ -136,6 +137,7 @@ class Backbone(nn.Module):
         return self
 
 
+@loadable
 def build_backbone(
     *,
     name: str,

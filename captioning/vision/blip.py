@@ -14,6 +14,7 @@ from transformers.models.blip.configuration_blip import BlipVisionConfig
 from transformers.models.blip.modeling_blip import BlipVisionModel
 
 from captioning.files import read_json
+from captioning.loadable import loadable
 from captioning.model_folder import checkpoint_layers, load_network, model_folder
 from captioning.ranges import PositiveFloat, PositiveInt
 
@@ -80,6 +81,7 @@ class BlipVision(nn.Module):
         return outputs.last_hidden_state
 
 
+@loadable
 def build_blip_vision(
     *,
     pretrained: str | None = None,

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captioning.extras import import_extra
+from captioning.loadable import loadable
 from captioning.vision.backbones import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
 
@@ -98,6 +99,7 @@ class ClipEncoder:
         return nn.functional.normalize(torch.cat(parts), dim=-1)
 
 
+@loadable
 def build_clip(
     *,
     name: str = "ViT-B-32",

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captioning.files import read_json
+from captioning.loadable import loadable
 from captioning.model_folder import load_network, model_folder
 from captioning.processors import load_processor
 from captioning.ranges import Device, PositiveInt
@@ -123,6 +124,7 @@ class DualEncoder:
         return nn.functional.normalize(torch.cat(parts), dim=-1)
 
 
+@loadable
 @lru_cache(maxsize=1)  # what selects and what amends may share it
 def build_dual_encoder(
     *,

@@ -10,10 +10,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.loadable import loadable
 from captioning.vision.clip import ClipEncoder
 from captioning.vision.joint_space import JointSpaceEncoder
 
 
+@loadable
 class JointSpaceBackbone(nn.Module):
     """The photo encoder of the small joint space: one embedding a photo.
 
@@ -45,6 +47,7 @@ class JointSpaceBackbone(nn.Module):
         return _frozen_copy(self, device)
 
 
+@loadable
 class ClipBackbone(nn.Module):
     """The photo encoder of a CLIP: one embedding a photo, resized and cropped as its authors do.
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from captioning.extras import check_shipped
 from captioning.interfaces import TextEmbedder
+from captioning.loadable import loadable
 from captioning.ranges import DropRate, PositiveInt
 from captioning.tensor_files import read_tensors, write_tensors
 from captioning.vision.backbones import Backbone, weights_digest
@@ -166,6 +167,7 @@ class JointSpaceEncoder:
         return self.heads.embed_sentences(self._sentences.embed_texts(texts))
 
 
+@loadable
 def build_joint_space(
     *, backbone: Backbone, sentences: TextEmbedder, weights: str | Path | None = None
 ) -> JointSpaceEncoder:

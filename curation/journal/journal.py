@@ -182,12 +182,19 @@ def replay(roster: Roster, path: str | Path) -> CurationView:
         ValueError: the journal is damaged, belongs to other annotations, names unknown samples, or
             holds an edit of a removed one.
     """
-    header, edits = read_journal(path)
-    header.check(roster, str(find_journal(path)))
+    return made_edits(roster, find_journal(path), *read_journal(path))
+
+
+def made_edits(roster: Roster, path: Path, header: Header, edits: Sequence[Edit]) -> CurationView:
+    """The same for a journal that was read already, from the file ``path``.
+
+    Pictures that it names must lie in its folder, or where the roster's photos are.
+    """
+    header.check(roster, str(path))
     try:
-        return CurationView(roster=roster, image_root=find_journal(path).parent).apply(edits)
+        return CurationView(roster=roster, image_root=path.parent).apply(edits)
     except ValueError as error:
-        raise ValueError(f"{find_journal(path)}: {error}") from error
+        raise ValueError(f"{path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from captioning.files import check_inside
+
 SET_SIZE = 20  # pictures of a set, half of high and half of low loss
 NUM_SETS = 5
 
@@ -43,20 +45,15 @@ class Placed:
     half: str
 
 
-def check_inside(path: Path, roots: Sequence[Path]) -> Path:
+def checked_picture(path: Path, folders: Sequence[Path]) -> Path:
     """The real path of a picture that lies in one of the folders.
 
     Raises:
         ValueError: it lies elsewhere, also by ``..`` or a symbolic link.
         FileNotFoundError: no such file.
     """
-    real = path.resolve()
-    if not any(real.is_relative_to(root.resolve()) for root in roots):
-        folders = ", ".join(map(str, roots))
-        raise ValueError(
-            f"{path}: lies outside {folders}, so it is not shown; move it there, or name its "
-            "folder with --within"
-        )
+    remedy = "so it is not shown; move it there, or name its folder with --within"
+    real = check_inside(path, folders, remedy=remedy)
     if not real.is_file():
         raise FileNotFoundError(f"{path}: no such picture; is the manifest of another folder?")
     return real

@@ -13,7 +13,7 @@ from captioning.data.json_files import Record, is_number, load_json_lines
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.jsonl import captions_of
 from curation.finished_run import read_run
-from curation.study.items import Item, check_inside
+from curation.study.items import Item, checked_picture
 
 NAMES = ("manifest.jsonl", "manifest.csv")
 
@@ -89,7 +89,7 @@ def _item(folder: Path, lines: list[Record], roots: Sequence[Path]) -> Item:
     score = first.value.get("clip_score")
     return Item(
         name=name,
-        path=check_inside(folder / name, roots),
+        path=checked_picture(folder / name, roots),
         captions=tuple(dict.fromkeys(text for line in lines for text in captions_of(line))),
         loss=float(first.value["loss"]),
         clip_score=None if score is None else float(score),
@@ -111,7 +111,7 @@ def _run_items(folder: Path, roots: Sequence[Path]) -> list[Item]:
         losses = record.history[later_epochs, sample.row]
         losses = losses[np.isfinite(losses)]
         if len(losses):
-            path = check_inside(sample.image_path, roots)
+            path = checked_picture(sample.image_path, roots)
             captions = (sample.caption,)
             item = Item(name=sample.sample_id, path=path, captions=captions, loss=float(losses[0]))
             items.append(item)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from captioning.vision.photos import load_rgb
 from curation.report.page import build_page
 from curation.study.categories import CATEGORIES
-from curation.study.items import check_inside
+from curation.study.items import checked_picture
 from curation.study.store import Annotation, Store
 
 MAX_REQUEST_BYTES = 64_000  # of a request
@@ -116,7 +116,7 @@ class Study:
             raise Refused(404, "no such picture")
         path = self.paths[self.items[number].name]
         try:
-            photo = load_rgb(check_inside(path, self.roots))
+            photo = load_rgb(checked_picture(path, self.roots))
         except (OSError, ValueError) as error:
             raise Refused(404, "this picture cannot be shown") from error
         file = io.BytesIO()

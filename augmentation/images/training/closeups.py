@@ -22,6 +22,7 @@ from augmentation.set_folder import data_identity
 from captioning.data.batches.controls import mentioned_regions
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_atomically
+from captioning.loadable import loadable
 from captioning.ranges import Seed, Share
 from captioning.types import Phrase, Region, Sample
 from captioning.vision.photos import load_rgb
@@ -31,6 +32,7 @@ MIN_VISIBLE_SHARE = 0.5
 """Share of a box that a window must show so that the box is kept."""
 
 
+@loadable
 def read_closeups(
     *,
     name: str,

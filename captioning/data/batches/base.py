@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractTokenizer
+from captioning.loadable import loadable
 from captioning.types import Sample
 
 Stage = Literal["train", "probe", "eval"]
@@ -51,6 +52,7 @@ class Epoch:
     read_pictures: Read | None = None
 
 
+@loadable
 class AbstractBatchReader(ABC):
     """Gives batches some of their tensors.
 

@@ -13,10 +13,12 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from captioning.data.batches.distortion import distorted
+from captioning.loadable import loadable
 from captioning.ranges import NonNegativeInt, Share
 from captioning.vision.backbones import Backbone
 
 
+@loadable
 class EvalTransform:
     """Resize to the backbone's square; the same pixels as cached features see.
 
@@ -44,6 +46,7 @@ def as_pixels(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
 
 
+@loadable
 class TrainTransform:
     """A random crop, perhaps mirrored, resized.
 

@@ -18,10 +18,12 @@ from captioning.data.miniworld.build import (
 )
 from captioning.data.miniworld.captions import DECOR, PLACE
 from captioning.data.roster import Roster, build_roster
+from captioning.loadable import loadable
 from captioning.ranges import NonNegativeInt, PositiveInt, Seed
 from captioning.types import Phrase, Region, Sample
 
 
+@loadable
 def read_miniworld(
     *,
     name: str, folder: str | Path, split: str, num_scenes: PositiveInt, seed: Seed = 0,

@@ -17,12 +17,14 @@ from captioning.data.readers.entries import NO_CAPTION, PhotoPolicy, Policy, Rul
 from captioning.data.readers.packed import Division, HeldOut, PackedPhoto, Part, packed_roster
 from captioning.data.readers.parquet_conversion import as_arrow
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 from captioning.ranges import Name
 from captioning.vision.photo_places import open_photo, row_path
 
 _MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp"}
 
 
+@loadable
 @collector_paused()
 def read_arrow(
     *,

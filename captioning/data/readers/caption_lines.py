@@ -11,12 +11,14 @@ from captioning.data.line_files import read_lines, read_text
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import normalised
 from captioning.data.roster import Roster, build_roster
+from captioning.loadable import loadable
 from captioning.types import Sample
 
 # Where COCO's and MSR-VTT's files have their captions.
 LISTS = ("annotations", "sentences")
 
 
+@loadable
 @collector_paused()
 def read_caption_lines(*, name: str, path: str | Path) -> Roster:
     """One caption a line; blank lines are none.

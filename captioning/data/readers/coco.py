@@ -30,11 +30,13 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
+from captioning.loadable import loadable
 
 JAR_PREFIX = "pycocoevalcap:"
 Paths = str | Path | Sequence[str | Path]
 
 
+@loadable
 @collector_paused()
 def read_coco(
     *,

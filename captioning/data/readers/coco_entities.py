@@ -28,6 +28,7 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.roster import Dropped, Roster
+from captioning.loadable import loadable
 from captioning.types import Phrase
 
 SPLITS = ("train", "val", "test")
@@ -43,6 +44,7 @@ FILE_NAMES = (
 Boxes = dict[tuple[int, str], Box]  # by detection and class
 
 
+@loadable
 @collector_paused()
 def read_coco_entities(
     *,

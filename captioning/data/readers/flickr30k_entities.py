@@ -30,11 +30,13 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 from captioning.types import Phrase
 
 _PHRASE = re.compile(r"\[/EN#(?P<chain>[0-9]+)(?P<kinds>(?:/[a-z]+)+) (?P<text>[^\[\]]+)\]")
 
 
+@loadable
 @collector_paused()
 def read_flickr30k_entities(
     *,

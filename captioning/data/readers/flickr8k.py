@@ -20,10 +20,12 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
+from captioning.loadable import loadable
 
 _LINE = re.compile(r"(?P<file>[^\t]+)#(?P<key>[0-9]{1,6})\t(?P<caption>.*)", re.DOTALL)
 
 
+@loadable
 def read_flickr8k(
     *,
     name: str,

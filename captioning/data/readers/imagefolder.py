@@ -15,10 +15,12 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.jsonl import captions_of
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 
 CAPTION_KEYS = ("captions", "caption", "text")
 
 
+@loadable
 def read_imagefolder(
     *,
     name: str,

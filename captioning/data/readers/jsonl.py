@@ -18,10 +18,12 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 
 CAPTION_KEYS = ("captions", "caption")
 
 
+@loadable
 @collector_paused()
 def read_jsonl(
     *,

@@ -21,11 +21,13 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 
 Split = Literal["train", "val", "test"]
 SPLITS = ("train", "val", "test", "restval")
 
 
+@loadable
 @collector_paused()
 def read_karpathy(
     *,

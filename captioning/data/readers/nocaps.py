@@ -9,11 +9,13 @@ from captioning.data.json_files import Record
 from captioning.data.readers.coco import coco_entries, load_annotations
 from captioning.data.readers.entries import PhotoPolicy, Rules, roster_from_entries
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 
 Domain = Literal["in", "near", "out"]
 DOMAINS = {"in-domain": "in", "near-domain": "near", "out-domain": "out"}
 
 
+@loadable
 def read_nocaps(
     *,
     name: str,
@@ -50,6 +52,7 @@ def read_nocaps(
     )
 
 
+@loadable
 def read_domains(annotations: str | Path) -> dict[str, str]:
     """``in``, ``near`` or ``out`` by image id, for scores by domain.
 

@@ -23,6 +23,7 @@ from captioning.data.readers.packed import (
 from captioning.data.readers.shard_names import shard_files
 from captioning.data.readers.tar_listing import TWICE, Listing, list_shard
 from captioning.data.roster import Dropped, Roster
+from captioning.loadable import loadable
 from captioning.ranges import Name
 from captioning.vision.photo_places import member_path
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 _NUM_THREADS = 8  # that read shards; most of the time is spent on the disk
 
 
+@loadable
 @collector_paused()
 def read_webdataset(
     *,

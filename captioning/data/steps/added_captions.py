@@ -17,6 +17,7 @@ from captioning.data.batches.controls import mentioned_regions
 from captioning.data.boxes import sample_size
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 from captioning.ranges import Fraction, PositiveInt, Seed
 from captioning.types import Phrase, Sample
 from captioning.vision.boxes import coverage
@@ -90,6 +91,7 @@ def focus(sample: Sample) -> float:
     return coverage(boxes, *sample_size(sample))
 
 
+@loadable
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
     """Which generated captions are added to the original ones (CIC-BART-SSA, section 4.1).

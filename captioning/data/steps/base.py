@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from captioning.data.roster import Roster
+from captioning.loadable import loadable
 from captioning.types import Sample
 
 CORPUS = "corpus"
@@ -40,6 +41,7 @@ class StepContext:
     is_cut: bool = False
 
 
+@loadable
 class AbstractStep(ABC):
     """Changes the samples of a split before anything else sees them.
 

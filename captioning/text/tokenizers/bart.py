@@ -12,6 +12,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
@@ -54,6 +55,7 @@ class BartTokenizer(AbstractTokenizer):
         self._definition, self.max_tokens = definition, max_tokens
 
     @classmethod
+    @loadable
     def of_bart(
         cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 200
     ) -> BartTokenizer:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
+from captioning.loadable import loadable
 from captioning.processors import image_text_folder, load_processor, prompt_format
 from captioning.ranges import PositiveInt
 
@@ -59,6 +60,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         self.max_tokens = max_tokens
 
     @classmethod
+    @loadable
     def of_model(
         cls,
         captions: Iterable[str] = (),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.tokenizers.treebank import split_words
 
@@ -54,6 +55,7 @@ class PublishedWords(AbstractTokenizer):
         return self._words
 
     @classmethod
+    @loadable
     def build(
         cls,
         captions: Iterable[str],

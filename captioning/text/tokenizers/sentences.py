@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.causal import load_causal_tokens
 from captioning.text.entities import as_sentence
@@ -55,6 +56,7 @@ class SentenceTokenizer(AbstractTokenizer):
         self._definition, self._size, self.max_tokens = definition, size, max_tokens
 
     @classmethod
+    @loadable
     def of_causal(
         cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 64
     ) -> SentenceTokenizer:

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
+from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
 from captioning.text.tokenizers.bart import BartTokenizer
@@ -75,6 +76,7 @@ class SubwordTokenizer(AbstractTokenizer):
         self.max_words, self.max_tokens = max_words, max_tokens
 
     @classmethod
+    @loadable
     def of_blip(
         cls,
         captions: Iterable[str] = (),

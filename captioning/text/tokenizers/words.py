@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
 from captioning.text.tokenizers.treebank import SplitCaptions, split_words
@@ -51,6 +52,7 @@ class WordTokenizer(AbstractTokenizer):
         return self._words
 
     @classmethod
+    @loadable
     def build(
         cls,
         captions: Iterable[str] | SplitCaptions,

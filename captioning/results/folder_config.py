@@ -1,0 +1,108 @@
+"""The config of a folder that may come from somebody else: it is data, and is read as such.
+
+Parts are built by `captioning.parts`, which refuses what a folder may not name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from captioning.plugins import FILE, data_folders
+
+log = logging.getLogger(__name__)
+
+# Keys of which nothing is read where a finished run is opened.
+NOT_READ = (
+    *("run_name", "run_dir", "resume", "branch_from", "logger", "trainer", "callbacks", "hydra"),
+    *("paths.data", "paths.runs"),
+)
+MAX_SHOWN = 20  # paths of a folder
+_shown: set[tuple[str, str]] = set()
+
+
+def read_folder_config(path: Path) -> DictConfig:
+    """The settings of a file; they hold no references, as a run has resolved them.
+
+    Raises:
+        ValueError: it cannot be read, holds no settings, or a reference.
+    """
+    try:
+        config = OmegaConf.load(path)
+        if not isinstance(config, DictConfig) or not config:
+            raise ValueError("it holds no settings")
+        values = OmegaConf.to_container(config, resolve=False)
+    except (yaml.YAMLError, OSError, TypeError, ValueError, OmegaConfBaseException) as error:
+        raise ValueError(
+            f"{path} cannot be read ({str(error).partition(chr(10))[0]}): it was damaged or cut "
+            "off; restore it, or give another folder"
+        ) from error
+    for key, text in _texts(values):
+        if "${" in text:
+            raise ValueError(
+                f"{path}: {key}: {text[:80]!r} refers to something else, which no run leaves in "
+                "its folder: write the value itself"
+            )
+    OmegaConf.set_cache(config, {FILE: str(path)})
+    return config
+
+
+def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
+    """Tell of all that a folder has read outside of it and of the user's data folders.
+
+    Each key and path is told once in a process.
+
+    Args:
+        paths: key or file that names a path, and the path.
+        folder: that names them.
+    """
+    inside = [known.resolve() for known in (folder, *data_folders())]
+    lines = []
+    for key, text in paths:
+        real = Path(text).expanduser().resolve()
+        told = (key, str(real))
+        if told not in _shown and not any(real.is_relative_to(known) for known in inside):
+            _shown.add(told)
+            lines.append(f"{folder}: {key} reads outside of your data folders: {text!r}")
+    for line in lines[:MAX_SHOWN]:
+        log.warning(line)
+    if len(lines) > MAX_SHOWN:
+        log.warning(f"{folder}: and {len(lines) - MAX_SHOWN} further paths")
+
+
+def paths_in(config: DictConfig) -> Iterator[tuple[str, str]]:
+    """The paths of a run's settings that are read when it is opened, with their keys."""
+    for key, text in _texts(OmegaConf.to_container(config, resolve=False)):
+        skipped = any(f"{key}.".startswith(f"{name}.") for name in NOT_READ)
+        if not skipped and _is_path(text):
+            yield key, text
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is a path, as far as that can be told: names of models have slashes, too."""
+    if "\0" in text or "\n" in text or not any(mark in text for mark in ("/", os.sep)):
+        return False
+    path = Path(text)
+    return path.is_absolute() or text.startswith("~") or ".." in path.parts or os.path.lexists(path)
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """All texts of a config, keys of mappings among them, with their full keys."""
+    if isinstance(value, dict):
+        for name, content in value.items():
+            inner = f"{key}.{name}" if key else str(name)
+            yield from _texts(content, inner)
+    elif isinstance(value, list):
+        for number, content in enumerate(value):
+            yield from _texts(content, f"{key}[{number}]")
+    elif isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Path):
+        yield key, str(value)
