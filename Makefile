@@ -41,11 +41,9 @@ lint: env
 	$(BIN)/codespell
 	$(BIN)/pyright
 
-# What pip would take; the digests are the index's.
 .PHONY: lock locked-env audit sbom dist
 lock: env
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --dry-run --ignore-installed --no-deps --prefer-binary --report .venv/report.json --requirement constraints.txt
-	$(BIN)/python .ci/lock.py .venv/report.json > .venv/constraints.lock
+	$(BIN)/python .ci/lock.py constraints.txt > .venv/constraints.lock
 	mv .venv/constraints.lock constraints.lock
 
 locked-env:

@@ -21,6 +21,8 @@ FETCHING = {
     *("load_state_dict_from_url", "download_url", "download_and_extract_archive"),
     *("load_dataset", "create_connection", "getaddrinfo"),
 }
+# Of models, which fetch what is no folder.
+LOADING = ("from_pretrained", "create_model", "create_model_from_pretrained", "get_model")
 LIBRARIES = {
     "requests",
     "httpx",
@@ -72,11 +74,14 @@ def fetching_places(module: str, source: str) -> Iterator[str]:
 
 
 def _fetching_calls(call: ast.Call) -> Iterator[str]:
-    name = ast.unparse(call.func).rpartition(".")[2]
-    given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    if name in FETCHING or ast.unparse(call.func) in ("nltk.download", "torch.hub.load"):
+    name = getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+    if name in FETCHING:
         yield name
-    if name in ("from_pretrained", "create_model", "create_model_from_pretrained", "get_model"):
+    elif name in ("download", "load"):
+        if ast.unparse(call.func) in ("nltk.download", "torch.hub.load"):
+            yield name
+    elif name in LOADING:
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         local = given.get("local_files_only") == "True"
         unfilled = given.get("pretrained") == "False" or given.get("weights") == "None"
         if not (local or unfilled or _from_folder(call, given)):

@@ -7,7 +7,7 @@ import json
 import re
 from importlib.metadata import distributions
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
@@ -36,30 +36,27 @@ def test_every_tested_package_has_its_digest(repository: Path) -> None:
     tested = {normal(line) for line in lines_of(repository / "constraints.txt")}
     locked = {}
     for line in lines_of(repository / "constraints.lock"):
-        package, digest = line.split(" --hash=sha256:")
-        assert re.fullmatch("[0-9a-f]{64}", digest), line
-        locked[normal(package)] = digest
+        package, *digests = line.split(" --hash=sha256:")
+        assert digests
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests), line
+        locked[normal(package)] = digests
     assert set(locked) == tested  # else: make lock
-    assert len(set(locked.values())) == len(locked)
+    every = [digest for digests in locked.values() for digest in digests]
+    assert len(set(every)) == len(every)
 
 
 def test_a_package_without_digest_is_not_locked(repository: Path) -> None:
-    lock = tool(repository, "lock").locked
-    environment = {
-        "sys_platform": "linux",
-        "platform_machine": "x86_64",
-        "python_version": "3.11",
-    }
-    entry = {
-        "metadata": {"name": "Some_Package", "version": "1.0"},
-        "download_info": {"archive_info": {"hashes": {"sha256": "0" * 64}}},
-    }
-    text = lock({"environment": environment, "install": [entry]})
-    assert text.endswith(f"\nsome_package==1.0 --hash=sha256:{'0' * 64}\n")
-    assert "linux x86_64, Python 3.11" in text
-    entry["download_info"] = {"archive_info": {}}
-    with pytest.raises(ValueError, match="Some_Package==1.0: the index gives no SHA-256"):
-        lock({"environment": environment, "install": [entry]})
+    locked = tool(repository, "lock").locked
+
+    def file(version: str, digest: str | None, kind: str = "sha256") -> SimpleNamespace:
+        return SimpleNamespace(version=version, link=SimpleNamespace(hash=digest, hash_name=kind))
+
+    files = [file("1.0", "b" * 64), file("1.0", "a" * 64), file("2.0", "c" * 64)]
+    line = f"name==1.0 --hash=sha256:{'a' * 64} --hash=sha256:{'b' * 64}"
+    assert locked("name==1.0", files) == line
+    for wrong in ([], [file("2.0", "c" * 64)], [file("1.0", None, "")], [file("1.0", "a", "md5")]):
+        with pytest.raises(ValueError, match="name==1.0: the index gives no SHA-256"):
+            locked("name==1.0", wrong)
 
 
 def test_the_bill_of_materials_lists_what_is_installed(repository: Path) -> None:
