@@ -75,7 +75,9 @@ def model_folder(
 
 def _pinned(hub: Any, repository: str) -> str:
     """What to write instead of a name without its commit."""
-    unreachable = (OSError, ValueError, importlib.import_module("httpx").HTTPError)
+    # its library of requests changed between versions, and with it the type of their errors
+    library = importlib.import_module(type(hub.utils.get_session()).__module__.partition(".")[0])
+    unreachable = (OSError, ValueError, library.HTTPError)
     lookups = (  # what an earlier download brought, else what the hub has today
         lambda: Path(hub.snapshot_download(repository, local_files_only=True)).name,
         lambda: hub.HfApi().model_info(repository, timeout=10).sha,

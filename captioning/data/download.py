@@ -175,6 +175,7 @@ def _check_digest(part: Path, sha256: str, url: str) -> None:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256.lower():
         part.unlink()
+        _note(part).unlink(missing_ok=True)
         raise ValueError(
             f"{url}: SHA-256 must be {sha256}: got {digest}; it was deleted, try again"
         )

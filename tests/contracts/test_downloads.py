@@ -43,7 +43,6 @@ KNOWN = {
     "captioning.model_folder: snapshot_download": "the commit, and its files' digests",
     "captioning.vision.detectors: get_model": "torchvision's check_hash, see below",
     # no downloads of files
-    "captioning.model_folder: httpx": "names an error",
     "augmentation.captions.writing.writers: urlopen": "a language model's answers",
     "captioning.spread.ray_data: create_connection": "whether a cluster answers",
     "captioning.training.processes: create_connection": "processes of one run",
