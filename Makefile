@@ -5,6 +5,9 @@
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
 # make bench  the benchmarks (minutes)
+# make lock   constraints.lock, the tested packages with digests; make locked-env installs them and no other files
+# make audit  known vulnerabilities of the tested packages
+# make sbom   sbom.json, the installed packages in CycloneDX's format; make dist: wheel and source in dist, with it
 # make tables the pages of docs/results, from the records of runs
 # The first three need Python 3.11 or newer and a package index, nothing else.
 
@@ -37,6 +40,32 @@ lint: env
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/pyright
+
+.PHONY: lock locked-env audit sbom dist
+lock: env
+	$(BIN)/python .ci/lock.py constraints.txt > .venv/constraints.lock
+	mv .venv/constraints.lock constraints.lock
+
+locked-env:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --requirement constraints.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+# In an environment of its own, as it brings two dozen packages.
+AUDIT := .venv/audit/bin
+audit: env
+	@test -x $(AUDIT)/pip-audit || { $(BIN)/python -m venv .venv/audit && $(AUDIT)/python -m pip install --disable-pip-version-check --quiet pip-audit==2.10.1; } || echo "pip-audit could not be installed"
+	$(BIN)/python .ci/audit.py $(AUDIT)/pip-audit constraints.txt
+
+sbom: env
+	$(BIN)/python .ci/sbom.py > .venv/sbom.json
+	mv .venv/sbom.json sbom.json
+
+dist: sbom
+	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -c 'import setuptools.build_meta as build; build.build_sdist("dist")'
+	cp sbom.json dist/
 
 # Three of them need more: bench_features.py PHOTOS, bench_well_formedness.py DATA, bench_libraries.py other packages.
 NEED_MORE := %/bench_features.py %/bench_well_formedness.py %/bench_libraries.py

@@ -1,11 +1,12 @@
-"""Where a saved model of transformers lies: in a folder, or on the hub by its name."""
+"""Where a saved model of transformers lies: in a folder, or on the hub by its name and commit."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from captioning.sample_dropout import replayed
 HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
 OLDER_FILE = "pytorch_model.bin"
 # What a model's outputs depend on.
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
 
 
@@ -31,7 +33,8 @@ def model_folder(
     """The folder of a model, fetched from the hub if ``name`` is none.
 
     Args:
-        name: folder with a file ``marker``, or a name on the hub.
+        name: folder with a file ``marker``, or a name on the hub with the commit that is wanted,
+            ``OWNER/NAME@COMMIT``.
         instead: what to use where there is no hub, for the message.
         further_files: patterns of files that are fetched beside ``files``.
         marker: the file that makes a folder a model.
@@ -39,6 +42,7 @@ def model_folder(
 
     Raises:
         FileNotFoundError: no such folder, or no model in it.
+        ValueError: a name without its commit, or files that differ from those of the commit.
         ConnectionError: the hub cannot be reached.
     """
     folder = Path(name)
@@ -48,16 +52,66 @@ def model_folder(
         raise FileNotFoundError(
             f"{name}: no such folder, or no {marker} in it; give a folder of a saved model"
         )
+    hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
+    repository, _, commit = name.partition("@")
+    patterns = [*files, *further_files]
+    if not _COMMIT.fullmatch(commit):
+        raise ValueError(
+            f"{name!r} is no folder, and as a name on the model hub it lacks its commit, without "
+            f"which other files may come one day: {_pinned(hub, repository)}, or use {instead}"
+        )
     try:
-        hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
-        return Path(hub.snapshot_download(name, allow_patterns=[*files, *further_files]))
+        fetched = Path(hub.snapshot_download(repository, revision=commit, allow_patterns=patterns))
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]  # the hub tells it in several lines
         raise ConnectionError(
             f"{name!r} is no folder, and could not be had from the model hub ({reason}); fetch it "
             f"on a machine with network and give its folder, or use {instead} (to fetch it: "
-            f"hf download {name} --local-dir FOLDER)"
+            f"hf download {repository} --revision {commit} --local-dir FOLDER)"
         ) from error
+    _check_fetched(fetched)
+    return fetched
+
+
+def _pinned(hub: Any, repository: str) -> str:
+    """What to write instead of a name without its commit."""
+    # its library of requests changed between versions, and with it the type of their errors
+    library = importlib.import_module(type(hub.utils.get_session()).__module__.partition(".")[0])
+    unreachable = (OSError, ValueError, library.HTTPError)
+    lookups = (  # what an earlier download brought, else what the hub has today
+        lambda: Path(hub.snapshot_download(repository, local_files_only=True)).name,
+        lambda: hub.HfApi().model_info(repository, timeout=10).sha,
+    )
+    for look_up in lookups:
+        with suppress(*unreachable):
+            return f"write {repository}@{look_up()}, if those files are what you want"
+    return f"write {repository}@COMMIT, with the 40 digits that its page on the hub shows"
+
+
+def _check_fetched(folder: Path) -> None:
+    """Hold files against the digests that their commit names.
+
+    The hub's cache is a folder of links to files that are named by their digests: SHA-256 of large
+    ones, git's SHA-1 of others.
+
+    Raises:
+        ValueError: a file differs.
+    """
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        blob = path.resolve()
+        with blob.open("rb") as file:
+            if len(blob.name) == 64:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            else:
+                header = f"blob {blob.stat().st_size}\0".encode()
+                digest = hashlib.sha1(header + file.read()).hexdigest()
+        if digest != blob.name:
+            raise ValueError(
+                f"{path}: not the file of this commit (digest {digest}, wanted {blob.name}); "
+                f"delete {blob} and run this again"
+            )
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class NeededFile:
         what: what it holds.
         source: who gives it, and where on their pages.
         url: official address, or None where a person must ask for it.
-        sha256: digest of what ``url`` gives, if known.
+        sha256: digest of what ``url`` gives; without it nothing is fetched.
         unpack: ``url`` gives a zip archive that holds ``path``.
         photos: it holds photos, which imported features make needless.
     """
@@ -116,16 +116,19 @@ def _fetch_group(url: str, group: list[NeededFile], root: Path, bars: Progress) 
     missing = [file for file in group if not (root / file.path).exists()]
     if not missing:
         return
-    if not missing[0].unpack:
-        target = root / missing[0].path
+    sha256 = missing[0].sha256
+    target = root / (url.rsplit("/", 1)[-1] if missing[0].unpack else missing[0].path)
+    if sha256 is None and not target.exists():
+        raise ValueError(
+            f"{url}: no SHA-256 of it is known, so another file could not be told from it; fetch "
+            f"it by hand and put it at {target}, or give its sha256: in a YAML of your own"
+        )
+    if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        download(url, target, progress=bars, sha256=missing[0].sha256)
-        return
-    archive = root / url.rsplit("/", 1)[-1]
-    if not archive.exists():
-        download(url, archive, progress=bars, sha256=missing[0].sha256)
-    unpack(archive, root, [file.path for file in missing])
-    archive.unlink()
+        download(url, target, progress=bars, sha256=str(sha256))
+    if missing[0].unpack:
+        unpack(target, root, [file.path for file in missing])
+        target.unlink()
 
 
 def files_table(files: Sequence[NeededFile], root: Path, name: str) -> Table:

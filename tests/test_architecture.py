@@ -16,7 +16,8 @@ from tests import rules
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRIPTS = ("train.py", "evaluate.py")
 TEXTS = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".json", ".csv", "")
-FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "benchmarks", "studies", "examples", ".ci")
+FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "benchmarks", "studies", "examples")
+FOLDERS += (".ci", ".github")
 
 
 def read_modules() -> dict[str, str]:

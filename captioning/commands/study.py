@@ -17,7 +17,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--set-size", type=int, default=20, help="pictures of a set (20)")
     add("--seed", type=int, default=0, help="of the division into sets (0)")
     add("--annotations", type=int, default=3, help="wanted of a picture (3)")
-    add("--host", default="127.0.0.1", help="address (127.0.0.1, this machine)")
+    add("--host", default="127.0.0.1", help="address of this machine alone (127.0.0.1)")
     add("--port", type=int, default=8765, help="port (8765); 0 for any")
     add("--results", metavar="FOLDER", help="write what the annotations say, and end")
 
@@ -32,8 +32,7 @@ def _call(options: Namespace) -> None:
         print(summarise(settings, results))
         return
     server, numbers = open_study(settings, host=host, port=port)
-    host, port = server.server_address[:2]
-    print(f"{numbers}\nopen http://{host}:{port}/ (Ctrl+C ends)", flush=True)
+    print(f"{numbers}\nopen {server.url} (Ctrl+C ends)", flush=True)
     try:
         server.serve_forever()
     except KeyboardInterrupt:

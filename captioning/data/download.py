@@ -24,7 +24,7 @@ def download(
     path: Path,
     *,
     progress: Progress,
-    sha256: str | None = None,
+    sha256: str,
     attempts: int = 5,
     pause_seconds: float = 2.0,
     timeout: float = 60,
@@ -38,7 +38,7 @@ def download(
         url: http or https.
         path: where to; the folder must exist.
         progress: shows the bytes.
-        sha256: hexadecimal digest, or None to rely on the length alone.
+        sha256: hexadecimal digest of the file; another file is refused.
         attempts: tries in a row that bring nothing before it gives up.
         pause_seconds: between two tries.
         timeout: seconds without a byte that end a try.
@@ -170,13 +170,12 @@ def _check_space(part: Path, start: int, total: int | None, url: str) -> None:
         )
 
 
-def _check_digest(part: Path, sha256: str | None, url: str) -> None:
-    if sha256 is None:
-        return
+def _check_digest(part: Path, sha256: str, url: str) -> None:
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256.lower():
         part.unlink()
+        _note(part).unlink(missing_ok=True)
         raise ValueError(
             f"{url}: SHA-256 must be {sha256}: got {digest}; it was deleted, try again"
         )

@@ -11,6 +11,8 @@ Images come in batches and are not kept: only the features' mean and scatter mat
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
@@ -216,7 +218,8 @@ def inception_features(
     They take batches ``(B, 3, H, W) uint8`` of any size; the network's name is `INCEPTION`.
 
     Args:
-        weights: a local file of torch-fidelity's weights; None to have it download them.
+        weights: a local file of torch-fidelity's weights; None to fetch those that it names, which
+            must have the digest in their name (eight digits of SHA-256).
         device: where the network runs.
 
     Raises:
@@ -230,18 +233,33 @@ def inception_features(
         extra="inception",
         purpose="Inception features (inception=false compares those of features=NAME instead)",
     )
-    if weights is not None:
-        _check_weights(Path(weights))
-    try:
-        network = module.FeatureExtractorInceptionV3(
-            INCEPTION, ["2048"], feature_extractor_weights_path=weights
-        ).to(device)
-    except OSError as error:
-        raise ConnectionError(
-            f"torch-fidelity could not have its weights ({error}); fetch them on a machine with "
-            "network and pass weights=FILE"
-        ) from error
+    path = _fetched(module.URL_INCEPTION_V3) if weights is None else Path(weights)
+    _check_weights(path)
+    network = module.FeatureExtractorInceptionV3(
+        INCEPTION, ["2048"], feature_extractor_weights_path=str(path)
+    ).to(device)
     return lambda images: network(images.to(device))[0]
+
+
+def _fetched(url: str) -> Path:
+    """The file behind an address whose name ends with its digest, from torch's cache or fetched."""
+    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
+    digest = re.search(r"-([0-9a-f]{8,64})\.", path.name)
+    if digest is None:
+        raise ValueError(f"{url}: no digest in its name, so it is not fetched; pass weights=FILE")
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path), hash_prefix=digest[1], progress=False)
+        except (OSError, RuntimeError) as error:  # the second: another digest
+            raise ConnectionError(
+                f"torch-fidelity's weights could not be had ({error}); fetch them on a machine "
+                "with network and pass weights=FILE"
+            ) from error
+    with path.open("rb") as file:
+        if not hashlib.file_digest(file, "sha256").hexdigest().startswith(digest[1]):
+            raise ValueError(f"{path}: its SHA-256 does not begin with {digest[1]}; delete it")
+    return path
 
 
 def _check_weights(path: Path) -> None:

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import zipfile
@@ -24,6 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from captioning.extras import checked
 from captioning.metrics.java import JavaError, find_java, java_major, run_java, try_twice
 
 CORENLP_JARS = {
@@ -37,6 +37,20 @@ NASHORN_JARS = {
     "asm-commons-7.3.1.jar": "org.ow2.asm:asm-commons:7.3.1",
     "asm-tree-7.3.1.jar": "org.ow2.asm:asm-tree:7.3.1",
     "asm-util-7.3.1.jar": "org.ow2.asm:asm-util:7.3.1",
+}
+SHA256 = {
+    "stanford-corenlp-3.6.0.jar": (
+        "d341d5863276f55782c5ef73212222d6b3b48e02ae1951ab6de7618d28b12742"
+    ),
+    "stanford-corenlp-3.6.0-models.jar": (
+        "d285157bd7887ee3018094b5dbae092e49088b023361ccdb550ee1daf9b2c9bd"
+    ),
+    "nashorn-core-15.4.jar": "6f816e84dfd63a81d4eaa7829c08337bbaff3ec683ff3bf6bbd90d017a00dc6f",
+    "asm-7.3.1.jar": "2f67e11ceec819ebd88ddee5300aba699b1cbab2e20c22e97cf027d3be93959b",
+    "asm-analysis-7.3.1.jar": "46b8a8efd4b94facb5ab4b35afe30ee0546ae7a43d2c64e6def56c2f168fefa5",
+    "asm-commons-7.3.1.jar": "87cd8bb3c6bf6bcbb33fca48060c5065f66ebf6a3d7de9bf18bff51bcf156ebc",
+    "asm-tree-7.3.1.jar": "f91a4a8aa868c5c4665bb4fd134019a91f9f8b9216527fba295e3c8b5422b78b",
+    "asm-util-7.3.1.jar": "182128592742ed4883ac82bf205f137b6bfbe1234c68e6feb13759e75a85b729",
 }
 _FIRST_JAVA_WITHOUT_JAVASCRIPT = 15
 # The parser's memory grows with the square of a caption's length and its time with the cube: 8 GB
@@ -73,7 +87,9 @@ def missing_jars(folder: Path, java_version: str) -> list[str]:
 
 
 def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[Path]:
-    """Fetch the jars that SPICE lacks: with Maven if it is here, else pycocoevalcap's downloader.
+    """Fetch the jars that SPICE lacks with Maven, and hold each against its SHA-256.
+
+    pycocoevalcap has a downloader too; it takes what comes over plain HTTP, so it is not used.
 
     Args:
         folder: where to put them; `spice_folder` by default.
@@ -92,8 +108,6 @@ def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[
     failures: list[str] = []
     if missing and shutil.which("mvn") is not None:
         failures += [_fetch_with_maven(name, folder, timeout) for name in missing]
-    if set(missing_jars(folder, java_version)) & set(CORENLP_JARS):
-        failures.append(_fetch_with_package(timeout))
     remaining = missing_jars(folder, java_version)
     if remaining:
         raise FileNotFoundError(_instructions(remaining, folder, [f for f in failures if f]))
@@ -102,7 +116,10 @@ def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[
 
 def _instructions(missing: Sequence[str], folder: Path, failures: Sequence[str]) -> str:
     coordinates = CORENLP_JARS | NASHORN_JARS
-    files = "\n".join(f"  {name} (Maven coordinates {coordinates[name]})" for name in missing)
+    files = "\n".join(
+        f"  {name} (Maven coordinates {coordinates[name]}, SHA-256 {SHA256[name]})"
+        for name in missing
+    )
     tried = "".join(f"\n  tried: {failure}" for failure in failures)
     return (
         f"SPICE needs these files in {folder}:\n{files}\n"
@@ -112,24 +129,20 @@ def _instructions(missing: Sequence[str], folder: Path, failures: Sequence[str])
 
 
 def _fetch_with_maven(name: str, folder: Path, timeout: float) -> str:
-    """Copy one artefact into ``folder`` (Maven checks its checksum); returns what went wrong."""
+    """Copy one artefact into ``folder`` if it is the known one; returns what went wrong."""
     folder.mkdir(parents=True, exist_ok=True)
     artifact = (CORENLP_JARS | NASHORN_JARS)[name]
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}"]
         command.append(f"-DoutputDirectory={scratch}")
         problem = _run_download(command, timeout)
-        if not problem and _is_jar(Path(scratch) / name):
-            os.replace(Path(scratch) / name, folder / name)
-            return ""
-    return f"mvn for {name}: {problem or 'no such file came'}"
-
-
-def _fetch_with_package(timeout: float) -> str:
-    """Run pycocoevalcap's own downloader, which writes beside the package."""
-    command = [sys.executable, "-m", "pycocoevalcap.spice.get_stanford_models"]
-    problem = _run_download(command, timeout)
-    return f"pycocoevalcap's downloader: {problem}" if problem else ""
+        if not problem:
+            try:
+                os.replace(checked(Path(scratch) / name, SHA256[name]), folder / name)
+                return ""
+            except (FileNotFoundError, ValueError) as error:
+                problem = str(error).replace(f"{scratch}{os.sep}", "")
+    return f"mvn for {name}: {problem}"
 
 
 def _run_download(command: Sequence[str], timeout: float) -> str:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
+from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
 from captioning.vision.folding import folded
 
@@ -149,7 +150,8 @@ def build_backbone(
 
     Args:
         name: ``"efficientnet_lite0"`` (ImageNet, 7x7x1280 at 224 px), ``"imgsim_resnet50"``
-            (self-supervised ResNet-50, 7x7x2048 at 224 px), or any timm model name.
+            (self-supervised ResNet-50, 7x7x2048 at 224 px), or any timm model name; with weights of
+            the hub ``NAME@COMMIT`` or ``hf-hub:OWNER/NAME@COMMIT``.
         weights: a local ``.safetensors`` file or torch file (read with ``weights_only``); None for
             the package's weights, or those of the hub for timm names; ``"random"`` for timm's
             initial weights (tests and smoke runs).
@@ -240,27 +242,33 @@ def _imgsim_resnet50() -> Any:
 
 
 def _timm_network(name: str, weights: str | Path | None, image_size: int | None) -> Any:
-    if not timm.is_model(name.removeprefix("hf-hub:")) and not name.startswith("hf-hub:"):
+    plain = name.partition("@")[0]
+    if not timm.is_model(plain) and not plain.startswith("hf-hub:"):
         close = timm.list_models(f"*{name.split('_')[0]}*")[:5]
         raise ValueError(f"unknown backbone {name!r}; timm names that are near: {close}")
     sizes: dict[str, Any] = {"img_size": image_size} if image_size and "vit" in name else {}
     if weights is None:
         return _hub_network(name, sizes)
-    network = timm.create_model(name, pretrained=False, **sizes)
+    network = timm.create_model(plain, pretrained=False, **sizes)
     if str(weights) != "random":
         _load(network, read_weights(Path(weights)), Path(weights))
     return network
 
 
 def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
-    try:
-        return timm.create_model(name, pretrained=True, **sizes)
-    except (OSError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]  # the hub tells it in several lines
-        raise ConnectionError(
-            f"the weights of {name!r} could not be had from the model hub ({reason}); fetch them "
-            "on a machine with network and pass weights=FILE, or use efficientnet_lite0"
-        ) from error
+    """A network with the weights of a commit on the hub, ``NAME@COMMIT``."""
+    plain, _, commit = name.partition("@")
+    if plain.startswith("hf-hub:"):
+        repository = plain.removeprefix("hf-hub:")
+    else:
+        published = timm.get_pretrained_cfg(plain)
+        repository = (published and published.hf_hub_id) or f"timm/{plain}"
+    files = ("config.json", "model.safetensors")
+    instead = "weights=FILE, or efficientnet_lite0"
+    folder = model_folder(f"{repository}@{commit}", instead=instead, files=files)
+    if not (folder / files[1]).is_file():
+        raise FileNotFoundError(f"{name}: the hub has no {files[1]} of it; give weights=FILE")
+    return timm.create_model(f"local-dir:{folder}", pretrained=True, **sizes)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -13,8 +13,12 @@ from torch import Tensor, nn
 
 from captioning.extras import import_extra
 from captioning.loadable import loadable
+from captioning.model_folder import model_folder
 from captioning.vision.backbones import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
+
+CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
+TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 
 
 class ClipEncoder:
@@ -110,10 +114,10 @@ def build_clip(
     """A CLIP model by name.
 
     Args:
-        name: one of open_clip's models, ``"hf-hub:OWNER/NAME"``, or a folder of open_clip or of
-            transformers, with weights. The latter does not need open_clip.
-        weights: one of open_clip's tags (downloaded), or a ``.safetensors`` or torch file; the hub
-            name or folder brings its own: None.
+        name: one of open_clip's models, ``"hf-hub:OWNER/NAME@COMMIT"``, or a folder of open_clip or
+            of transformers, with weights. The latter does not need open_clip.
+        weights: one of open_clip's tags with a commit of the hub (``"openai@COMMIT"``), or a
+            ``.safetensors`` or torch file; the hub name or folder brings its own: None.
         batch_size: images or texts at once.
         device: ``"auto"`` takes a GPU if there is one.
 
@@ -125,32 +129,29 @@ def build_clip(
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if Path(name).is_dir() and not (Path(name) / "open_clip_config.json").is_file():
+    if Path(name).is_dir() and not (Path(name) / CONFIG).is_file():
         parts = load_hub_clip(Path(name))
         return ClipEncoder(**parts, space=Path(name).name, batch_size=batch_size, device=device)
     open_clip = _open_clip()
     source, tag = _source(name, weights, open_clip)
+    file = tag if tag is None or Path(tag).is_file() else str(_tagged(name, tag, open_clip))
     # Weights of the original CLIP need the activation that they were trained with.
-    quick_gelu = bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu")) if tag else False
+    published = open_clip.get_pretrained_cfg(name, tag.partition("@")[0]) if tag else {}
+    quick_gelu = bool(published.get("quick_gelu"))
     try:
         model, preprocess = open_clip.create_model_from_pretrained(
-            source, tag, force_quick_gelu=quick_gelu, weights_only=True
+            source, file, force_quick_gelu=quick_gelu, weights_only=True
         )
     except Exception as error:  # open_clip wraps what the hub and the readers raise
-        if tag is None or Path(tag).is_file():
-            raise ValueError(
-                f"{tag or name}: no weights that can be read for {name} ({error}); give a "
-                ".safetensors file, or a torch file that holds tensors alone"
-            ) from error
-        raise ConnectionError(
-            f"the weights {tag!r} of {name} could not be had ({error}); fetch them on a machine "
-            "with network and pass weights=FILE"
+        raise ValueError(
+            f"{file or name}: no weights that can be read for {name} ({error}); give a "
+            ".safetensors file, or a torch file that holds tensors alone"
         ) from error
     return ClipEncoder(
         model=model,
         preprocess=preprocess,
         tokenize=open_clip.get_tokenizer(source),
-        space=Path(name).name if tag is None else f"{name}/{Path(tag).stem}",
+        space=Path(name).name if tag is None else f"{name}/{Path(tag.partition('@')[0]).stem}",
         batch_size=batch_size,
         device=device,
     )
@@ -160,7 +161,13 @@ def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str,
     """open_clip's name of the model and of its weights, checked before anything is fetched."""
     tag = None if weights is None else str(weights)
     if name.startswith("hf-hub:"):
-        return name, None
+        folder = model_folder(
+            name.removeprefix("hf-hub:"),
+            instead="similarity=joint_space, which needs no download",
+            marker=CONFIG,
+            files=(*TOKENIZER_FILES, WEIGHTS),
+        )
+        return f"local-dir:{folder}", None
     if Path(name).is_dir():
         return f"local-dir:{name}", None
     if name not in open_clip.list_models():
@@ -169,9 +176,24 @@ def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str,
             f"unknown CLIP model {name!r}: no folder, and none of open_clip's, such as {near}"
         )
     tags = open_clip.list_pretrained_tags_by_model(name)
-    if tag is None or (tag not in tags and not Path(tag).is_file()):
+    if tag is None or (tag.partition("@")[0] not in tags and not Path(tag).is_file()):
         raise ValueError(f"weights of {name} must be a file or one of {tags}: got {tag!r}")
     return name, tag
+
+
+def _tagged(name: str, tag: str, open_clip: Any) -> Path:
+    """The file of weights that open_clip knows by a tag, at a commit of the hub."""
+    plain, _, commit = tag.partition("@")
+    repository = str(open_clip.get_pretrained_cfg(name, plain).get("hf_hub") or "").strip("/")
+    if repository.count("/") != 1:
+        raise ValueError(f"weights {plain!r} of {name} are not on the hub; give weights=FILE")
+    instead = f"weights=FILE (a tag takes the commit as {plain}@COMMIT)"
+    folder = model_folder(
+        f"{repository}@{commit}", instead=instead, marker=CONFIG, files=(WEIGHTS,)
+    )
+    if not (folder / WEIGHTS).is_file():
+        raise FileNotFoundError(f"{name}: the hub has no {WEIGHTS} of {tag}; give weights=FILE")
+    return folder / WEIGHTS
 
 
 def _open_clip() -> Any:

@@ -71,7 +71,7 @@ function stackedBars({ names, series, label, xLabel }) {
     }
   });
   nameAxis(root, box, names, x);
-  return make("figure", { style: "margin:0" }, legend(series), root);
+  return make("figure", { class: "chart" }, legend(series), root);
 }
 
 // series: [{name, color, values, dashed}], null where there is no value.
@@ -90,7 +90,7 @@ function lineChart({ names, series, label, xLabel, low = null, high = null, form
     });
   }
   nameAxis(root, box, names, x);
-  return make("figure", { style: "margin:0" }, legend(series), root);
+  return make("figure", { class: "chart" }, legend(series), root);
 }
 
 // layers: [{name, color, counts}], drawn over each other on the same edges.

@@ -15,6 +15,10 @@ function make(tag, attributes = {}, ...children) {
 // Text of a data set: set apart, so that its direction marks do not reorder what stands around it.
 const foreign = (text, kind = "") => make("bdi", { dir: "auto", class: kind || null }, String(text));
 
+// The same for places that hold plain text alone, such as hints; as in curation/report/page.py.
+const MARKS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const isolated = (text) => `\u2068${String(text).replace(MARKS, "\ufffd")}\u2069`;
+
 const byId = (id) => document.getElementById(id);
 const number = (value) => Number(value).toLocaleString("en");
 const percent = (value, digits = 0) => (value === null || Number.isNaN(value) ? "–" : (100 * value).toFixed(digits) + " %");

@@ -18,7 +18,7 @@ function photos(edit) {
 function badges(edit) {
   return make("div", { class: "badges" },
     make("span", { class: `badge ${edit.action}` }, actionName(edit.action)),
-    edit.fault ? make("span", { class: "badge fault", title: "planted fault" }, "planted: " + edit.fault) : null);
+    edit.fault ? make("span", { class: "badge fault", title: "planted fault" }, "planted: ", foreign(edit.fault)) : null);
 }
 
 function captions(edit) {
@@ -159,7 +159,7 @@ function showVanished() {
     make("div", { class: "card" }, make("h3", {}, `Images: ${number(images.count)} of ${number(images.of)}`),
       make("p", { class: "soft small" }, images.count ? "Shown with no caption any more, each with its first one." : "Every image still has a caption."),
       make("div", { class: "lost" }, pictured.map((one) => make("figure", {}, photo(one.photo), make("figcaption", {}, foreign(one.caption))))),
-      make("div", { class: "words small" }, others.map((one) => make("span", { title: one.caption }, foreign(one.image)))), more(images)));
+      make("div", { class: "words small" }, others.map((one) => make("span", { title: isolated(one.caption) }, foreign(one.image)))), more(images)));
 }
 
 function decide(edit, decision) {
@@ -239,7 +239,7 @@ function listen() {
     const problem = decisions.load(await event.target.files[0].text());
     event.target.value = "";
     showRows();
-    if (problem) byId("decided").textContent = `Not loaded: ${problem}`;
+    if (problem) byId("decided").replaceChildren("Not loaded: ", foreign(problem));
   });
   document.addEventListener("keydown", onKey);
   window.addEventListener("beforeunload", (event) => { if (!decisions.saved) event.preventDefault(); });

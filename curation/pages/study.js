@@ -1,4 +1,5 @@
 // One set of pictures for one annotator. Every change is sent at once, one after the other.
+// Addresses are relative: the page's own holds the token.
 
 const MEMORY = "study-annotator";
 let sheet = null;
@@ -45,7 +46,7 @@ async function sendAll() {
     const [number, record] = unsent.entries().next().value;
     say("saving…");
     try {
-      await ask("/api/annotation", record);
+      await ask("api/annotation", record);
       if (unsent.get(number) === record) unsent.delete(number);
     } catch (error) {
       say(error.refused ? `Not saved: ${error.message}` : "Not saved: the server does not answer. Trying again…", true);
@@ -81,7 +82,7 @@ function nameNext() {
 
 function showItem() {
   const one = item();
-  byId("picture").src = `/image/${one.number}`;
+  byId("picture").src = `image/${one.number}`;
   byId("captions").replaceChildren(...one.captions.map((caption) => make("li", {}, foreign(caption))));
   for (const box of boxes()) box.checked = one.categories.includes(box.value);
   byId("comment").value = one.comment;
@@ -98,7 +99,7 @@ async function finish() {
   await send();
   show("finished");
   byId("another").hidden = false;
-  const fresh = await ask("/api/sheet", { annotator: sheet.annotator });
+  const fresh = await ask("api/sheet", { annotator: sheet.annotator });
   byId("more").textContent = fresh.missing ? `The study still wants ${number(fresh.missing)} annotations.` : "The study has all the annotations that it wants.";
 }
 
@@ -109,7 +110,7 @@ function go(step) {
 }
 
 async function open(annotator, another = false) {
-  const fresh = await ask("/api/sheet", { annotator, another });
+  const fresh = await ask("api/sheet", { annotator, another });
   if (another && !fresh.items.length) {
     byId("more").textContent = "You have done every set.";
     byId("another").hidden = true;

@@ -9,7 +9,10 @@ import re
 from collections.abc import Sequence
 from importlib.resources import files
 
+PICTURES_INSIDE = "img-src data:"
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
+# Control characters, and marks that embed, override or isolate directions.
+_MARKS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def page_file(name: str) -> str:
@@ -24,12 +27,11 @@ def build_page(
     styles: Sequence[str],
     scripts: Sequence[str],
     data: str,
-    sources: str = "img-src data:",
+    sources: str = PICTURES_INSIDE,
 ) -> str:
     """The template with style, script and data in it.
 
-    Its content security policy names the script by its hash, so that text of a data set could not
-    run even if it got into the page as markup.
+    It carries its content security policy, see `page_policy`.
 
     Args:
         template: name in ``curation/pages``.
@@ -38,16 +40,44 @@ def build_page(
         data: markup of the data blocks; base64 alone.
         sources: what else the page may load, as the policy says it.
     """
-    script = "\n" + "\n".join(page_file(name) for name in scripts)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     slots = {
-        "policy": (
-            f"default-src 'none'; {sources}; style-src 'unsafe-inline'; "
-            f"script-src 'sha256-{digest}'"
-        ),
-        "title": html.escape(title),
-        "style": "\n".join(page_file(name) for name in styles),
+        "policy": page_policy(styles, scripts, sources),
+        "title": html.escape(isolated(title)),
+        "style": _joined(styles),
         "data": data,
-        "script": script,
+        "script": _joined(scripts),
     }
     return _SLOT.sub(lambda match: slots[match[1]], page_file(template))
+
+
+def page_policy(
+    styles: Sequence[str], scripts: Sequence[str], sources: str = PICTURES_INSIDE
+) -> str:
+    """The content security policy of a page of these parts.
+
+    It names style and script by their hashes, so that text of a data set could neither run nor
+    load or restyle anything even if it got into the page as markup. For arguments see `build_page`.
+    """
+    return (
+        f"default-src 'none'; {sources}; style-src {_hash(_joined(styles))}; "
+        f"script-src {_hash(_joined(scripts))}; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def isolated(text: str) -> str:
+    """Any text for a place that holds plain text alone, such as a window's title.
+
+    Control characters and marks of direction become U+FFFD; the rest is set apart by U+2068 and
+    U+2069, so that it cannot reorder the text around it.
+    """
+    return f"\u2068{_MARKS.sub(chr(0xFFFD), text)}\u2069"
+
+
+def _joined(names: Sequence[str]) -> str:
+    return "\n" + "\n".join(page_file(name) for name in names)
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+    return f"'sha256-{digest}'"

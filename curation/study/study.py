@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 from curation.study.items import divide
 from curation.study.manifest import read_items
 from curation.study.results import write_results
-from curation.study.server import Study, serve
+from curation.study.server import Study, StudyServer, read_token, serve
 from curation.study.store import Store
 
 
@@ -37,7 +36,7 @@ class Settings:
     annotations: int
 
 
-def open_study(settings: Settings, *, host: str, port: int) -> tuple[ThreadingHTTPServer, str]:
+def open_study(settings: Settings, *, host: str, port: int) -> tuple[StudyServer, str]:
     """The server of a study, not yet serving, and a line on what it will ask.
 
     Raises:
@@ -47,7 +46,8 @@ def open_study(settings: Settings, *, host: str, port: int) -> tuple[ThreadingHT
     roots = [Path(settings.images), *map(Path, settings.within)]
     paths = {item.name: item.path for item in items}
     study = Study(store=store, paths=paths, roots=roots, num_required=settings.annotations)
-    server = serve(study, host=host, port=port)
+    token = read_token(store.path.with_name(f"{store.path.name}.token"))
+    server = serve(study, host=host, port=port, token=token)
     sets = len({item.set_number for item in placed})
     return server, f"{len(placed)} pictures in {sets} sets\nannotations go to {store.path}"
 

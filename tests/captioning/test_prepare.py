@@ -73,8 +73,9 @@ def url(server: Server, name: str = "data.bin") -> str:
 
 
 def fetch(server: Server, path: Path, **options: object) -> None:
+    wanted = {"sha256": hashlib.sha256(server.content).hexdigest()} | options
     with Progress(disable=True) as bars:
-        download(url(server), path, progress=bars, pause_seconds=0, **options)
+        download(url(server), path, progress=bars, pause_seconds=0, **wanted)
 
 
 def test_download_goes_on_after_broken_connections(server: Server, tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_wrong_digest_and_refusals(server: Server, tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match="refused 5 times"):
         fetch(server, tmp_path / "data.bin")
     with pytest.raises(ValueError, match="only http"), Progress(disable=True) as bars:
-        download("file:///etc/passwd", tmp_path / "x", progress=bars)
+        download("file:///etc/passwd", tmp_path / "x", progress=bars, sha256="00")
 
 
 def archive(path: Path) -> Path:
@@ -125,9 +126,10 @@ def archive(path: Path) -> Path:
 def test_archives_are_fetched_once_and_unpacked(server: Server, tmp_path: Path) -> None:
     server.content = archive(tmp_path / "source.zip").read_bytes()
     root = tmp_path / "root"
+    wanted = {"url": url(server, "all.zip"), "unpack": True}
+    wanted |= {"sha256": hashlib.sha256(server.content).hexdigest()}
     files = [
-        NeededFile(path=path, what="x", source="y", url=url(server, "all.zip"), unpack=True)
-        for path in ("photos", "notes/c.json")
+        NeededFile(path=path, what="x", source="y", **wanted) for path in ("photos", "notes/c.json")
     ]
     assert fetch_files(files, root, Console()) == []
     assert len(server.ranges) == 1
@@ -136,6 +138,25 @@ def test_archives_are_fetched_once_and_unpacked(server: Server, tmp_path: Path) 
     assert not (root / "other.txt").exists()
     left = sorted(path.name for path in root.iterdir())
     assert left == [".prepare.lock", "notes", "photos"]
+
+
+@pytest.mark.parametrize("unpack", [True, False])
+def test_nothing_is_fetched_without_a_digest(server: Server, tmp_path: Path, unpack: bool) -> None:
+    file = NeededFile(path="a.bin", what="x", source="y", url=url(server), unpack=unpack)
+    (problem,) = fetch_files([file], tmp_path / "root", Console())
+    assert "no SHA-256 of it is known" in problem
+    assert f"put it at {tmp_path / 'root'}" in problem
+    assert server.ranges == ()
+    assert [path.name for path in (tmp_path / "root").iterdir()] == [".prepare.lock"]
+
+
+def test_another_archive_is_refused_before_it_is_unpacked(server: Server, tmp_path: Path) -> None:
+    server.content = archive(tmp_path / "source.zip").read_bytes()
+    entry = {"url": url(server, "all.zip"), "unpack": True, "sha256": "0" * 64}
+    file = NeededFile(path="photos", what="x", source="y", **entry)
+    (problem,) = fetch_files([file], tmp_path / "root", Console())
+    assert "SHA-256 must be 000" in problem
+    assert [path.name for path in (tmp_path / "root").iterdir()] == [".prepare.lock"]
 
 
 def test_damaged_archives_leave_nothing(tmp_path: Path) -> None:

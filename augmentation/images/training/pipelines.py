@@ -15,22 +15,31 @@ from torch import nn
 from transformers import CLIPTokenizer
 
 from augmentation.images.autoencoder import PatchAutoencoder
+from augmentation.images.pipeline_files import INDEX, hub_files
 from augmentation.images.training.denoising import Denoiser
 from captioning.files import read_json, write_json
+from captioning.model_folder import model_folder
 
 
 def load_pipeline(name: str) -> Any:
     """A ``StableDiffusionPipeline`` in single precision, to be trained.
 
     Args:
-        name: a hub's name or a folder in the format of diffusers.
+        name: a hub's name with its commit, or a folder in the format of diffusers.
 
     Raises:
-        ValueError: it cannot be loaded.
+        ValueError: it cannot be loaded; for others see `captioning.model_folder.model_folder`.
     """
+    instead = "a folder in the format of diffusers"
+    folder = model_folder(name, instead=instead, marker=INDEX, files=hub_files(None))
     try:
         return StableDiffusionPipeline.from_pretrained(
-            name, dtype=torch.float32, safety_checker=None, requires_safety_checker=False
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            safety_checker=None,
+            requires_safety_checker=False,
         )
     except (OSError, ValueError) as error:
         raise ValueError(

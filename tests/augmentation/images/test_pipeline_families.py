@@ -112,7 +112,7 @@ def test_what_a_pipeline_cannot_do_is_refused_at_the_start(folders, tmp_path):
 
 def test_a_hub_name_without_network_says_what_to_fetch(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    generator = StableDiffusion(model="nobody/no-such-model", variant="fp16")
+    generator = StableDiffusion(model=f"nobody/no-such-model@{'0' * 40}", variant="fp16")
     with pytest.raises(ConnectionError, match=r"give its folder.*files to fetch: .*fp16\.safe"):
         generator.start()
 

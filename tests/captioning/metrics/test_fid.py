@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -251,8 +252,7 @@ class Extractor(nn.Module):
 
     def __init__(self, name: str, names: list[str], feature_extractor_weights_path: object):
         super().__init__()
-        if feature_extractor_weights_path is None:
-            raise OSError("unreachable")
+        assert Path(str(feature_extractor_weights_path)).is_file()
         self.asked = (name, names)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -260,8 +260,10 @@ class Extractor(nn.Module):
 
 
 @pytest.fixture
-def fidelity(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in = SimpleNamespace(FeatureExtractorInceptionV3=Extractor)
+def fidelity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    url = (tmp_path / "published-0000aaaa.pth").as_uri()
+    stand_in = SimpleNamespace(FeatureExtractorInceptionV3=Extractor, URL_INCEPTION_V3=url)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     monkeypatch.setitem(sys.modules, "torch_fidelity", SimpleNamespace(__path__=[]))
     monkeypatch.setitem(sys.modules, MODULE, stand_in)
 
@@ -285,10 +287,32 @@ def test_inception_without_its_package_or_weights_is_named(
 
 
 def test_inception_weights_that_cannot_be_had_are_named(fidelity: None, tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError, match="unreachable.*weights=FILE"):
+    with pytest.raises(ConnectionError, match="could not be had .*weights=FILE"):
         inception_features()
     with pytest.raises(FileNotFoundError, match="weights.pth"):
         inception_features(tmp_path / "weights.pth")
     torch.save({"weight": Path("code")}, tmp_path / "code.pth")  # no tensor: pickled code
     with pytest.raises(ValueError, match="code.pth: not a readable weights file"):
         inception_features(tmp_path / "code.pth")
+
+
+def test_inception_weights_are_those_of_the_digest_in_their_name(
+    fidelity: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"weight": torch.ones(1)}, tmp_path / "published-0000aaaa.pth")
+    with pytest.raises(ConnectionError, match="invalid hash"):
+        inception_features()
+    assert list((tmp_path / "hub" / "checkpoints").iterdir()) == []
+    digest = hashlib.sha256((tmp_path / "published-0000aaaa.pth").read_bytes()).hexdigest()[:8]
+    right = (tmp_path / "published-0000aaaa.pth").rename(tmp_path / f"published-{digest}.pth")
+    monkeypatch.setattr(sys.modules[MODULE], "URL_INCEPTION_V3", right.as_uri())
+    inception_features()
+    fetched = tmp_path / "hub" / "checkpoints" / right.name
+    right.unlink()
+    inception_features()  # from the cache
+    fetched.write_bytes(fetched.read_bytes() + b"0")
+    with pytest.raises(ValueError, match="does not begin with"):
+        inception_features()
+    monkeypatch.setattr(sys.modules[MODULE], "URL_INCEPTION_V3", "https://host/unnamed.pth")
+    with pytest.raises(ValueError, match="no digest in its name"):
+        inception_features()

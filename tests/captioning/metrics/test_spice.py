@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import zipfile
@@ -52,9 +53,8 @@ def jars(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def package_without_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pycocoevalcap to which nobody has added jars, whose downloader fails."""
+    """A pycocoevalcap to which nobody has added jars."""
     monkeypatch.setattr(spice, "_package_folder", lambda: tmp_path / "package")
-    monkeypatch.setattr(spice, "_fetch_with_package", lambda timeout: "downloader: no network")
 
 
 def install_mvn(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +192,8 @@ def test_prepare_fetches_what_is_missing_with_maven(
     source, folder = tmp_path / "all", tmp_path / "spice"
     for name in JARS:
         make_jar(source / name)
+        digest = hashlib.sha256((source / name).read_bytes()).hexdigest()
+        monkeypatch.setitem(spice.SHA256, name, digest)
     make_jar(folder / "asm-7.3.1.jar")
     monkeypatch.setenv("SOURCE", str(source))
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
@@ -211,6 +213,24 @@ cp $SOURCE/*.jar $out
     assert prepare_spice(folder) == []
 
 
+def test_prepare_refuses_other_jars(
+    fake_java: Install, package_without_jars: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java("exit 1")
+    for name in JARS:
+        make_jar(tmp_path / "all" / name)
+    monkeypatch.setenv("SOURCE", str(tmp_path / "all"))
+    script = """
+for a; do case "$a" in -DoutputDirectory=*) out="${a#*=}";; esac
+done
+cp $SOURCE/*.jar $out
+"""
+    install_mvn(tmp_path / "bin", script, monkeypatch)
+    with pytest.raises(FileNotFoundError, match=r"mvn for asm-7\.3\.1\.jar: .*wanted 2f67e11c"):
+        prepare_spice(tmp_path / "spice")
+    assert list((tmp_path / "spice").iterdir()) == []
+
+
 def test_prepare_says_which_files_to_put_where(
     fake_java: Install, package_without_jars: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +243,6 @@ def test_prepare_says_which_files_to_put_where(
     assert str(tmp_path / "spice") in message
     assert "edu.stanford.nlp:stanford-corenlp:3.6.0:jar:models" in message
     assert "no route to host" in message
-    assert "downloader: no network" in message
     assert list((tmp_path / "spice").iterdir()) == []
 
 

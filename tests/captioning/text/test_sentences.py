@@ -181,7 +181,7 @@ def test_an_unreachable_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(ConnectionError, match="give its folder"):
-        build_sentence_encoder(name="someone/some-model")
+        build_sentence_encoder(name=f"someone/some-model@{'0' * 40}")
 
 
 @pytest.mark.skipif(

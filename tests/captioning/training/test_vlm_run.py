@@ -171,9 +171,9 @@ def other_kind(folder: Path) -> None:
 
 def test_a_hub_name_without_network_says_what_to_download(vlm, monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    message = r"hf download someone/captioner --local-dir FOLDER"
+    message = r"hf download someone/captioner --revision 0{40} --local-dir FOLDER"
     with pytest.raises(ConnectionError, match=message):
-        train(vlm("model.pretrained=someone/captioner"))
+        train(vlm(f"model.pretrained=someone/captioner@{'0' * 40}"))
 
 
 def test_photos_of_another_reader_are_refused(vlm) -> None:

@@ -9,7 +9,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from captioning.vision.backbones import Backbone, build_backbone
+from captioning.vision.backbones import Backbone, build_backbone, weights_digest
 from captioning.vision.folding import folded
 
 TINY = "test_efficientnet"
@@ -182,9 +182,33 @@ def test_unknown_name_and_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ValueError, match="efficientnet_nope"):
         build_backbone(name="efficientnet_nope")
 
-    def offline(*_: object, **__: object) -> None:
-        raise OSError("no route")
-
-    monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(ConnectionError, match="weights=FILE"):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match=r"timm/.*@COMMIT.*or use weights=FILE"):
         build_backbone(name=TINY)
+    with pytest.raises(ConnectionError, match="give its folder, or use weights=FILE"):
+        build_backbone(name=f"{TINY}@{'0' * 40}")
+
+
+def test_weights_of_the_hub_are_those_of_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+
+    def fetch(name: str, **_: object) -> Path:
+        fetched.append(name)
+        return tmp_path
+
+    monkeypatch.setattr("captioning.vision.backbones.model_folder", fetch)
+    network = timm.create_model(TINY, pretrained=False)
+    timm.models.save_for_hf(network, str(tmp_path), safe_serialization=True)
+    wanted = build_backbone(name=f"hf-hub:someone/else@{'5' * 40}")
+    digest = weights_digest(timm.create_model(TINY, pretrained=False, num_classes=0))
+    network.reset_classifier(0)
+    assert wanted.identity.endswith(weights_digest(network))
+    assert not wanted.identity.endswith(digest)
+    build_backbone(name=f"{TINY}@{'5' * 40}")
+    assert fetched[0] == f"someone/else@{'5' * 40}"
+    assert fetched[1].startswith("timm/test_")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="no model.safetensors of it"):
+        build_backbone(name=f"{TINY}@{'5' * 40}")

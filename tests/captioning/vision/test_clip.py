@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import pickle
 from pathlib import Path
@@ -119,32 +118,30 @@ def test_wrong_names_and_missing_weights(
     with pytest.raises(ValueError, match="no weights that can be read"):
         build_clip(name=str(tmp_path), weights=None)
 
-    def offline(*_: object, **__: object) -> None:
-        raise RuntimeError("Failed to download weights")
-
-    monkeypatch.setattr(open_clip, "create_model_from_pretrained", offline)
-    with pytest.raises(ConnectionError, match="weights=FILE"):
-        build_clip(name="ViT-B-32")
+    with pytest.raises(ValueError, match="timm/vit_base_patch32_clip_224.openai@COMMIT"):
+        build_clip(name="ViT-B-32", weights="openai")
 
 
-def test_the_activation_goes_by_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tags_are_taken_at_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The activation goes by the weights."""
     requested: list[tuple] = []
+    fetched: list[str] = []
 
-    def create(name: str, tag: str, **settings: object) -> tuple:
-        requested.append((name, tag, settings))
+    def create(name: str, file: str, **settings: object) -> tuple:
+        requested.append((name, file, settings["force_quick_gelu"]))
         return torch.nn.Identity(), None
 
+    def fetch(name: str, **_: object) -> Path:
+        fetched.append(name)
+        (tmp_path / "open_clip_model.safetensors").touch()
+        return tmp_path
+
     monkeypatch.setattr(open_clip, "create_model_from_pretrained", create)
-    assert build_clip(name="ViT-B-32", weights="openai", device="cpu").space == "ViT-B-32/openai"
-    build_clip(name="ViT-B-32", weights="laion2b_s34b_b79k", device="cpu")
-    assert [settings["force_quick_gelu"] for *_, settings in requested] == [True, False]
-    assert all(settings["weights_only"] for *_, settings in requested)
-
-
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ModuleNotFoundError, match="open_clip is not installed.*'clip'"):
-        build_clip()
+    monkeypatch.setattr("captioning.vision.clip.model_folder", fetch)
+    commit = "5" * 40
+    built = build_clip(name="ViT-B-32", weights=f"openai@{commit}", device="cpu")
+    assert built.space == "ViT-B-32/openai"
+    build_clip(name="ViT-B-32", weights=f"laion2b_s34b_b79k@{commit}", device="cpu")
+    file = str(tmp_path / "open_clip_model.safetensors")
+    assert requested == [("ViT-B-32", file, True), ("ViT-B-32", file, False)]
+    assert fetched[0] == f"timm/vit_base_patch32_clip_224.openai@{commit}"

@@ -86,7 +86,7 @@ def test_the_page_carries_all_edits_and_no_markup_of_the_data(record, tmp_path):
     assert len(page_data.blocks(path, "picture")) == 3
     text = path.read_text(encoding="utf-8")
     assert "hacked" not in text
-    assert "<title>Curation of toy/&lt;b&gt;train&lt;/b&gt;</title>" in text
+    assert "<title>\u2068Curation of toy/&lt;b&gt;train&lt;/b&gt;\u2069</title>" in text
     assert str(tmp_path) not in text
     # nothing is fetched: no address, and a policy that forbids it
     assert "default-src 'none'" in text

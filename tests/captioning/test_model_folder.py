@@ -1,0 +1,75 @@
+"""Models of the hub: a commit is named, and what came is held against its digests."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+
+from captioning.model_folder import model_folder
+
+COMMIT = "0123456789" * 4
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A snapshot as the hub's cache lays it out: links to files that are named by their digests."""
+    cache = tmp_path / "models--owner--name"
+    snapshot = cache / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (cache / "blobs").mkdir()
+    config, weights = b"{}", b"weights" * 100
+    blobs = {
+        "config.json": (config, hashlib.sha1(b"blob 2\0" + config).hexdigest()),
+        "model.safetensors": (weights, hashlib.sha256(weights).hexdigest()),
+    }
+    for name, (content, digest) in blobs.items():
+        (cache / "blobs" / digest).write_bytes(content)
+        (snapshot / name).symlink_to(cache / "blobs" / digest)
+
+    def fetch(name: str, *, revision: str | None = None, **options: object) -> str:
+        if name != "owner/name" or revision not in (None, COMMIT):
+            raise OSError("no network")
+        return str(snapshot)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    return snapshot
+
+
+def test_a_commit_is_fetched_and_checked(hub: Path) -> None:
+    assert model_folder(f"owner/name@{COMMIT}", instead="a folder") == hub
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_a_changed_file_is_refused(hub: Path, file: str) -> None:
+    blob = (hub / file).resolve()
+    content = bytearray(blob.read_bytes())
+    content[1] ^= 1
+    blob.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{file}: not the file of this commit.*delete"):
+        model_folder(f"owner/name@{COMMIT}", instead="a folder")
+
+
+@pytest.mark.parametrize("name", ["owner/name", "owner/name@", "owner/name@main", "owner/name@v1"])
+def test_a_name_without_its_commit_is_refused_with_the_one_at_hand(hub: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"lacks its commit.*write owner/name@{COMMIT}"):
+        model_folder(name, instead="a folder")
+
+
+def test_todays_commit_is_asked_for(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = SimpleNamespace(model_info=lambda name, timeout: SimpleNamespace(sha="f" * 40))
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
+    with pytest.raises(ValueError, match="write owner/other@f{40}"):
+        model_folder("owner/other", instead="a folder")
+
+
+def test_without_network_it_is_said_how(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match="write owner/other@COMMIT, with the 40 digits"):
+        model_folder("owner/other", instead="a folder")
+    with pytest.raises(ConnectionError, match=f"--revision {COMMIT} --local-dir"):
+        model_folder(f"owner/other@{COMMIT}", instead="a folder")
