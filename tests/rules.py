@@ -149,6 +149,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "augmentation.captions.line_log",
         "curation",
     ),
+    # A check reads photos in any layout, and embeds them; it trains nothing.
+    "curation.check": (*CONTRACTS, *PARTS[:2], "captioning.data", "curation"),
     "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     "train": ("captioning.commands",),
