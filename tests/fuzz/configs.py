@@ -28,7 +28,13 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 ODD: tuple[Any, ...] = (
     *(None, "abc", "", -1, 0, 1.5, math.nan, math.inf, -math.inf, [], {}, True, 10**30, 2**63),
     *("a" * 5000, "../x", "/etc/passwd", "\0", "${seed}", "???", {"_target_": "os.system"}),
-    *({"_target_": "builtins.eval", "_args_": ["1"]}, [[[]]], {"a": {"b": None}}, "1e400", "\ud800"),
+    *(
+        {"_target_": "builtins.eval", "_args_": ["1"]},
+        [[[]]],
+        {"a": {"b": None}},
+        "1e400",
+        "\ud800",
+    ),
 )
 
 
@@ -91,7 +97,7 @@ def _check_lines(told: str, key: str) -> None:
 
 def command_line(subject: Subject, draw: Draw) -> Callable[[], object]:
     """An override of any text."""
-    plain, _, places = composed("defaults")
+    _, _, places = composed("defaults")
     keys = [str(key) for key in draw(st.sampled_from(places)) if isinstance(key, str)]
     name = ".".join(keys) or draw(st.text(max_size=6))
     value = draw(

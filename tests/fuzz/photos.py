@@ -65,7 +65,7 @@ def _encoded(suffix: str, mode: str, options: dict[str, Any]) -> bytes:
 
 def _animated(kind: str) -> bytes:
     file = io.BytesIO()
-    frames = [_picture("RGB", 8 + n) .resize((9, 9)) for n in range(3)]
+    frames = [_picture("RGB", 8 + n).resize((9, 9)) for n in range(3)]
     frames[0].save(file, kind, save_all=True, append_images=frames[1:])
     return file.getvalue()
 
@@ -100,8 +100,9 @@ def _open(path: Path) -> None:
         image = load_rgb(path)
         assert not problem, f"{problem}, and yet it is opened"
         assert image.mode == "RGB"
-    except ValueError as error:
-        assert problem, f"opened at first, then: {error}"
+    except ValueError:
+        if not problem:
+            raise RuntimeError(f"{path}: opened at first, and then no more") from None
         photo_sizes(path)
         raise
     load_rgb(path, smallest_side=4)

@@ -118,10 +118,19 @@ def tabled_run(folder: Path) -> Subject:
 
     def call() -> None:
         table_text(
-            **{"runs": [str(run)], "only": [], "group": ["run_name"], "split": "test"},
-            **{"metrics": ["CIDEr-D", "detection.auc", "timing.seconds"], "percent": False},
-            **{"digits": None, "best": True, "lower": [], "against": None, "published": None},
-            **{"format": "md", "command": "c"},
+            runs=[str(run)],
+            only=[],
+            group=["run_name"],
+            split="test",
+            metrics=["CIDEr-D", "detection.auc", "timing.seconds"],
+            percent=False,
+            digits=None,
+            best=True,
+            lower=[],
+            against=None,
+            published=None,
+            format="md",
+            command="c",
         )
 
     files = [run / name for name in (*names, "curation/detection.json")]

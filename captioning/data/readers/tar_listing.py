@@ -101,7 +101,7 @@ def _restored(content: Mapping[str, Any]) -> Listing:
         ],
         twice=[str(name) for name in content["twice"]],
         left_out=[(str(name), str(rule)) for name, rule in content["left_out"]],
-        damage=str(content["damage"]),
+        damage=" ".join(str(content["damage"]).split()),
     )
 
 
