@@ -18,7 +18,7 @@ from tests.chaos.compare import damaged, difference, left_over
 from tests.chaos.nursery import Nursery
 from tests.chaos.scenarios import Scenario
 
-PATIENCE = 300.0  # seconds for a run that is left alone, on a machine with more to do
+PATIENCE = 900.0  # seconds for a run that is left alone, on a machine with more to do
 SECONDS_TO_END = 30.0  # for what a struck command has started
 
 
