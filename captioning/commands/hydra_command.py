@@ -14,7 +14,6 @@ from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.hydra_help import help_text
 from captioning.config_folders import config_folder
 
-
 _TRACEBACK = "Original Traceback (most recent call last)"
 _CLASS = re.compile(r"^[\w.]+(Error|Exception): ")
 # How PyTorch tells that a process which reads batches was killed, or has ended.

@@ -15,6 +15,8 @@ from safetensors import safe_open
 
 # Files and folders that tell of times, machines and restarts.
 LEFT_OUT = ("timing.json", "versions.json", "lock", "logs", "failed.json")
+# The journal of a run that was killed before its first checkpoint is kept beside the new one.
+SET_ASIDE = "curation.old-"
 CLOCKS = ("date", "seconds", "command", "versions", "machine", "load", "wall", "rate", "timing")
 PARTS = ("state_dict", "current_model_state", "optimizer_states", "epoch", "global_step")
 
@@ -51,7 +53,7 @@ def _files(folder: Path) -> list[str]:
     return [
         path.as_posix()
         for path in paths
-        if not any(part in LEFT_OUT or part.startswith(".") for part in path.parts)
+        if not any(part in LEFT_OUT or part.startswith((".", SET_ASIDE)) for part in path.parts)
         and path.suffix != ".lock"
     ]
 
