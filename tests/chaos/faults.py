@@ -31,7 +31,7 @@ KINDS = (
     *("*/history.json", "*/metrics.json", "*/predictions.json", "*/report.html", "*.ckpt"),
     *("*/noise_truth.json", "*/timing.json", "*/index.json", "*/records.log", "*/features.bin"),
 )
-MEBIBYTES = (1, 2, 3, 4, 6)
+ROOM_LEFT = (0, 20_000, 100_000, 300_000, 600_000)  # bytes
 
 
 @dataclass(kw_only=True)
@@ -91,17 +91,19 @@ class Faults:
 
     def full_disk(self, fault: Fault) -> None:
         self._undisturbed(fault, *TRAIN, SHARED)
-        for size in MEBIBYTES:
+        for kept in ROOM_LEFT:
             self._empty()
-            with mounted(self.out, f"size={size}m") as is_mounted:
+            with mounted(self.out, "size=600m") as is_mounted:
                 if not is_mounted:
                     fault.words.append("not tried: file systems cannot be mounted here")
                     return
-                status = self._run(*TRAIN, SHARED)
-                if status != 0:
-                    self._told(fault, status, names=(str(self.out),), where=f"{size} MiB")
-                subprocess.run(["mount", "-o", "remount,size=200m", self.out], check=True)
-                self._goes_on(fault, f"{size} MiB", *TRAIN, SHARED)
+                filler = self.out / "filler"
+                own = {inside.FILLER: str(filler), inside.KEPT: str(kept), inside.AT: "3"}
+                plugin = "tests.chaos.inside:disk_fills"
+                status = self._run(*TRAIN, SHARED, plugin=plugin, environment=own)
+                filler.unlink(missing_ok=True)
+                self._told(fault, status, names=(str(self.out),), where=f"{kept} bytes left")
+                self._goes_on(fault, f"{kept} bytes left", *TRAIN, SHARED)
 
     def read_only(self, fault: Fault) -> None:
         self._empty()
@@ -145,7 +147,10 @@ class Faults:
         fault.told += statuses == [0, 0]
         if statuses != [0, 0]:
             fault.failures.append(f"they ended with {statuses}: {self._words()}")
-        shutil.rmtree(self.out / "other", ignore_errors=True)
+        # How records were committed together is another matter; what was trained on them is not.
+        for name in ("cache", "other"):
+            shutil.rmtree(self.out / name, ignore_errors=True)
+            shutil.rmtree(self.reference / name, ignore_errors=True)
         self._compare(fault, "two at once")
 
     def loader_killed(self, fault: Fault) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 DAY = 86_400.0
 PATTERN, PHOTO, AT = "CHAOS_PATTERN", "CHAOS_PHOTO", "CHAOS_AT"
+FILLER, KEPT = "CHAOS_FILLER", "CHAOS_KEPT"
 
 
 def disk_full_for_a_kind() -> None:
@@ -41,6 +42,19 @@ def clock_set_back() -> None:
 
     time.time = earlier
     time.time_ns = lambda: int(earlier() * 1e9)
+
+
+def disk_fills() -> None:
+    """After some updates another program takes all but a few bytes of the disk."""
+
+    def fill() -> None:
+        path = Path(os.environ[FILLER])
+        with path.open("wb") as file:
+            system = os.fstatvfs(file.fileno())
+            room = system.f_bavail * system.f_frsize - int(os.environ[KEPT])
+            os.posix_fallocate(file.fileno(), 0, max(room, 1))
+
+    _after_updates(fill)
 
 
 def loader_process_killed() -> None:
