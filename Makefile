@@ -4,6 +4,9 @@
 # make lint   style, formatting, spelling and types
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
+# make fuzz   60,000 damaged files for every reader (half an hour)
+# make chaos  commands are killed and restarted, disks are full, clocks set back (an hour); disks need root
+# make soak   six hours of training, sampled
 # make bench  the benchmarks (minutes)
 # make lock   constraints.lock, the tested packages with digests; make locked-env installs them and no other files
 # make audit  known vulnerabilities of the tested packages
@@ -15,7 +18,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: env demo test cluster-test lint bench
+.PHONY: env demo test cluster-test fuzz chaos soak lint bench
 
 env: $(STAMP)
 
@@ -34,6 +37,16 @@ test: env
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0
 	$(BIN)/python -m tests.cluster.page
+
+# Their records and docs/reliability.md
+fuzz: env
+	$(BIN)/python -m tests.fuzz --record docs/results/records/fuzz.jsonl; status=$$?; $(BIN)/python -m tests.chaos.page; exit $$status
+
+chaos: env
+	$(BIN)/python -m tests.chaos --record docs/results/records/chaos.jsonl; status=$$?; $(BIN)/python -m tests.chaos.page; exit $$status
+
+soak: env
+	$(BIN)/python benchmarks/soak.py; status=$$?; $(BIN)/python -m tests.chaos.page; exit $$status
 
 lint: env
 	$(BIN)/ruff check .

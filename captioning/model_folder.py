@@ -127,6 +127,25 @@ def quiet_loading() -> Iterator[None]:
             library.enable_progress_bar()
 
 
+@contextmanager
+def damage_named(name: str) -> Iterator[None]:
+    """Errors of libraries about a model's files name the model, in a line.
+
+    Raises:
+        ValueError: a file of the model is damaged, or does not fit the others.
+    """
+    try:
+        yield
+    except (FileNotFoundError, ConnectionError, ImportError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # tokenizers raises that class itself, and each library its own
+        reason = re.sub(r"\s+", " ", str(error)).strip()[:200]
+        raise ValueError(
+            f"{name}: a file of the model is damaged or does not fit the others ({reason}); fetch "
+            "or save the model anew"
+        ) from error
+
+
 def weights_identity(folder: Path) -> str:
     """32 hex digits of a SHA-256 of a model's weights and settings, without loading them."""
     digest = hashlib.sha256()
@@ -164,18 +183,18 @@ def load_network(
 
     Raises:
         FileNotFoundError: no safetensors in the folder.
-        ValueError: weights that are lacking.
+        ValueError: weights that are lacking, or a damaged file.
     """
-    has_older = (folder / OLDER_FILE).is_file() and not list(folder.glob("*.safetensors"))
-    load = _load_older if older_files and has_older else _load_safe
-    try:
-        with quiet_loading():
-            model, report = load(network, folder, dtype=dtype, **options)
-    except OSError as error:
+    has_safe = bool(list(folder.glob("*.safetensors")))
+    is_older = older_files and not has_safe and (folder / OLDER_FILE).is_file()
+    if not has_safe and not is_older:
         raise FileNotFoundError(
             f"{name}: no safetensors in it; other files of weights may hold programs and are not "
             "read"
-        ) from error
+        )
+    load = _load_older if is_older else _load_safe
+    with damage_named(name), quiet_loading():
+        model, report = load(network, folder, dtype=dtype, **options)
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValueError(

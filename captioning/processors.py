@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.files import read_json
-from captioning.model_folder import model_folder
+from captioning.model_folder import damage_named, model_folder
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 CAPTION_MARK = "§caption§"
@@ -86,7 +86,7 @@ def load_processor(folder: Path) -> Any:
         processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True)
     except ImportError as error:
         raise ModuleNotFoundError(f"{folder}: its processor needs a package: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # tokenizers raises that class itself
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{folder}: its processor cannot be read ({reason})") from error
     _check_kind(processor, folder)
@@ -153,7 +153,8 @@ def _continues(folder: Path) -> bool:
 
 def _kind(folder: Path) -> str:
     """The kind of model, such as ``"git"``."""
-    return read_json(folder / "config.json").get("model_type", "")
+    with damage_named(str(folder)):
+        return read_json(folder / "config.json").get("model_type", "")
 
 
 def _adds_start(processor: Any) -> bool:

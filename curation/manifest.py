@@ -133,6 +133,8 @@ def read_loop_roster(folder: Path) -> Roster:
         raise FileNotFoundError(f"{path} does not exist: restore it, or run again")
     with path.open(encoding="utf-8") as file:
         samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(file, start=1)]
+    if not samples:
+        raise ValueError(f"{path}: holds no sample: it was cut off; restore it")
     truth_path = folder / TRUTH_NAME
     truth = load_truth(truth_path if truth_path.is_file() else None)
     samples = [

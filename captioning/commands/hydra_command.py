@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,15 @@ from typing import Any
 from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.hydra_help import help_text
 from captioning.config_folders import config_folder
+
+_TRACEBACK = "Original Traceback (most recent call last)"
+_CLASS = re.compile(r"^[\w.]+(Error|Exception): ")
+# How PyTorch tells that a process which reads batches was killed, or has ended.
+LOST_LOADER = "DataLoader worker"
+OF_LOADERS = (
+    "The system kills processes where memory runs out: lower loader.num_workers or "
+    "loader.batch_size; started again, a run goes on where it was saved"
+)
 
 
 def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
@@ -111,6 +121,13 @@ def _of_disk(error: Exception) -> str:
     return "; free space where the command writes, and start it again: finished parts are kept"
 
 
+def _without_traceback(text: str) -> str:
+    """What an error says: PyTorch puts the traceback of a loader process before it."""
+    if _TRACEBACK not in text:
+        return text
+    return _CLASS.sub("", text.strip().splitlines()[-1])
+
+
 def _check(command: HydraCommand, config: Any) -> None:
     """Refuse wrong values; nothing is said of keys that the command does not list."""
     from captioning.commands.settings import SETTINGS
@@ -145,12 +162,15 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:
         if os.environ.get(FULL_ERROR):
             raise
-        hint = _of_disk(error)
-        sys.exit(f"{command.name}: {error}{hint}\n({FULL_ERROR}=1 shows where it was raised)")
+        told = f"{_without_traceback(str(error))}{_of_disk(error)}"
+        sys.exit(f"{command.name}: {told}\n({FULL_ERROR}=1 shows where it was raised)")
     except (RuntimeError, MemoryError) as error:
-        if os.environ.get(FULL_ERROR) or not _of_memory(error):
+        is_lost = LOST_LOADER in str(error)
+        if os.environ.get(FULL_ERROR) or not (is_lost or _of_memory(error)):
             raise
         reason = str(error).partition("\n")[0] or "the machine has no more"
+        if is_lost:
+            sys.exit(f"{command.name}: {reason} {OF_LOADERS}")
         remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
         sys.exit(f"{command.name}: not enough memory: {reason}{remedy}")
     except KeyboardInterrupt as stopped:

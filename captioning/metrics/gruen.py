@@ -30,7 +30,7 @@ from torch import Tensor
 
 from captioning.extras import import_extra
 from captioning.metrics.well_formedness import DEDUCTION, AbstractWellFormedness, WellFormed
-from captioning.model_folder import load_network, model_folder
+from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.ranges import Device, PositiveInt
 
 ALL_SIGNS = 4  # of redundancy: what two sentences have of which one holds the other
@@ -124,9 +124,10 @@ class _Bert:
     def __init__(self, name: str, *, network: str, max_tokens: int, device: str) -> None:
         library = import_extra("transformers", extra="language-model", purpose="GRUEN")
         folder = model_folder(name, instead="the project's own well_formedness=smollm2")
-        self._tokenizer = library.AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, do_lower_case=False
-        )
+        with damage_named(name):
+            self._tokenizer = library.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, do_lower_case=False
+            )
         model: Any = load_network(
             getattr(library, network), folder, name=name, kind=network, older_files=True
         )

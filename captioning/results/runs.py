@@ -142,7 +142,12 @@ def _is_named(run: Run, patterns: Sequence[str]) -> bool:
 def _of_study(path: Path) -> list[Run]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file of records")
-    return [_run_of_record(record) for record in read_study(path)]
+    try:
+        return [_run_of_record(record) for record in read_study(path)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path}: a record of a run is damaged ({error!r}); get the file anew"
+        ) from error
 
 
 def _run_of_record(record: Mapping[str, Any]) -> Run:
@@ -228,7 +233,7 @@ def read_content(path: Path) -> Any:
     load = yaml.safe_load if path.suffix == ".yaml" else json.loads
     try:
         return load(path.read_text(encoding="utf-8"))
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
         problem = " ".join(str(error).split())
         raise ValueError(
             f"{path}: cannot be read ({problem}): it was damaged or cut off; restore it, or make "

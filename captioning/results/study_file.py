@@ -23,14 +23,18 @@ def read_study(path: Path) -> list[dict[str, Any]]:
     """
     common: dict[str, Any] = {}
     records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error}); get the file anew") from error
+    for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             if number == 1:
                 common = entry["common"]
             else:
                 records.append(_merged(common, entry))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"{path} line {number}: no record of a run ({error}); take the file from the "
                 "repository again"

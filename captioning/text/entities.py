@@ -55,7 +55,7 @@ def read_names(path: str | Path | None = None) -> tuple[str, ...]:
     path = PACKAGED if path is None else Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; give a list of names, one a line")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _text(path).splitlines()
     first_names = [line.split(",")[0].strip().lower() for line in lines if not line.startswith("#")]
     words = [name for name in first_names if len(name.split()) == 1]
     names = tuple(dict.fromkeys(PERSON if word in PEOPLE else word for word in words))
@@ -100,13 +100,20 @@ def read_photo_names(path: str | Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error}); save the file as UTF-8") from error
+
+
 def _entries(path: Path) -> list[object]:
-    text = path.read_text(encoding="utf-8")
+    text = _text(path)
     if path.suffix != ".json":
         return [line for line in text.splitlines() if not line.startswith("#")]
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is no JSON ({error}); give the list anew") from error
     if not isinstance(content, list | dict):
         raise ValueError(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.interfaces import AbstractLanguageModel
+from captioning.model_folder import damage_named
 from captioning.ranges import Device, PositiveInt
 from captioning.text.causal import (
     DOCUMENT_BREAK,
@@ -169,7 +170,8 @@ def build_language_model(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     source = causal_source(name)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+    with damage_named(name):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
     options = {"max_tokens": max_tokens, "device": device, "tokenizer": tokenizer}
     if name == SMOLLM2:
         network = transformers.AutoModelForCausalLM.from_pretrained(**source)
@@ -182,9 +184,11 @@ def build_language_model(
     is_masked = (model_kind(folder) if kind == "auto" else kind) == "masked"
     source["use_safetensors"] = True
     if is_masked:
-        network = transformers.AutoModelForMaskedLM.from_pretrained(**source)
+        with damage_named(name):
+            network = transformers.AutoModelForMaskedLM.from_pretrained(**source)
         return MaskedLanguageModel(network=network, **options)
-    network = transformers.AutoModelForCausalLM.from_pretrained(**source)
+    with damage_named(name):
+        network = transformers.AutoModelForCausalLM.from_pretrained(**source)
     start_id = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if start_id is None:
         raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
-from captioning.model_folder import model_folder
+from captioning.model_folder import damage_named, model_folder
 from captioning.ranges import Device, PositiveInt
 from captioning.tensor_files import read_tensors, write_tensors
 
@@ -154,11 +154,12 @@ def build_sentence_encoder(
     """
     transformers = importlib.import_module("transformers")  # slow, and needed here only
     folder = _encoder_folder(name)
-    pooling, max_tokens = _settings(folder)
     # No weights from pickles, and no code that comes with a model.
     safe = {"local_files_only": True, "trust_remote_code": False}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
-    network = transformers.AutoModel.from_pretrained(str(folder), use_safetensors=True, **safe)
+    with damage_named(name):
+        pooling, max_tokens = _settings(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
+        network = transformers.AutoModel.from_pretrained(str(folder), use_safetensors=True, **safe)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return SentenceEncoder(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bz2
 import gzip
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +68,8 @@ def load_word_vectors(
 
 def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
     vectors_by_id: dict[int, np.ndarray] = {}
-    with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+    try:
+        for number, line in enumerate(_lines(path), start=1):
             word, _, values = line.rstrip("\n").partition(" ")
             index = ids.get(word)
             if index is None or index in vectors_by_id:
@@ -80,7 +81,14 @@ def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
                 word=word,
                 remedy="set model.module.embedding_size to the file's size",
             )
+    except (UnicodeDecodeError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: damaged ({error}); get the file anew") from error
     return vectors_by_id
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
+        yield from lines
 
 
 def to_vector(

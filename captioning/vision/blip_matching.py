@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captioning.files import read_json
-from captioning.model_folder import load_network, model_folder
+from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.processors import load_processor
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.backbones import weights_digest
@@ -154,7 +154,8 @@ def build_blip_matching(
         ValueError: weights of another architecture or task, or a processor that does not fit.
     """
     folder = model_folder(name, instead="matching=joint_space, which needs no download")
-    kind = read_json(folder / "config.json").get("model_type")
+    with damage_named(name):
+        kind = read_json(folder / "config.json").get("model_type")
     if kind != "blip":
         raise ValueError(
             f"{name}: weights of {kind!r}, not of BLIP; give a BLIP for retrieval such as "

@@ -21,7 +21,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
 from captioning.extras import import_extra
-from captioning.model_folder import load_network, model_folder
+from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.ranges import Device, Fraction, NonNegativeInt, PositiveInt
 from captioning.types import Region
 from captioning.vision.backbones import read_weights
@@ -178,7 +178,8 @@ class TransformersDetector(AbstractDetector):
         network = load_network(
             AutoModelForObjectDetection, folder, name=model, kind="a detector of objects"
         )
-        self.processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+        with damage_named(model):
+            self.processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
         self.device = torch.device(device)
         self.network = network.eval().to(self.device)
 

@@ -31,7 +31,7 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         known = transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         network = known[type(config)]
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
             f"{name}: no image-to-text model that transformers knows ({reason})"

@@ -123,7 +123,7 @@ def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -
         return EMPTY
     except UnidentifiedImageError:
         return NO_IMAGE
-    except Image.DecompressionBombError:
+    except (Image.DecompressionBombError, MemoryError):
         return HUGE
     except _DAMAGE as error:
         reason = str(error).removeprefix(f"{path}: ")

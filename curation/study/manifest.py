@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from captioning.data.json_files import Record, is_number, load_json_lines
+from captioning.data.line_files import read_text
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.jsonl import captions_of
 from curation.finished_run import read_run
@@ -51,13 +53,19 @@ def _lines(path: Path) -> Iterator[Record]:
     if path.suffix == ".jsonl":
         yield from load_json_lines(path)
         return
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for row in csv.DictReader(file, strict=True):
-            filled: dict[str, Any] = {key: text for key, text in row.items() if key and text}
-            for key in ("loss", "clip_score"):
-                if key in filled:
-                    filled[key] = _number(filled[key])
-            yield Record(filled, f"{path}: row of {filled.get('image', '?')!r}")
+    for row in _rows(path):
+        filled: dict[str, Any] = {key: text for key, text in row.items() if key and text}
+        for key in ("loss", "clip_score"):
+            if key in filled:
+                filled[key] = _number(filled[key])
+        yield Record(filled, f"{path}: row of {filled.get('image', '?')!r}")
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        return list(csv.DictReader(StringIO(read_text(path), newline=""), strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{path}: no table of values with commas ({error})") from error
 
 
 def _number(text: str) -> float | str:

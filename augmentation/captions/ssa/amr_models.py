@@ -18,7 +18,7 @@ import torch
 
 from augmentation.captions.ssa.graph import Edge, Graph, Node
 from augmentation.captions.ssa.penman import edge_of, node_of, write_penman
-from captioning.model_folder import load_network, model_folder
+from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.ranges import ArgumentsOf, Device, PositiveInt
 from captioning.text.causal import imported
 
@@ -79,9 +79,10 @@ class SequenceModel:
                 f"{words}: no tokenizer in it; give that of the model that it was trained from, "
                 "such as tokenizer=facebook/bart-large"
             )
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-            words, local_files_only=True, trust_remote_code=False
-        )
+        with damage_named(str(words)):
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                words, local_files_only=True, trust_remote_code=False
+            )
         network: Any = load_network(
             transformers.AutoModelForSeq2SeqLM,
             folder,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.model_folder import model_folder
+from captioning.model_folder import damage_named, model_folder
 from captioning.types import Sample
 from captioning.vision.photos import load_rgb
 
@@ -40,7 +40,8 @@ class ProcessorReader(AbstractBatchReader):
             marker="preprocessor_config.json",
             files=("*.json", "*.txt", "*.model"),
         )
-        self._processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
+        with damage_named(pretrained):
+            self._processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
         self._names = IMAGES if names is None else dict(names)
         self._options = options
 

@@ -96,12 +96,12 @@ def _plain(listing: Listing, stamp: list[int]) -> dict[str, Any]:
 def _restored(content: Mapping[str, Any]) -> Listing:
     return Listing(
         items=[
-            Item(key, photo, offset, tuple(captions), problem)
+            Item(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem))
             for key, photo, offset, captions, problem in content["items"]
         ],
-        twice=content["twice"],
-        left_out=[(name, rule) for name, rule in content["left_out"]],
-        damage=content["damage"],
+        twice=[str(name) for name in content["twice"]],
+        left_out=[(str(name), str(rule)) for name, rule in content["left_out"]],
+        damage=" ".join(str(content["damage"]).split()),
     )
 
 

@@ -11,7 +11,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.model_folder import load_network, model_folder
+from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.vision.backbones import read_weights
 
 # The authors' name of a module -> ours, below ``model.encoder.visual_embedding``.
@@ -86,7 +86,8 @@ def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForCondition
         ConnectionError: the hub cannot be reached.
     """
     folder = model_folder(name, instead="a BART of your own sizes (pretrained=null)")
-    kind = read_json(folder / "config.json").get("model_type")
+    with damage_named(name):
+        kind = read_json(folder / "config.json").get("model_type")
     if kind != "bart":
         raise ValueError(f"{name}: weights of {kind!r}, not of BART; give one such as bart-base")
     network, options = BartForConditionalGeneration, _dropouts(dropout)

@@ -144,6 +144,35 @@ def test_too_little_memory_is_told_in_a_line() -> None:
     assert "x: not enough memory:" in str(ended.value)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "),
+            "x: DataLoader worker (pid 7) is killed by signal: Killed.  The system kills processes",
+        ),
+        (
+            FileNotFoundError(
+                "Caught FileNotFoundError in DataLoader worker process 0.\nOriginal Traceback "
+                '(most recent call last):\n  File "a.py", line 1\nFileNotFoundError: a.jpg: no such'
+            ),
+            "x: a.jpg: no such",
+        ),
+    ],
+)
+def test_what_happens_in_loader_processes_is_told_without_a_traceback(
+    error: Exception, told: str
+) -> None:
+    def task(config: object) -> None:
+        raise error
+
+    command = HydraCommand(name="x", summary="", config="train", task=task, checks_itself=True)
+    with pytest.raises(SystemExit) as ended:
+        run_task(command, {})
+    assert str(ended.value).startswith(told)
+    assert "Traceback" not in str(ended.value)
+
+
 def test_help_of_training_shows_choices_and_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,8 @@ def record_of(image_id: str, where: str, arrays: Mapping[str, Any]) -> Record:
     if name is None:
         raise ValueError(f"{where}: has none of {', '.join(FEATURES)}: got {_listed(arrays)}")
     features = numbers(arrays[name], where)
+    if not features.ndim:
+        raise ValueError(f"{where}: {name} must be an array of features: got a single number")
     boxes, are_shares = _boxes(arrays, where)
     if boxes is None and features.ndim in (1, 3):
         boxes, are_shares = _cells(features), True

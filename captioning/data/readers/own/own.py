@@ -97,8 +97,8 @@ def read_own(
     for key in (key for key, value in given.items() if value is not None):
         if found.kind not in _READ_BY[key]:
             raise ValueError(
-                f"{found.root} is read as {found.description}, which does not read {key}; it is for "
-                f"{', '.join(_READ_BY[key])}: leave it out, or choose layout="
+                f"{found.root} is read as {found.description}, which does not read {key}; it is "
+                f"for {', '.join(_READ_BY[key])}: leave it out, or choose layout="
             )
     rules = {"missing_photos": missing_photos, "missing_captions": missing_captions}
     read = _Reader(found, image_folder, file_column, caption_columns, rules, bad_captions)

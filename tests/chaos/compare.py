@@ -1,0 +1,117 @@
+"""Whether two result folders hold the same, clocks apart, and whether their files are whole."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from PIL import Image
+from safetensors import safe_open
+
+# Files and folders that tell of times, machines and restarts.
+LEFT_OUT = ("timing.json", "versions.json", "lock", "logs", "failed.json")
+# The journal of a run that was killed before its first checkpoint is kept beside the new one.
+SET_ASIDE = "curation.old-"
+CLOCKS = ("date", "seconds", "command", "versions", "machine", "load", "wall", "rate", "timing")
+PARTS = ("state_dict", "current_model_state", "optimizer_states", "epoch", "global_step")
+
+
+def difference(first: Path, second: Path) -> str:
+    """What differs first between two folders, or nothing."""
+    names, others = (set(_files(folder)) for folder in (first, second))
+    if names != others:
+        return f"files: {', '.join(sorted(names ^ others)[:4])}"
+    for name in sorted(names):
+        if not _same(first / name, second / name):
+            return name
+    return ""
+
+
+def damaged(folder: Path) -> list[str]:
+    """Files that are not whole; temporary ones and the last line of those that grow are excused."""
+    found = []
+    for name in _files(folder):
+        try:
+            _read(folder / name)
+        except Exception as error:  # noqa: BLE001 - each format has its own errors
+            found.append(f"{name}: {type(error).__name__} {str(error)[:80]}")
+    return found
+
+
+def left_over(folder: Path) -> int:
+    """Temporary files that were left behind."""
+    return sum(path.name.startswith(".") for path in folder.rglob("*") if path.is_file())
+
+
+def _files(folder: Path) -> list[str]:
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return [
+        path.as_posix()
+        for path in paths
+        if not any(part in LEFT_OUT or part.startswith((".", SET_ASIDE)) for part in path.parts)
+        and path.suffix != ".lock"
+    ]
+
+
+def _same(first: Path, second: Path) -> bool:
+    if first.suffix == ".ckpt":
+        one, other = (_checkpoint(path) for path in (first, second))
+        return _equal(one, other)
+    if first.read_bytes() == second.read_bytes():
+        return True
+    if first.suffix == ".json":
+        one, other = (_without_clocks(json.loads(p.read_text())) for p in (first, second))
+        return one == other
+    return False
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    return {key: content.get(key) for key in PARTS}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return one == other
+
+
+def _without_clocks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_clocks(part)
+            for key, part in value.items()
+            if not any(word in key for word in CLOCKS)
+        }
+    return [_without_clocks(part) for part in value] if isinstance(value, list) else value
+
+
+def _read(path: Path) -> None:
+    if path.suffix == ".json":
+        json.loads(path.read_text())
+    elif path.suffix == ".jsonl":
+        for line in path.read_text().split("\n")[:-1]:
+            json.loads(line)
+    elif path.suffix == ".yaml":
+        yaml.safe_load(path.read_text())
+    elif path.suffix == ".ckpt":
+        with zipfile.ZipFile(path) as parts:
+            assert parts.testzip() is None
+    elif path.suffix == ".npz":
+        with np.load(path) as arrays:
+            assert all(arrays[name] is not None for name in arrays.files)
+    elif path.suffix == ".safetensors":
+        with safe_open(path, framework="pt") as file:
+            assert list(file.keys())
+    elif path.suffix in (".png", ".jpg", ".webp"):
+        with Image.open(path) as image:
+            image.load()

@@ -1,0 +1,124 @@
+"""The tables of ``docs/reliability.md``, from records: ``python -m tests.chaos.page``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from captioning.results.table_formats import markdown_lines, put_between_marks
+
+DOCS = Path(__file__).parents[2] / "docs"
+RECORDS, PAGE = DOCS / "results" / "records", DOCS / "reliability.md"
+SUITES = ("chaos", "fuzz", "soak")
+MOST = 5  # failures of a line that are shown
+MIB = 2**20
+Records = Sequence[Mapping[str, Any]]
+
+
+def read_record(suite: str) -> list[dict[str, Any]]:
+    """The lines of a suite's record; none where it was never run."""
+    path = RECORDS / f"{suite}.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines]
+
+
+def tables(records: Mapping[str, Records]) -> str:
+    """Markdown of what was tried, how often, with what result."""
+    lines: list[str] = []
+    struck = [r for r in records["chaos"] if "scenario" in r]
+    faults = [r for r in records["chaos"] if "fault" in r]
+    if struck:
+        lines += ["", "### Commands that were killed", *_totals(struck), *_about(struck)]
+        lines += markdown_lines(_STRUCK, map(_struck, struck))
+        lines += _failures(struck, "scenario")
+    if faults:
+        lines += ["", "### Faults of the machine", *markdown_lines(_FAULTS, map(_fault, faults))]
+        lines += _failures(faults, "fault")
+    if records["fuzz"]:
+        lines += ["", "### Damaged files", *_inputs(records["fuzz"]), *_about(records["fuzz"])]
+        lines += markdown_lines(_FUZZED, map(_fuzzed, records["fuzz"]))
+        lines += _failures(records["fuzz"], "target")
+    if records["soak"]:
+        lines += ["", "### Long runs", *_soaked(records["soak"]), *_about(records["soak"])]
+    return "\n".join([*lines[1:], ""])
+
+
+_STRUCK = ("command", "SIGKILL", "SIGTERM", "runs to the end", "failures")
+_FAULTS = ("fault", "tried", "told in a line, or done", "failures")
+_FUZZED = ("what read them", "inputs", "read", "refused in a line", "failures")
+
+
+def _struck(record: Mapping[str, Any]) -> list[str]:
+    values = (record["kills"], record["terms"], record["rounds"], len(record["failures"]))
+    return [record["scenario"], *map(str, values)]
+
+
+def _fault(record: Mapping[str, Any]) -> list[str]:
+    notes = "".join(f" ({word})" for word in record["words"])
+    values = (record["tries"], record["told"], len(record["failures"]))
+    return [record["fault"] + notes, *map(str, values)]
+
+
+def _fuzzed(record: Mapping[str, Any]) -> list[str]:
+    values = (record[key] for key in ("inputs", "read", "refused", "failed"))
+    return [record["target"], *(f"{value:,}" for value in values)]
+
+
+def _totals(records: Records) -> list[str]:
+    kills, terms = (sum(record[key] for record in records) for key in ("kills", "terms"))
+    failed = sum(bool(record["failures"]) for record in records)
+    return [
+        f"{kills} SIGKILLs and {terms} SIGTERMs at random moments; after each restart the results",
+        f"were compared with those of an undisturbed run. {failed} of {len(records)} commands "
+        "failed.",
+    ]
+
+
+def _inputs(records: Records) -> list[str]:
+    inputs, failed = (sum(record[key] for record in records) for key in ("inputs", "failed"))
+    return [f"{inputs:,} inputs, of which {failed:,} failed."]
+
+
+def _about(records: Records) -> list[str]:
+    first = records[0]
+    told = f"{first['date']}, commit {first['commit']}, {first['machine']}: `{first['command']}`."
+    return [told, ""]
+
+
+def _failures(records: Records, name: str) -> list[str]:
+    """What failed, if anything did."""
+    lines = [
+        f"- {record[name]}: `{' '.join(failure.replace('`', '').split())[:200]}`"
+        for record in records
+        for failure in list(record["failures"])[:MOST]
+    ]
+    return ["", "Failures:", *lines] if lines else []
+
+
+def _soaked(samples: Records) -> list[str]:
+    hours = samples[-1]["seconds"] / 3600
+    rows = []
+    for key in ("rss", "files", "threads", "folder", "logs"):
+        values = [
+            sample[key] / (MIB if key in ("rss", "folder", "logs") else 1) for sample in samples
+        ]
+        unit = " (MiB)" if key in ("rss", "folder", "logs") else ""
+        middle = values[len(values) // 2]
+        rows.append([key + unit, *(f"{value:,.0f}" for value in (values[0], middle, values[-1]))])
+    return [
+        f"{len(samples)} samples in {hours:.2f} hours of training with curation on MiniWorld.",
+        "",
+        *markdown_lines(("of the process", "first", "half way", "last"), rows),
+        "",
+    ]
+
+
+def built() -> str:
+    """The tables of the records as they are."""
+    return tables({suite: read_record(suite) for suite in SUITES})
+
+
+if __name__ == "__main__":
+    put_between_marks(PAGE, built(), "records")
