@@ -193,6 +193,8 @@ def load_network(
             "read"
         )
     load = _load_older if is_older else _load_safe
+    if is_older:
+        options["state_dict"] = load_plain(folder / OLDER_FILE)
     with damage_named(name), quiet_loading():
         model, report = load(network, folder, dtype=dtype, **options)
     missing = sorted(report["missing_keys"])
@@ -209,14 +211,13 @@ def _load_safe(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[st
 
 
 def _load_older(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """From a file of `torch.save`; objects in it are not loaded."""
+    """From the tensors of a file of `torch.save`."""
     config = importlib.import_module("transformers").AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
-    state = load_plain(folder / OLDER_FILE)
     if hasattr(network, "_model_mapping"):  # an auto class, which needs a folder or a name
         network = network._model_mapping[type(config)]
-    options |= {"config": config, "state_dict": state, "output_loading_info": True}
+    options |= {"config": config, "output_loading_info": True}
     return network.from_pretrained(None, **options)
 
 
