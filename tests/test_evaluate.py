@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import captioning.evaluation.predict as training
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.evaluation.run import evaluate
+from captioning.metrics.java import find_java
 from captioning.plugins import import_plugins
 from captioning.types import Prediction, Sample
 
@@ -78,9 +80,42 @@ def test_a_results_file_is_scored_on_exactly_its_images(
     assert {"commit", "date", "command"} <= set(
         json.loads((tmp_path / "out" / "versions.json").read_text())
     )
+    assert written["test"]["intervals"].keys() == corpus.keys()
+    assert written["test"]["settings"]["bootstrap"]["resamples"] == 1000
     shown = capsys.readouterr().out
     assert "2 of 3 images scored" in shown
-    assert "CIDEr-D" in shown
+    low, high = written["test"]["intervals"]["CIDEr-D"]
+    assert f"{low:.4f} to {high:.4f}" in shown
+    with (tmp_path / "out" / "per_caption.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image_id"] for row in rows] == ["3", "1"]
+    assert float(rows[0]["ROUGE-L"]) == written["test"]["per_image"]["3"]["ROUGE-L"]
+    assert (tmp_path / "out" / "per_caption.parquet").is_file()
+
+
+def test_without_java_the_remedy_stands_below_the_table(
+    configured: Callable[..., DictConfig],
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    find_java.cache_clear()
+    corpus = evaluate(configured(f"predictions={results}", *DATA, "metrics=standard"))
+    find_java.cache_clear()
+    assert not {"METEOR", "SPICE"} & corpus.keys()
+    below = capsys.readouterr().out.partition("tokenizer: python")[2]
+    assert "missing: METEOR, SPICE: no Java on this machine: install one" in below
+    assert "captions were tokenized in Python" in below
+    assert "captioning prepare metrics" in below
+
+
+def test_intervals_can_be_left_out(
+    configured: Callable[..., DictConfig], results: Path, tmp_path: Path
+) -> None:
+    evaluate(configured(f"predictions={results}", *DATA, "resamples=0"))
+    assert "intervals" not in json.loads((tmp_path / "out" / "metrics.json").read_text())["test"]
 
 
 def test_a_run_predicts_and_is_scored(

@@ -10,15 +10,19 @@ from captioning.config_check.check import check_config
 from captioning.data.roster import Roster
 from captioning.evaluation.settings import EvaluateSettings
 from captioning.files import write_json
+from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import read_results, write_candidates, write_results
+from captioning.results.per_caption import caption_columns, write_per_caption
 from captioning.results.run_folder import versions
 from captioning.results.show import show_result
 from captioning.training.parts import build_part
 
 
 def evaluate(config: DictConfig) -> dict[str, float]:
-    """Score a results file, or what a run predicts; write ``metrics.json`` into ``config.out``.
+    """Score a results file, or what a run predicts.
+
+    Writes ``metrics.json`` and a table of captions with their scores into ``config.out``.
 
     Returns:
         The corpus scores by name.
@@ -33,6 +37,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")
     extra = {name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()}
     standard = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
+    if config.resamples:
+        standard["bootstrap"] = Bootstrap(resamples=config.resamples, seed=config.seed)
     if config.predictions is not None:
         captions, roster = read_results(config.predictions), _roster(config)
         out, decoding = Path(config.out or Path(config.predictions).with_suffix("")), None
@@ -55,7 +61,11 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())
     write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})
+    columns = caption_columns({i: group[0] for i, group in captions.items()}, result)
+    left_out = write_per_caption(out, columns)
     show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))
+    for line in left_out:
+        print(line)
     return result.corpus
 
 

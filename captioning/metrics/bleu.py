@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
+import numpy as np
+from numpy.typing import NDArray
+
 MAX_ORDER = 4
 # pycocoevalcap's constants: they keep an empty caption's score at 0 instead of undefined.
 _TINY, _SMALL = 1e-15, 1e-9
@@ -68,6 +71,27 @@ def score_bleu(
         num_matched=_column_sums([image_counts.num_matched for image_counts in counts]),
     )
     return _bleu(total), [list(column) for column in zip(*per_image, strict=True)]
+
+
+def count_bleu(
+    candidates: Sequence[str], references: Sequence[BleuReferences]
+) -> NDArray[np.int64]:
+    """Each image's summands of corpus BLEU, ``(I, 10)``.
+
+    Length, closest reference length, number of n-grams of 1 to 4 words, and how many match.
+    """
+    counts = [_compare(*pair) for pair in zip(candidates, references, strict=True)]
+    rows = [(c.length, c.closest, *c.num_ngrams, *c.num_matched) for c in counts]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 2 + 2 * MAX_ORDER)
+
+
+def pooled_bleu(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """BLEU-1 to BLEU-4 ``(R, 4)`` of R sets of captions, from sums ``(R, 10)`` of counts."""
+    length, closest = sums[:, :1], sums[:, 1:2]
+    precisions = (sums[:, 2 + MAX_ORDER :] + _TINY) / (sums[:, 2 : 2 + MAX_ORDER] + _SMALL)
+    scores = np.cumprod(precisions, axis=1) ** (1 / np.arange(1, MAX_ORDER + 1))
+    ratio = (length + _TINY) / (closest + _SMALL)
+    return scores * np.exp(np.minimum(0, 1 - 1 / ratio))
 
 
 def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:

@@ -21,15 +21,22 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from captioning.metrics.bleu import score_bleu
+from captioning.metrics.bleu import count_bleu, pooled_bleu, score_bleu
+from captioning.metrics.bootstrap import Bootstrap, Pooled, intervals, pooled_mean
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.java import JavaError, find_java, stop_java
-from captioning.metrics.meteor import meteor_loaded, score_meteor, start_meteor
+from captioning.metrics.meteor import (
+    count_meteor,
+    measure_meteor,
+    meteor_loaded,
+    pooled_meteor,
+    start_meteor,
+)
 from captioning.metrics.prepared import PreparedReferences, prepare, warn_once
 from captioning.metrics.rouge import score_rouge
 from captioning.metrics.spice import score_spice
@@ -45,7 +52,16 @@ MAX_LOADING_SECONDS = 15.0
 # Metrics that Java computes, in processes beside this one.
 _JAVA_METRICS = ("METEOR", "SPICE")
 
-ScoresByName = dict[str, tuple[float, Sequence[float]]]
+
+class _Scores(NamedTuple):
+    """Of one metric: of the whole set, of each image, and METEOR's statistics of each image."""
+
+    corpus: float
+    per_image: Sequence[float]
+    statistics: Sequence[str] = ()
+
+
+_ScoresByName = dict[str, _Scores]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +73,15 @@ class MetricResult:
         per_image: ``{image_id: {name: score}}``, images in the order of the candidates.
         settings: how they were computed: ``tokenizer``, ``versions``, ``references_hash``,
             ``num_images``, ``num_empty_candidates``, ``num_without_candidate`` (images with
-            references alone), ``cider_statistics`` if they were given, and ``missing`` as
-            ``{metric: reason}``.
+            references alone), ``cider_statistics`` if they were given, ``bootstrap`` if intervals
+            were asked for, and ``missing`` as ``{metric: reason}``.
+        intervals: lower and upper end of corpus scores by name, if they were asked for.
     """
 
     corpus: dict[str, float]
     per_image: dict[str, dict[str, float]]
     settings: dict[str, Any]
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def missing(self) -> dict[str, str]:
@@ -72,7 +90,8 @@ class MetricResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as ``metrics.json`` holds them."""
-        return asdict(self)
+        values = asdict(self)
+        return values if self.intervals else {k: v for k, v in values.items() if k != "intervals"}
 
 
 def evaluate_captions(
@@ -82,6 +101,7 @@ def evaluate_captions(
     metrics: Sequence[MetricName] = METRICS,
     tokenizer: TokenizerName = "ptb",
     cider_statistics: CiderStatistics | None = None,
+    bootstrap: Bootstrap | None = None,
     spice_folder: Path | None = None,
     timeout: float | None = None,
 ) -> MetricResult:
@@ -99,6 +119,9 @@ def evaluate_captions(
             Java ``"ptb"`` falls back on ``"python"``; the settings say which was used and why.
         cider_statistics: document frequencies of a corpus for CIDEr-D and CIDEr, in place of those
             of the references given; counted on captions tokenized alike.
+        bootstrap: how intervals of corpus scores are made, by resampling images; None for none.
+            BLEU and METEOR are pooled anew in each resample. CIDEr's document frequencies stay
+            those of all references, or the given ones: they are part of the score's definition.
         spice_folder: where SPICE's jars are, see `captioning.metrics.spice`.
         timeout: seconds for each Java process; a generous share per image by default.
 
@@ -123,33 +146,42 @@ def evaluate_captions(
         prepared = prepared.with_statistics(cider_statistics)
         settings_used["cider_statistics"] = cider_statistics.settings()
     java_scorers = {
-        "METEOR": lambda: score_meteor(hypotheses, prepared.tokens, timeout=timeout),
+        "METEOR": lambda: measure_meteor(hypotheses, prepared.tokens, timeout=timeout),
         "SPICE": lambda: score_spice(
             ids, hypotheses, prepared.tokens, folder=spice_folder, timeout=timeout
         ),
     }
     with ThreadPoolExecutor(len(_JAVA_METRICS)) as threads:
-        futures = {
+        futures: dict[str, Future[Any]] = {
             name: threads.submit(java_scorers[name]) for name in _JAVA_METRICS if name in metrics
         }
         try:
-            corpus, columns, missing = _score_all(metrics, hypotheses, prepared, futures)
+            scores, missing = _score_all(metrics, hypotheses, prepared, futures)
         except BaseException:  # leaving waits for the threads, and Ctrl-C must not wait for Java
             while wait(futures.values(), timeout=0.1).not_done:
                 stop_java()  # again: some may only be starting
             raise
     settings = settings_used | _settings(ids, refs, hypotheses)
     settings |= {"num_without_candidate": len(references) - len(ids), "missing": missing}
-    return MetricResult(corpus=corpus, per_image=_by_image(ids, columns), settings=settings)
+    ends = {}
+    if bootstrap is not None:
+        settings["bootstrap"] = bootstrap.settings()
+        ends = intervals(_pooled(scores, hypotheses, prepared), bootstrap)
+    return MetricResult(
+        corpus={name: float(score.corpus) for name, score in scores.items()},
+        per_image=_by_image(ids, {name: score.per_image for name, score in scores.items()}),
+        settings=settings,
+        intervals=ends,
+    )
 
 
 def _score_all(
     metrics: Sequence[str],
     candidates: Sequence[str],
     references: PreparedReferences,
-    futures: Mapping[str, Future[tuple[float, list[float]]]],
-) -> tuple[dict[str, float], dict[str, Sequence[float]], dict[str, str]]:
-    """Corpus scores, per-image scores in the order of the images, and why others are missing."""
+    futures: Mapping[str, Future[Any]],
+) -> tuple[_ScoresByName, dict[str, str]]:
+    """Scores, those of images in the order of the images, and why others are missing."""
     if "METEOR" in futures:
         _wait_for_tables(futures["METEOR"])
     results = {
@@ -158,18 +190,32 @@ def _score_all(
     missing: dict[str, str] = {}
     for name, future in futures.items():
         try:
-            results[name] = {name: future.result()}
+            results[name] = {name: _Scores(*future.result())}
         except JavaError as error:
             missing[name] = str(error)
             warn_once(f"{name} is left out: {error}")
     scores_by_name = {
         name: score for metric in metrics for name, score in results.get(metric, {}).items()
     }
-    corpus = {name: float(score) for name, (score, _) in scores_by_name.items()}
-    return corpus, {name: scores for name, (_, scores) in scores_by_name.items()}, missing
+    return scores_by_name, missing
 
 
-def _wait_for_tables(meteor: Future[tuple[float, list[float]]]) -> None:
+def _pooled(
+    scores: _ScoresByName, candidates: Sequence[str], references: PreparedReferences
+) -> list[Pooled]:
+    """What each corpus score is made of: BLEU and METEOR are no means."""
+    parts = []
+    if BLEU[0] in scores:
+        counts = count_bleu(candidates, references.bleu)
+        parts.append(Pooled(names=BLEU, statistics=counts, pool=pooled_bleu))
+    if "METEOR" in scores:
+        counts = count_meteor(scores["METEOR"].statistics)
+        parts.append(Pooled(names=("METEOR",), statistics=counts, pool=pooled_meteor))
+    means = (name for name in scores if name not in (*BLEU, "METEOR"))
+    return parts + [pooled_mean(name, scores[name].per_image) for name in means]
+
+
+def _wait_for_tables(meteor: Future[Any]) -> None:
     """Leave the cores to METEOR while it loads; its scores are the last to come anyway.
 
     Counting here takes less time than METEOR then needs to score the same captions.
@@ -199,15 +245,15 @@ def _settings(
     }
 
 
-def _score(metric: str, candidates: Sequence[str], references: PreparedReferences) -> ScoresByName:
+def _score(metric: str, candidates: Sequence[str], references: PreparedReferences) -> _ScoresByName:
     """Corpus and per-image scores of one metric by reported name, images in the order given."""
     if metric == "BLEU":
         corpus, per_image = score_bleu(candidates, references.bleu)
-        return dict(zip(BLEU, zip(corpus, per_image, strict=True), strict=True))
+        return dict(zip(BLEU, map(_Scores, corpus, per_image), strict=True))
     if metric == "ROUGE-L":
-        return {metric: score_rouge(candidates, references.rouge)}
+        return {metric: _Scores(*score_rouge(candidates, references.rouge))}
     scores = references.cider.score(candidates, variant=metric)
-    return {metric: (float(scores.mean()), scores.tolist())}
+    return {metric: _Scores(float(scores.mean()), scores.tolist())}
 
 
 def scores_of(metric: MetricName) -> tuple[str, ...]:

@@ -7,11 +7,14 @@ same result under names of their own.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, Protocol
 
+from captioning.metrics.bootstrap import Bootstrap, intervals, pooled_mean
 from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.types import Sample
 
@@ -56,6 +59,7 @@ def evaluate_all(
     *,
     extra: Mapping[str, AbstractMetric] | None = None,
     decoding: Mapping[str, Any] | None = None,
+    bootstrap: Bootstrap | None = None,
     **standard: Any,
 ) -> MetricResult:
     """Scores of the first caption of every image, and scores of further metrics on all captions.
@@ -66,6 +70,8 @@ def evaluate_all(
         extra: further metrics by the name under which the result keeps their settings.
         decoding: settings of the search that made the captions, to be kept with the scores; None
             if they are not known.
+        bootstrap: how intervals are made, see `captioning.metrics.coco.evaluate_captions`; scores
+            of further metrics have one where they are the mean of their images' scores.
         **standard: options of `captioning.metrics.coco.evaluate_captions`.
 
     Returns:
@@ -79,11 +85,27 @@ def evaluate_all(
     if empty:
         raise ValueError(f"{len(empty)} images have no caption, such as {empty[0]!r}")
     first = {image_id: group[0] for image_id, group in captions.items()}
-    result = evaluate_captions(first, images.references(), **standard)
+    result = evaluate_captions(first, images.references(), bootstrap=bootstrap, **standard)
     result = replace(result, settings=result.settings | {"decoding": decoding})
     for name, metric in (extra or {}).items():
-        result = _joined(result, metric.score(captions, images), name)
+        scored = metric.score(captions, images)
+        result = _joined(result, scored, name)
+        if bootstrap is not None:
+            ends = mean_intervals(scored, list(captions), bootstrap)
+            result = replace(result, intervals=result.intervals | ends)
     return result
+
+
+def mean_intervals(
+    result: MetricResult, image_ids: Sequence[str], bootstrap: Bootstrap
+) -> dict[str, tuple[float, float]]:
+    """Intervals of the scores that are means over all images, to the last digits but few."""
+    parts = []
+    for name, score in result.corpus.items():
+        column = [result.per_image.get(image_id, {}).get(name, math.nan) for image_id in image_ids]
+        if math.isclose(fmean(column), score, rel_tol=1e-9, abs_tol=1e-12):  # never if one lacks it
+            parts.append(pooled_mean(name, column))
+    return intervals(parts, bootstrap)
 
 
 def _joined(result: MetricResult, extra: MetricResult, name: str) -> MetricResult:

@@ -24,7 +24,10 @@ from typing import IO, TypeVar
 
 T = TypeVar("T")
 
-INSTALL_JAVA = "install one, e.g. `apt-get install default-jre-headless` (any Java 8 or newer)"
+INSTALL_JAVA = (
+    "install one (any Java 8 or newer), e.g. `apt-get install default-jre-headless`, or unpack one "
+    "anywhere and set JAVA_HOME"
+)
 # Starts Java beside a watcher, which waits for the end of a pipe that this process alone holds open
 # for writing. It comes when this process ends, by SIGKILL too; then the watcher kills the group.
 # (The kernel's signal for that, PDEATHSIG, comes as soon as the thread ends that started Java.)

@@ -17,7 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pycocoevalcap.meteor.meteor as package
+from numpy.typing import NDArray
 
 from captioning.metrics.java import (
     JavaError,
@@ -37,6 +39,12 @@ _OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
 # A process holds half a gigabyte; its start costs as much as scoring some 5,000 captions.
 MAX_PROCESSES = 4
 CAPTIONS_PER_PROCESS = 10_000
+# METEOR 1.5's parameters for English, task "rank" (Denkowski and Lavie, 2014, table 1): of the
+# harmonic mean, of the penalty (2), of content words; weights of exact, stem, synonym, paraphrase.
+_ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
+_MODULES = np.array([1.0, 0.6, 0.8, 0.6])
+
+Floats = NDArray[np.float64]
 
 _lock = threading.Lock()
 _alive: list[_Process] = []
@@ -61,10 +69,61 @@ def score_meteor(
     Raises:
         JavaError: Java is absent, or crashed or hung twice.
     """
+    corpus, scores, _ = measure_meteor(candidates, references, timeout=timeout)
+    return corpus, scores
+
+
+def measure_meteor(
+    candidates: Sequence[str], references: Sequence[Sequence[str]], *, timeout: float | None = None
+) -> tuple[float, list[float], list[str]]:
+    """What `score_meteor` returns, and METEOR's line of statistics of each image.
+
+    Raises:
+        JavaError: Java is absent, or crashed or hung twice.
+    """
     lines = [_line(*pair) for pair in zip(candidates, references, strict=True)]
     seconds = timeout or 300 + 0.1 * len(lines)
     with _lock:
         return try_twice(lambda again: _score(lines, seconds))
+
+
+def count_meteor(lines: Sequence[str]) -> Floats:
+    """Each image's summands of corpus METEOR, ``(I, 23)``, from its line of statistics.
+
+    Lengths and function words of caption and reference; for each module matches of content words
+    and of function words in both; chunks; matched words of both. A perfect match has no chunk in
+    the sum, as the whole would else be penalised for it.
+    """
+    statistics = np.array([line.split() for line in lines], dtype=np.float64)
+    perfect = (_matches(statistics) == statistics[:, :2]).all(1) & (statistics[:, 20] == 1)
+    statistics[perfect, 20] = 0
+    return statistics
+
+
+def pooled_meteor(sums: Floats) -> Floats:
+    """METEOR ``(R, 1)`` of R sets of captions from the sums ``(R, 23)`` of their statistics.
+
+    METEOR's own formula (Denkowski and Lavie, 2014, section 2), so that a bootstrap needs no Java.
+    """
+    weights = np.array([_DELTA, 1 - _DELTA])
+    counts = sums[:, 4:20].reshape(-1, 4, 2, 2)  # module, content or function, caption or reference
+    matched = np.einsum("rmwt,m,w->rt", counts, _MODULES, weights)
+    function = sums[:, 2:4]
+    length = weights[0] * (sums[:, :2] - function) + weights[1] * function
+    precision, recall = _ratio(matched, length).T
+    mean = _ratio(precision * recall, (1 - _ALPHA) * recall + _ALPHA * precision)
+    fragments = _ratio(sums[:, 20], sums[:, 21:23].mean(1))
+    return (mean * (1 - _GAMMA * fragments**_BETA))[:, None]
+
+
+def _matches(statistics: Floats) -> Floats:
+    """Matched words of caption and of reference, ``(I, 2)``."""
+    return statistics[:, 4:20].reshape(-1, 8, 2).sum(1)
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    """0 where nothing matches or there is nothing to match."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
 def start_meteor(num_captions: int) -> None:
@@ -185,7 +244,7 @@ def _close_all() -> None:
         _alive.pop().close()
 
 
-def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
+def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float], list[str]]:
     processes = _processes(len(lines))
     share = -(-len(lines) // len(processes))
     parts = [lines[start : start + share] for start in range(0, len(lines), share)]
@@ -197,7 +256,7 @@ def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
         statistics = [line for answer in pending for line in answer.result()]
     request = "EVAL ||| " + " ||| ".join(statistics)
     *scores, corpus = processes[0].ask([request], len(lines) + 1, seconds, float)
-    return corpus, scores
+    return corpus, scores, statistics
 
 
 def _line(candidate: str, references: Sequence[str]) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from captioning.metrics.bootstrap import resampled
+
 Scores = Mapping[str, Mapping[str, float]]
 
-_CHUNK = 4_000_000
 NOT_MEANS = ("BLEU",)
 
 
@@ -138,10 +139,5 @@ def _check_images(first: Scores, second: Scores, metric: str, names: tuple[str, 
 def _resampled_means(
     differences: np.ndarray, num_resamples: int, generator: np.random.Generator
 ) -> np.ndarray:
-    size = len(differences)
-    rows = max(1, _CHUNK // size)  # bounds the memory at about 32 MB an index block
-    means = [
-        differences[generator.integers(0, size, (min(rows, num_resamples - start), size))].mean(1)
-        for start in range(0, num_resamples, rows)
-    ]
-    return np.concatenate(means)
+    blocks = resampled(len(differences), num_resamples, generator)
+    return np.concatenate([differences[block].mean(1) for block in blocks])
