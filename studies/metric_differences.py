@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -160,7 +161,13 @@ def cider_intervals(groups: Groups) -> str:
     bootstrap = Bootstrap(resamples=RESAMPLES)
     kept = intervals([pooled_mean("CIDEr-D", each.tolist())], bootstrap)["CIDEr-D"]
     draws = resampled(len(groups), RESAMPLES, np.random.default_rng(bootstrap.seed))
-    means = [scores_of([groups[i] for i in row])["CIDEr-D"] for block in draws for row in block]
+    means = [
+        CiderReferences.prepare([references[i] for i in row])
+        .score([candidates[i] for i in row])
+        .mean()
+        for block in draws
+        for row in block
+    ]
     anew = np.quantile(means, [0.025, 0.975])
     rows = [("kept: here", *kept), ("counted anew in each resample", *anew)]
     return table(
@@ -194,18 +201,15 @@ def main(page: Path) -> None:
     everything = captions_of()
     raw = everything[:NUM_IMAGES]
     published = tokenized(raw, tokenize_ptb)
-    # frequencies of all images: their tokens by the port, as Java's are equal for nearly all
-    tables = {
-        "tokenizers": tokenizers(raw, published),
-        "bleu": bleu(published),
-        "meteor": meteor(published),
-        "cider": cider(tokenized(raw, tokenize_python), tokenized(everything, tokenize_python)),
-        "intervals": cider_intervals(published),
-        "references": reference_counts(published),
-        "mistakes": mistakes(published),
-    }
-    for name, text in tables.items():
-        put_between_marks(page, text, name)
+    put = partial(put_between_marks, page)
+    put(tokenizers(raw, published), "tokenizers")
+    put(bleu(published), "bleu")
+    put(meteor(published), "meteor")
+    put(reference_counts(published), "references")
+    put(mistakes(published), "mistakes")
+    put(cider_intervals(published), "intervals")
+    # of all images by the port: Java's tokens are equal for nearly all captions
+    put(cider(tokenized(raw, tokenize_python), tokenized(everything, tokenize_python)), "cider")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def test_meteor_is_pycocoevalcaps_and_its_sums_are_java_s(real_java: str) -> Non
     meteor.meteor_p.stderr.close()
     assert result.corpus["METEOR"] == pytest.approx(corpus, abs=1e-6)
     assert result.per_caption["METEOR"] == pytest.approx(per_caption, abs=1e-6)
-    for chosen in resampled(60, 3, np.random.default_rng(0)).__next__():
+    for chosen in next(resampled(60, 2, np.random.default_rng(0))):
         texts, groups = [candidates[i] for i in chosen], [references[i] for i in chosen]
         of_java, each, lines = measure_meteor(texts, groups)
         counts = count_meteor(lines)
