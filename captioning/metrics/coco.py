@@ -163,10 +163,8 @@ def evaluate_captions(
             raise
     settings = settings_used | _settings(ids, refs, hypotheses)
     settings |= {"num_without_candidate": len(references) - len(ids), "missing": missing}
-    ends = {}
-    if bootstrap is not None:
-        settings["bootstrap"] = bootstrap.settings()
-        ends = intervals(_pooled(scores, hypotheses, prepared), bootstrap)
+    settings |= {"bootstrap": bootstrap.settings()} if bootstrap else {}
+    ends = intervals(_pooled(scores, hypotheses, prepared), bootstrap) if bootstrap else {}
     return MetricResult(
         corpus={name: float(score.corpus) for name, score in scores.items()},
         per_image=_by_image(ids, {name: score.per_image for name, score in scores.items()}),
