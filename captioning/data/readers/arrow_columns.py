@@ -11,6 +11,7 @@ from captioning.extras import import_extra
 from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table, parquet
 
 IMAGE_COLUMNS = ("image", "img", "photo", "jpg", "png", "webp")
+PATH_COLUMNS = ("file_name", "filename", "image_path", "file", "path")  # where there is no image
 CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 _BLOCK = 16384  # rows that are made into Python's values at once
 
@@ -71,7 +72,7 @@ def choose_columns(
         types = {name: schema.field(place).type for place, name in enumerate(schema.names)}
     named = [captions] if isinstance(captions, str) else captions
     chosen = Columns(
-        image=image or _usual(file, types, IMAGE_COLUMNS, "image_column"),
+        image=image or _usual(file, types, _image_columns(types), "image_column"),
         captions=tuple(named or [_usual(file, types, CAPTION_COLUMNS, "caption_columns")]),
         image_id=image_id,
     )
@@ -81,6 +82,10 @@ def choose_columns(
         if name is not None and isinstance(types[name], arrow().BaseExtensionType):
             raise ValueError(f"{file}: column {name!r} has a type of its own, which is not read")
     return chosen
+
+
+def _image_columns(types: Mapping[str, Any]) -> Sequence[str]:
+    return IMAGE_COLUMNS if any(name in types for name in IMAGE_COLUMNS) else PATH_COLUMNS
 
 
 def _schema(file: Path) -> Any:

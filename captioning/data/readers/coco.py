@@ -46,6 +46,7 @@ def read_coco(
     exclude_ids: Paths | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
+    bad_captions: Policy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
     """COCO captions of one split; image ids are COCO's numbers as text.
@@ -55,13 +56,19 @@ def read_coco(
         image_folder: where ``file_name`` is looked up; None for the captions alone.
         instances: ``instances_*.json`` for boxes.
         image_ids, exclude_ids: lists of ids to keep or to leave out, one a line.
-        missing_photos, missing_captions, bad_boxes: see `Rules`.
+        missing_photos, missing_captions, bad_captions, bad_boxes: see `Rules`.
 
     Raises:
         FileNotFoundError, ValueError: a file or folder is not there, or is not as COCO has it.
     """
+    rules = Rules(
+        missing_photos=missing_photos,
+        missing_captions=missing_captions,
+        bad_captions=bad_captions,
+        bad_boxes=bad_boxes,
+    )
     files = (tuple(map(str, _listed(paths))) for paths in (annotations, instances))
-    entries, dropped = _read_entries(*files)
+    entries, dropped = _read_entries(*files, bad_captions)
     source = ", ".join(map(str, _listed(annotations)))
     return roster_from_entries(
         name=name,
@@ -69,20 +76,19 @@ def read_coco(
         entries=_chosen(entries, image_ids, exclude_ids, source),
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
-        rules=Rules(
-            missing_photos=missing_photos, missing_captions=missing_captions, bad_boxes=bad_boxes
-        ),
+        rules=rules,
         dropped=dropped,
     )
 
 
 @read_once
 def _read_entries(
-    annotations: tuple[str, ...], instances: tuple[str, ...]
+    annotations: tuple[str, ...], instances: tuple[str, ...], bad_captions: Policy
 ) -> tuple[list[ImageEntry], list[Dropped]]:
     documents = [load_annotations(path) for path in annotations]
     boxes, dropped = _read_instances(instances)
-    return coco_entries(documents, boxes), dropped
+    bad = dropped if bad_captions == "drop" else None
+    return coco_entries(documents, boxes, bad), dropped
 
 
 def _chosen(
@@ -128,9 +134,13 @@ def _jar_path() -> Path:
 
 
 def coco_entries(
-    documents: Sequence[Record], boxes: dict[str, list[BoxEntry]] | None = None
+    documents: Sequence[Record],
+    boxes: dict[str, list[BoxEntry]] | None = None,
+    dropped: list[Dropped] | None = None,
 ) -> list[ImageEntry]:
     """Images in file order, each with its captions in file order.
+
+    Bad captions are added to ``dropped`` if it is given.
 
     Raises:
         ValueError: ids twice, captions of unknown images, empty captions, wrong types.
@@ -150,7 +160,7 @@ def coco_entries(
             f"{boxes[unknown][0].where}: box of image {unknown}, which the captions file does not "
             "have; are the two files of the same split?"
         )
-    entries = [_entry(record, captions, boxes or {}) for record in images]
+    entries = [_entry(record, captions, boxes or {}, dropped) for record in images]
     check_unique(entries)
     return entries
 
@@ -167,6 +177,7 @@ def _entry(
     record: Record,
     captions: dict[str, list[tuple[str, str]]],
     boxes: dict[str, list[BoxEntry]],
+    dropped: list[Dropped] | None,
 ) -> ImageEntry:
     image_id = record.identifier("id")
     image_boxes = tuple(boxes.get(image_id, ()))
@@ -175,7 +186,7 @@ def _entry(
         image_id=image_id,
         file_name=checked_file_name(record.text("file_name"), record.where),
         where=record.where,
-        captions=numbered(captions[image_id]),
+        captions=numbered(captions[image_id], dropped),
         boxes=image_boxes,
         size=(record.integer("width", 1), record.integer("height", 1)) if has_size else None,
     )

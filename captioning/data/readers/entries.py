@@ -22,12 +22,14 @@ PhotoPolicy = Literal["error", "drop", "keep"]
 POLICIES: dict[str, tuple[str, ...]] = {
     "missing_photos": ("error", "drop", "keep"),
     "missing_captions": ("error", "drop"),
+    "bad_captions": ("error", "drop"),
     "bad_boxes": ("error", "drop"),
 }
 
 NO_PHOTO = "photo missing"
 NO_CAPTION = "photo without caption"
 UNREADABLE = "photo unreadable"
+BAD_CAPTION = "caption empty"
 BAD_BOX = "box outside the photo or without area"
 
 
@@ -78,12 +80,14 @@ class Rules:
         missing_photos: an image of the split has no photo. ``"keep"``: no photo is looked for, as
             where features were imported; boxes stay in pixels of the annotated size.
         missing_captions: an image of the annotations has no caption.
+        bad_captions: a caption has nothing visible, or is no text.
         bad_boxes: a box without area or outside its photo (COCO's official files have two); one
             over the edge by less than a pixel is clipped in any case.
     """
 
     missing_photos: PhotoPolicy = "error"
     missing_captions: Policy = "error"
+    bad_captions: Policy = "error"
     bad_boxes: Policy = "error"
 
     def __post_init__(self) -> None:
@@ -109,12 +113,27 @@ def normalised(caption: str, where: str) -> str:
     return caption
 
 
-def numbered(captions: Iterable[tuple[str, str]]) -> tuple[CaptionEntry, ...]:
-    """Entries with keys 0, 1, ... of ``(caption, where)`` pairs."""
-    return tuple(
-        CaptionEntry(key=str(number), text=normalised(caption, where))
-        for number, (caption, where) in enumerate(captions)
-    )
+def numbered(
+    captions: Iterable[tuple[str, str]], dropped: list[Dropped] | None = None
+) -> tuple[CaptionEntry, ...]:
+    """Entries with keys 0, 1, ... of ``(caption, where)`` pairs.
+
+    Args:
+        captions: as the file has them.
+        dropped: bad captions are added to it, and their keys are left free; None: they are errors.
+
+    Raises:
+        ValueError: see `normalised`.
+    """
+    entries = []
+    for number, (caption, where) in enumerate(captions):
+        try:
+            entries.append(CaptionEntry(key=str(number), text=normalised(caption, where)))
+        except ValueError:
+            if dropped is None:
+                raise
+            dropped.append(Dropped(item=where, rule=BAD_CAPTION))
+    return tuple(entries)
 
 
 def selected(

@@ -8,10 +8,12 @@ from pathlib import Path
 from captioning.data.line_files import read_image_list, read_lines
 from captioning.data.photo_folder import PhotoFolder, checked_file_name
 from captioning.data.readers.entries import (
+    BAD_CAPTION,
     NO_PHOTO,
     CaptionEntry,
     ImageEntry,
     PhotoPolicy,
+    Policy,
     Rules,
     check_unique,
     normalised,
@@ -31,6 +33,8 @@ def read_flickr8k(
     image_folder: str | Path | None,
     split_file: str | Path | None = None,
     missing_photos: PhotoPolicy = "error",
+    missing_captions: Policy = "error",
+    bad_captions: Policy = "error",
 ) -> Roster:
     """One split of Flickr8k (or of Flickr30k's ``results_20130124.token``, the same format).
 
@@ -43,14 +47,17 @@ def read_flickr8k(
         split_file: file names, one a line; None for all. A captioned image that the split does not
             name and that has no photo (Flickr8k has one) is recorded in ``dropped``.
         missing_photos: ``"error"`` or ``"drop"`` for an image of the split without its photo.
+        missing_captions, bad_captions: see `Rules`.
 
     Raises:
         FileNotFoundError: a file or the photo folder is not there.
         ValueError: a line in another form, a key twice, an empty caption, a split that names an
             unknown image, a missing photo.
     """
-    rules = Rules(missing_photos=missing_photos)
-    entries = _read_token_file(Path(token_file))
+    rules = Rules(
+        missing_photos=missing_photos, missing_captions=missing_captions, bad_captions=bad_captions
+    )
+    entries, dropped = _read_token_file(Path(token_file), bad_captions)
     check_unique(entries)
     split = None if split_file is None else read_image_list(split_file)
     chosen = selected(entries, split, str(token_file))
@@ -61,11 +68,14 @@ def read_flickr8k(
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
         rules=rules,
-        dropped=_without_photo(
-            entries,
-            {entry.image_id for entry in chosen},
-            None if missing_photos == "keep" else image_folder,
-        ),
+        dropped=[
+            *dropped,
+            *_without_photo(
+                entries,
+                {entry.image_id for entry in chosen},
+                None if missing_photos == "keep" else image_folder,
+            ),
+        ],
     )
 
 
@@ -84,7 +94,8 @@ def _without_photo(
 
 
 @read_once
-def _read_token_file(path: Path) -> list[ImageEntry]:
+def _read_token_file(path: Path, bad_captions: Policy) -> tuple[list[ImageEntry], list[Dropped]]:
+    dropped: list[Dropped] = []
     captions: dict[str, dict[str, str]] = {}
     first_places: dict[str, str] = {}
     for number, line in read_lines(path):
@@ -101,8 +112,13 @@ def _read_token_file(path: Path) -> list[ImageEntry]:
         key = str(int(match["key"]))
         if key in of_image:
             raise ValueError(f"{where}: {file_name}#{key} stands twice; renumber or remove one")
-        of_image[key] = normalised(match["caption"], where)
-    return [
+        try:
+            of_image[key] = normalised(match["caption"], where)
+        except ValueError:
+            if bad_captions == "error":
+                raise
+            dropped.append(Dropped(item=where, rule=BAD_CAPTION))
+    entries = [
         ImageEntry(
             image_id=file_name,
             file_name=file_name,
@@ -111,3 +127,4 @@ def _read_token_file(path: Path) -> list[ImageEntry]:
         )
         for file_name, of_image in captions.items()
     ]
+    return entries, dropped

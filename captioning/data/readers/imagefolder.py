@@ -1,22 +1,18 @@
-"""Hugging Face's imagefolder: a folder of photos with ``metadata.jsonl``."""
+"""Hugging Face's imagefolder: a folder of photos with ``metadata.jsonl`` or ``metadata.csv``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from captioning.data.json_files import Record, load_json_lines
-from captioning.data.photo_folder import checked_file_name
-from captioning.data.readers.entries import (
-    CaptionEntry,
-    ImageEntry,
-    PhotoPolicy,
-    Rules,
-    roster_from_entries,
-)
-from captioning.data.readers.jsonl import captions_of
-from captioning.data.roster import Roster
+from captioning.data.json_files import load_json_lines
+from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
+from captioning.data.readers.jsonl import caption_pairs
+from captioning.data.readers.rows import Row, entries_of
+from captioning.data.readers.table import read_table
+from captioning.data.roster import Dropped, Roster
 
 CAPTION_KEYS = ("captions", "caption", "text")
+LINES, TABLE = "metadata.jsonl", "metadata.csv"
 
 
 def read_imagefolder(
@@ -24,42 +20,69 @@ def read_imagefolder(
     name: str,
     folder: str | Path,
     with_photos: bool = True,
+    caption_columns: str | list[str] | None = None,
     missing_photos: PhotoPolicy = "error",
+    missing_captions: Policy = "error",
+    bad_captions: Policy = "error",
 ) -> Roster:
-    """The captions of ``FOLDER/metadata.jsonl``, one line a photo.
+    """The captions of ``FOLDER/metadata.jsonl`` or ``FOLDER/metadata.csv``.
 
     A line is ``{"file_name": "a.jpg", "captions": ["...", "..."]}``; ``caption`` or ``text`` may
-    stand for ``captions``, with one text or a list. Other keys are left alone. The same folder
+    stand for ``captions``, with one text or a list. Other keys are left alone. A table has a column
+    ``file_name``, and one of captions. Lines of the same photo add their captions. The same folder
     loads with ``datasets.load_dataset("imagefolder", data_dir=FOLDER)``.
 
     Args:
         name: of the roster.
-        folder: holds ``metadata.jsonl`` and the photos, which may lie in folders below.
+        folder: holds the metadata and the photos, which may lie in folders below.
         with_photos: False reads the captions alone.
+        caption_columns: keys or columns of captions; None: those with the names above.
         missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
+        missing_captions, bad_captions: see `Rules`.
 
     Raises:
-        FileNotFoundError: the folder or its ``metadata.jsonl`` is not there.
-        ValueError: a line that is not as said, or a photo named twice.
+        FileNotFoundError: the folder or its metadata are not there.
+        ValueError: a line that is not as said, or both files.
     """
-    annotations = Path(folder) / "metadata.jsonl"
-    entries = [_entry(record) for record in load_json_lines(annotations)]
+    rules = Rules(
+        missing_photos=missing_photos, missing_captions=missing_captions, bad_captions=bad_captions
+    )
+    lines, table = Path(folder) / LINES, Path(folder) / TABLE
+    image_folder = folder if with_photos else None
+    if lines.is_file() and table.is_file():
+        raise ValueError(f"{folder}: has both {LINES} and {TABLE}; keep one")
+    if table.is_file():
+        return read_table(
+            name=name,
+            annotations=table,
+            image_folder=image_folder,
+            file_column="file_name",
+            caption_columns=caption_columns,
+            missing_photos=missing_photos,
+            missing_captions=missing_captions,
+            bad_captions=bad_captions,
+        )
+    keys = CAPTION_KEYS if caption_columns is None else _listed(caption_columns)
+    dropped: list[Dropped] = []
+    rows = (
+        Row(
+            record.text("file_name"),
+            caption_pairs(record, keys, may_lack=missing_captions == "drop"),
+            record.where,
+        )
+        for record in load_json_lines(lines)
+    )
+    entries = entries_of(rows, dropped if bad_captions == "drop" else None)
     return roster_from_entries(
         name=name,
-        source=str(annotations),
+        source=str(lines),
         entries=entries,
         known_files=[entry.file_name for entry in entries],
-        image_folder=folder if with_photos else None,
-        rules=Rules(missing_photos=missing_photos),
+        image_folder=image_folder,
+        rules=rules,
+        dropped=dropped,
     )
 
 
-def _entry(record: Record) -> ImageEntry:
-    file_name = checked_file_name(record.text("file_name"), record.where)
-    texts = captions_of(record, CAPTION_KEYS)
-    return ImageEntry(
-        image_id=file_name,
-        file_name=file_name,
-        where=record.where,
-        captions=tuple(CaptionEntry(key=str(key), text=text) for key, text in enumerate(texts)),
-    )
+def _listed(names: str | list[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -1,23 +1,32 @@
-"""One's own photos as plain JSON Lines: one object a line."""
+"""One's own photos as plain JSON Lines, one object a line, or as a JSON list of such objects."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from captioning.data.json_files import Record, is_number, load_json_lines
+from captioning.data.json_files import (
+    Record,
+    as_record,
+    is_number,
+    load_json_lines,
+    parse_json,
+    shown,
+)
+from captioning.data.line_files import read_text
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
-    CaptionEntry,
     ImageEntry,
     PhotoPolicy,
     Policy,
     Rules,
     normalised,
+    numbered,
     roster_from_entries,
 )
-from captioning.data.roster import Roster
+from captioning.data.roster import Dropped, Roster
 
 CAPTION_KEYS = ("captions", "caption")
 
@@ -29,6 +38,8 @@ def read_jsonl(
     annotations: str | Path,
     image_folder: str | Path | None,
     missing_photos: PhotoPolicy = "error",
+    missing_captions: Policy = "error",
+    bad_captions: Policy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
     """Captions of one's own photos.
@@ -40,9 +51,11 @@ def read_jsonl(
 
     Args:
         name: of the roster.
-        annotations: the ``.jsonl`` file.
+        annotations: the ``.jsonl`` file, or a ``.json`` file with a list of such objects.
         image_folder: what ``image`` is relative to; None for the captions alone.
         missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
+        missing_captions: the same for a line without captions.
+        bad_captions: the same for a caption with nothing visible.
         bad_boxes: the same for a box without area or outside its photo.
 
     Raises:
@@ -50,17 +63,42 @@ def read_jsonl(
         ValueError: a line that is not as said above.
     """
     lines: dict[str, list[Record]] = {}
-    for record in load_json_lines(annotations):
+    for record in records_of(Path(annotations)):
         lines.setdefault(_image_id(record), []).append(record)
-    entries = [_entry(image_id, records) for image_id, records in lines.items()]
+    dropped: list[Dropped] = []
+    rules = Rules(
+        missing_photos=missing_photos,
+        missing_captions=missing_captions,
+        bad_captions=bad_captions,
+        bad_boxes=bad_boxes,
+    )
+    entries = [_entry(image_id, records, rules, dropped) for image_id, records in lines.items()]
     return roster_from_entries(
         name=name,
         source=str(annotations),
         entries=entries,
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
-        rules=Rules(missing_photos=missing_photos, bad_boxes=bad_boxes),
+        rules=rules,
+        dropped=dropped,
     )
+
+
+def records_of(path: Path) -> Iterator[Record]:
+    """The objects of JSON Lines, or of a ``.json`` file with a list.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is not as said.
+    """
+    if path.suffix != ".json":
+        yield from load_json_lines(path)
+        return
+    values = parse_json(read_text(path), str(path))
+    if not isinstance(values, list):
+        raise ValueError(f"{path}: must be a list of objects: got {shown(values)}")
+    for position, value in enumerate(values):
+        yield as_record(value, f"{path}[{position}]")
 
 
 def captions_of(record: Record, keys: tuple[str, ...] = CAPTION_KEYS) -> list[str]:
@@ -69,23 +107,38 @@ def captions_of(record: Record, keys: tuple[str, ...] = CAPTION_KEYS) -> list[st
     Raises:
         ValueError: none or several of the keys, an empty list, an empty caption.
     """
+    return [normalised(text, where) for text, where in caption_pairs(record, keys)]
+
+
+def caption_pairs(
+    record: Record, keys: tuple[str, ...] = CAPTION_KEYS, *, may_lack: bool = False
+) -> list[tuple[str, str]]:
+    """Captions of a line as they stand there, each with its place.
+
+    Args:
+        record: the line.
+        keys: exactly one of them has the captions.
+        may_lack: whether a line may have no caption.
+
+    Raises:
+        ValueError: none or several of the keys, an empty list, something else than texts.
+    """
     present_keys = [key for key in keys if key in record]
+    if may_lack and (not present_keys or record.value[present_keys[0]] == []):
+        return []
     if len(present_keys) != 1:
         problem = f"has {present_keys}" if present_keys else "has none"
         raise ValueError(f"{record.where}: needs exactly one of the keys {list(keys)}: {problem}")
     key = present_keys[0]
     if isinstance(record.value[key], str):
-        return [normalised(record.text(key), f"{record.where}: {key!r}")]
+        return [(record.text(key), f"{record.where}: {key!r}")]
     values = record.items(key)
     if not values:
         raise ValueError(f"{record.where}: {key!r} is empty; add a caption or remove the line")
     for position, value in enumerate(values):
         if not isinstance(value, str):
             raise record.invalid(key, f"texts (item {position} is none)")
-    return [
-        normalised(value, f"{record.where}: {key}[{position}]")
-        for position, value in enumerate(values)
-    ]
+    return [(value, f"{record.where}: {key}[{position}]") for position, value in enumerate(values)]
 
 
 def _file_name(record: Record) -> str:
@@ -96,9 +149,11 @@ def _image_id(record: Record) -> str:
     return record.identifier("image_id") if "image_id" in record else _file_name(record)
 
 
-def _entry(image_id: str, records: list[Record]) -> ImageEntry:
+def _entry(
+    image_id: str, records: list[Record], rules: Rules, dropped: list[Dropped]
+) -> ImageEntry:
     first = records[0]
-    texts: list[str] = []
+    pairs: list[tuple[str, str]] = []
     boxes: list[BoxEntry] = []
     for record in records:
         if _file_name(record) != _file_name(first):
@@ -106,7 +161,7 @@ def _entry(image_id: str, records: list[Record]) -> ImageEntry:
                 f"{record.where}: image_id {image_id!r} is of {_file_name(first)!r} at "
                 f"{first.where} and of {_file_name(record)!r} here; give each image its own id"
             )
-        texts += captions_of(record)
+        pairs += caption_pairs(record, may_lack=rules.missing_captions == "drop")
         record_boxes = _boxes(record)
         if record_boxes and boxes:
             raise ValueError(
@@ -117,7 +172,7 @@ def _entry(image_id: str, records: list[Record]) -> ImageEntry:
         image_id=image_id,
         file_name=_file_name(first),
         where=first.where,
-        captions=tuple(CaptionEntry(key=str(k), text=text) for k, text in enumerate(texts)),
+        captions=numbered(pairs, dropped if rules.bad_captions == "drop" else None),
         boxes=tuple(boxes),
     )
 

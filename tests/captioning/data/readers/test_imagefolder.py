@@ -33,6 +33,30 @@ def test_every_form_of_a_line(tmp_path):
     assert [(d.item, d.rule) for d in roster.dropped] == [("z.webp", "photo without caption")]
 
 
+def test_lines_of_a_photo_add_their_captions(tmp_path):
+    line = '{"file_name": "a.jpg", "caption": "More dogs."}'
+    roster = read_imagefolder(**write(tmp_path, LINES + line + "\n"))
+    assert roster.references()["a.jpg"] == ["A dog.", "Dogs.", "More dogs."]
+
+
+def test_a_table_of_metadata(tmp_path):
+    arguments = write(tmp_path)
+    (tmp_path / "metadata.csv").write_text('file_name,text\nbelow/b.png,"A cat, asleep."\n')
+    with pytest.raises(ValueError, match=r"has both metadata.jsonl and metadata.csv; keep one"):
+        read_imagefolder(**arguments)
+    (tmp_path / "metadata.jsonl").unlink()
+    roster = read_imagefolder(**arguments)
+    assert roster.references() == {"below/b.png": ["A cat, asleep."]}
+
+
+def test_bad_lines_are_left_out_where_that_is_said(tmp_path):
+    lines = '{"file_name": "a.jpg", "captions": [" ", "A dog."]}\n{"file_name": "c.jpg"}\n'
+    rules = {"missing_captions": "drop", "bad_captions": "drop"}
+    roster = read_imagefolder(**write(tmp_path, lines), **rules)
+    assert [sample.sample_id for sample in roster.samples] == ["a.jpg#1"]
+    assert {"caption empty", "photo without caption"} == {drop.rule for drop in roster.dropped}
+
+
 def test_without_photos(tmp_path):
     arguments = write(tmp_path)
     (tmp_path / "a.jpg").unlink()
@@ -45,7 +69,6 @@ def test_without_photos(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"file_name": "a.jpg", "caption": "x"}', "'a.jpg' is used twice, first at .*:1"),
         ('{"file_name": "d.jpg"}', "needs exactly one of the keys .*: has none"),
         ('{"file_name": "d.jpg", "text": "x", "caption": "y"}', "exactly one .*'caption', 'text'"),
         ('{"file_name": "d.jpg", "captions": []}', "'captions' is empty"),

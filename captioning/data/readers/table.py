@@ -1,0 +1,210 @@
+"""Tables of text, CSV or TSV, with a column of file names and one or more of captions."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from captioning.data.line_files import decode, read_text
+from captioning.data.photo_folder import PHOTO_SUFFIXES
+from captioning.data.readers.collector import collector_paused
+from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
+from captioning.data.readers.rows import Row, entries_of
+from captioning.data.roster import Dropped, Roster
+from captioning.ranges import Name
+
+FILE_COLUMNS = (
+    "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
+    "file", "image", "img", "photo", "path",
+)  # fmt: skip
+CAPTION_COLUMNS = (
+    "captions", "caption", "caption_text", "sentences", "sentence", "texts", "text", "description",
+    "comment",
+)  # fmt: skip
+_NUMBERED = re.compile(r"(caption|sentence|text|comment)[ _-]?\d+")
+_HEAD = 65_536  # characters from which a table is recognised
+_LONGEST_CELL = 1 << 24
+
+
+class Columns(NamedTuple):
+    """Which columns count: positions, the number of all, and whether the first row names them."""
+
+    file: int
+    captions: tuple[int, ...]
+    number: int
+    has_head: bool
+
+
+@collector_paused()
+def read_table(
+    *,
+    name: str,
+    annotations: str | Path,
+    image_folder: str | Path | None,
+    file_column: Name | None = None,
+    caption_columns: str | list[str] | None = None,
+    missing_photos: PhotoPolicy = "error",
+    missing_captions: Policy = "error",
+    bad_captions: Policy = "error",
+) -> Roster:
+    """Captions of one's own photos in a table.
+
+    The first row names the columns; without it the table has two, file and caption. Rows of the
+    same file are joined. A cell such as ``["A dog.", "Dogs run."]`` holds several captions.
+
+    Args:
+        name: of the roster.
+        annotations: the file, in UTF-8; commas, semicolons, tabs or bars stand between cells.
+        image_folder: what file names are relative to; None for the captions alone.
+        file_column: None: the one with a usual name, such as ``file_name`` or ``image``.
+        caption_columns: None: the one with a usual name, such as ``caption`` or ``text``, or
+            ``caption_0``, ``caption_1`` and so on.
+        missing_photos, missing_captions, bad_captions: see `Rules`; of ``bad_captions`` are rows of
+            too few or too many cells, too.
+
+    Raises:
+        FileNotFoundError: the file or the photo folder is not there.
+        ValueError: no such columns, or a row that is not as said; names file and row.
+    """
+    rules = Rules(
+        missing_photos=missing_photos, missing_captions=missing_captions, bad_captions=bad_captions
+    )
+    dropped: list[Dropped] = []
+    bad = dropped if bad_captions == "drop" else None
+    text, where = read_text(annotations), str(annotations)
+    columns = columns_of(text, where, file_column, caption_columns)
+    entries = entries_of(_rows(text, where, columns, bad), bad)
+    return roster_from_entries(
+        name=name,
+        source=where,
+        entries=entries,
+        known_files=[entry.file_name for entry in entries],
+        image_folder=image_folder,
+        rules=rules,
+        dropped=dropped,
+    )
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table with columns of usual names."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    try:
+        columns_of(decode(head[: head.rfind(b"\n") + 1] or head, str(path)), str(path), None, None)
+    except ValueError:
+        return False
+    return True
+
+
+def file_names(path: Path, file_column: str | None, number: int) -> list[str]:
+    """The first file names of a table, to find the folder that they are in."""
+    text, where = read_text(path), str(path)
+    columns = columns_of(text, where, file_column, None if file_column is None else [])
+    rows = _rows(text, where, columns, [])
+    return [row.file_name for _, row in zip(range(number), rows, strict=False)]
+
+
+def columns_of(
+    text: str, where: str, file_column: str | None, captions: str | Sequence[str] | None
+) -> Columns:
+    """The columns of a table that count.
+
+    Args:
+        text: the table, or its beginning.
+        where: the file.
+        file_column, captions: names; None: usual ones.
+
+    Raises:
+        ValueError: no such column, or several could be meant; lists the columns.
+    """
+    first = next(_cells(text, where), (0, []))[1]
+    head = [cell.strip().lower() for cell in first]
+    if file_column is None and captions is None and _is_row(first):
+        return Columns(0, (1,), 2, has_head=False)
+    file = _position(head, file_column, FILE_COLUMNS, where, "file_column")
+    named = [captions] if isinstance(captions, str) else captions
+    if named is not None:
+        chosen = [_position(head, column, (), where, "caption_columns") for column in named]
+    elif any(column in CAPTION_COLUMNS for column in head):
+        chosen = [_position(head, None, CAPTION_COLUMNS, where, "caption_columns")]
+    else:
+        chosen = [place for place, column in enumerate(head) if _NUMBERED.fullmatch(column)]
+        if not chosen:
+            raise ValueError(
+                f"{where}: none of the columns {first} has a usual name of captions, such as "
+                f"{list(CAPTION_COLUMNS[:2])}; rename it, or choose caption_columns="
+            )
+    return Columns(file, tuple(chosen), len(head), has_head=True)
+
+
+def _is_row(cells: Sequence[str]) -> bool:
+    """Whether the first row holds a photo and its caption already."""
+    return len(cells) == 2 and PurePosixPath(cells[0].strip()).suffix.lower() in PHOTO_SUFFIXES
+
+
+def _position(
+    head: Sequence[str], column: str | None, usual: Sequence[str], where: str, key: str
+) -> int:
+    if column is not None:
+        if column.strip().lower() not in head:
+            raise ValueError(f"{where}: no column {column!r}; it has {list(head)}")
+        return head.index(column.strip().lower())
+    present = [name for name in usual if name in head]
+    if len(present) != 1:
+        problem = f"{present} could be meant" if present else "none has a usual name"
+        raise ValueError(f"{where}: {problem} of the columns {list(head)}; choose {key}=")
+    return head.index(present[0])
+
+
+def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not blank, with the number of their last line."""
+    first = text.lstrip("\n").partition("\n")[0]
+    delimiter = "\t" if where.endswith(".tsv") else max(",;\t|", key=first.count)
+    csv.field_size_limit(_LONGEST_CELL)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    try:
+        for row in rows:
+            if any(cell.strip() for cell in row):
+                yield rows.line_num, row
+    except csv.Error as error:
+        raise ValueError(
+            f"{where}:{rows.line_num}: no row of a table ({error}); is a quotation mark open?"
+        ) from error
+
+
+def _rows(text: str, where: str, columns: Columns, dropped: list[Dropped] | None) -> Iterator[Row]:
+    rows = _cells(text, where)
+    if columns.has_head:
+        next(rows)
+    for line, cells in rows:
+        place = f"{where}:{line}"
+        if len(cells) != columns.number:
+            problem = f"{len(cells)} cells in a table of {columns.number} columns"
+            if dropped is None:
+                raise ValueError(
+                    f"{place}: {problem}; put captions with the delimiter in them into quotation "
+                    'marks ("...")'
+                )
+            dropped.append(Dropped(item=place, rule=problem))
+            continue
+        captions = [text for column in columns.captions for text in _texts(cells[column])]
+        if len(columns.captions) > 1:  # photos may have fewer captions than others
+            captions = [text for text in captions if text.strip()]
+        yield Row(cells[columns.file].strip(), [(text, place) for text in captions], place)
+
+
+def _texts(cell: str) -> list[str]:
+    """The captions of a cell: one, or those of a list as Python or JSON writes it."""
+    if not (cell.startswith("[") and cell.endswith("]")):
+        return [cell]
+    try:
+        values = ast.literal_eval(cell)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return [cell]
+    are_texts = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    return values if are_texts and values else [cell]

@@ -1,0 +1,73 @@
+"""Photos with their captions in text files beside them: ``a.jpg`` and ``a.txt``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from captioning.data.line_files import read_lines
+from captioning.data.photo_folder import PHOTO_SUFFIXES
+from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
+from captioning.data.readers.rows import Row, entries_of
+from captioning.data.roster import Dropped, Roster
+
+SUFFIXES = (".txt", ".caption")
+
+
+def read_text_files(
+    *,
+    name: str,
+    folder: str | Path,
+    missing_photos: PhotoPolicy = "error",
+    missing_captions: Policy = "error",
+    bad_captions: Policy = "error",
+) -> Roster:
+    """Captions of the photos of a folder and those below it.
+
+    Each line of ``a.txt`` (or ``a.caption``) is a caption of ``a.jpg``. Text files without photo
+    are left alone.
+
+    Args:
+        name: of the roster.
+        folder: with the photos.
+        missing_photos: ``"keep"`` opens none.
+        missing_captions, bad_captions: see `Rules`.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: a photo without captions, or no photo at all.
+    """
+    rules = Rules(
+        missing_photos=missing_photos, missing_captions=missing_captions, bad_captions=bad_captions
+    )
+    root = Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root}: no such folder; correct data.root=")
+    dropped: list[Dropped] = []
+    entries = entries_of(_rows(root), dropped if bad_captions == "drop" else None)
+    return roster_from_entries(
+        name=name,
+        source=str(root),
+        entries=entries,
+        known_files=[entry.file_name for entry in entries],
+        image_folder=root,
+        rules=rules,
+        dropped=dropped,
+    )
+
+
+def _rows(root: Path) -> Iterator[Row]:
+    for directory, folders, names in os.walk(root):
+        folders.sort()
+        texts = {name for name in names if name.endswith(SUFFIXES)}
+        for name in sorted(names):
+            path = Path(directory, name)
+            stem, suffix = os.path.splitext(name)
+            if suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
+                continue
+            beside = next((stem + end for end in SUFFIXES if stem + end in texts), None)
+            lines = [] if beside is None else read_lines(path.with_name(beside))
+            places = [(text, f"{path.with_name(beside or '')}:{line}") for line, text in lines]
+            inside = PurePosixPath(path.relative_to(root).as_posix())
+            yield Row(str(inside), places, str(path))
