@@ -13,7 +13,7 @@ from captioning.plugins import import_plugins
 
 log = logging.getLogger(__name__)
 
-EXPORT_FORMATS = ("coco", "jsonl", "imagefolder", "journal")
+EXPORT_FORMATS = ("coco", "jsonl", "imagefolder", "parquet", "datasets", "webdataset", "journal")
 EXPORT_PHOTOS = ("none", "copy", "link")
 
 

@@ -12,6 +12,7 @@ import captioning
 from captioning.commands import (
     assets,
     augmentation,
+    check,
     convert,
     curation,
     data,
@@ -44,6 +45,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         evaluation.IMAGE_DISTANCE,
     ),
     "data": (
+        check.CHECK,
         data.PREPARE,
         data.PREPARE_METRICS,
         data.FIND_OBJECTS,

@@ -25,6 +25,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
+from captioning.vision.photos import load_rgb
 from captioning.vision.placement import Precision, chosen_device, chosen_dtype
 
 PLACEHOLDER = "a photo"
@@ -153,7 +154,7 @@ class ImageTextCaptioner:
 
     def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
         """Captions of each photo; see `CaptionWriter`."""
-        _, opened = next(read_ahead(photos, len(photos)))
+        _, opened = next(read_ahead(photos, len(photos), load_rgb))
         if self._captioner is None:
             with torch.random.fork_rng():
                 self._captioner = self._load()

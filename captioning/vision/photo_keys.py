@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-from PIL import Image
+from typing import TypeVar
 
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_places import open_photo, photo_stamp
-from captioning.vision.photos import load_rgb
 
+Loaded = TypeVar("Loaded")
 NUM_THREADS = 8  # that read files; hashing and decoding let go of Python's lock
 KEPT_AT_ONCE = 4096
 
@@ -59,9 +58,11 @@ def _digest(path: Path) -> str:
 
 
 def read_ahead(
-    paths: Sequence[Path], size: int, load: Callable[[Path], Image.Image] = load_rgb
-) -> Iterator[tuple[Sequence[Path], list[Image.Image]]]:
-    """Photos in batches of ``size``; the next batch is opened while one is worked on.
+    paths: Sequence[Path], size: int, load: Callable[[Path], Loaded]
+) -> Iterator[tuple[Sequence[Path], list[Loaded]]]:
+    """What ``load`` makes of photos, in batches of ``size``.
+
+    The next batch is opened while one is worked on.
 
     Raises:
         FileNotFoundError, ValueError: as ``load``.

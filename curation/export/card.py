@@ -26,6 +26,7 @@ def card(
     files: Mapping[str, str],
     versions: Mapping[str, Any] | None = None,
     truth: Mapping[str, str] | None = None,
+    trained: bool = True,
 ) -> str:
     """What was changed, by which policy, when, and how it can be done again; Markdown.
 
@@ -35,13 +36,19 @@ def card(
         files: what each file of the set holds.
         versions: ``versions.json`` of the run, where it is known.
         truth: planted faults, which the reader must be warned of.
+        trained: whether a captioner was trained meanwhile; otherwise checks decided.
     """
     roster, live = view.roster, view.samples()
     front = {"pretty_name": f"{roster.name}, curated", "task_categories": ["image-to-text"]}
+    how = (
+        "that a policy made while a captioner was trained on them"
+        if trained
+        else "that checks of photos and captions asked for"
+    )
     parts = [
         "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---"]),
         f"# {_plain(roster.name)}, curated\n\nThe captions of {_code(roster.name)} after "
-        f"{len(view.journal)} edits that a policy made while a captioner was trained on them.",
+        f"{len(view.journal)} edits {how}.",
         _sizes(view),
         _changes(view),
         f"## Where it comes from\n\n{_origin(header, len(live), versions or {})}",

@@ -2,7 +2,7 @@
 
 ::
 
-    captioning curate export RUN FOLDER --format coco|jsonl|imagefolder|journal [--photos copy]
+    captioning curate export RUN FOLDER --format FORMAT [--photos copy]
 """
 
 from __future__ import annotations
@@ -10,34 +10,41 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from captioning.files import read_json, write_text
 from curation.export.card import card
 from curation.export.curated_set import (
+    Picture,
     pictures,
     place_photos,
     write_coco,
     write_jsonl,
     write_metadata,
 )
+from curation.export.packed_set import write_datasets, write_parquet, write_webdataset
 from curation.journal.journal import FILE_NAME, Header, encode, write_journal
 from curation.record import RunRecord
 
-FORMATS = ("coco", "jsonl", "imagefolder", "journal")
+PACKED: dict[str, tuple[Callable[[Sequence[Picture], Path], None], str, str]] = {
+    "parquet": (write_parquet, "data/", "pictures and captions as Parquet"),
+    "datasets": (write_datasets, "data-*.arrow", "pictures and captions, for load_from_disk"),
+    "webdataset": (write_webdataset, "*.tar", "pictures and captions in shards"),
+}
+FORMATS = ("coco", "jsonl", "imagefolder", *PACKED, "journal")
 PHOTOS = ("none", "copy", "link")
 JOURNAL = "every edit, in order, with its reason"
 
 
-def export(record: RunRecord, run: Path, folder: Path, *, format: str, photos: str) -> int:
+def export(record: RunRecord, run: Path | None, folder: Path, *, format: str, photos: str) -> int:
     """Write the curated set with its journal and its card; returns the number of captions.
 
     The folder appears whole or not at all.
 
     Args:
         record: of the run.
-        run: its folder.
+        run: its folder; None: the edits were decided without training.
         folder: new or empty.
         format: one of `FORMATS`.
         photos: one of `PHOTOS`: whether the pictures come along.
@@ -49,6 +56,8 @@ def export(record: RunRecord, run: Path, folder: Path, *, format: str, photos: s
     """
     if format == "imagefolder" and photos == "none":
         raise ValueError("an image folder holds its photos: choose --photos copy or link")
+    if format in PACKED and photos == "link":
+        raise ValueError(f"{format} holds its photos, not links to them: choose --photos copy")
     if format == "journal" and photos != "none":
         raise ValueError("the journal goes alone: choose --photos none")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -59,13 +68,15 @@ def export(record: RunRecord, run: Path, folder: Path, *, format: str, photos: s
         roster = record.view.roster
         header = Header(roster=roster.name, fingerprint=roster.fingerprint, seed=record.seed)
         write_journal(part / FILE_NAME, header, map(encode, record.view.journal))
-        versions_file = run / "versions.json"
+        versions_file = None if run is None else run / "versions.json"
+        is_known = versions_file is not None and versions_file.is_file()
         text = card(
             record.view,
             header,
             files=files | {FILE_NAME: JOURNAL},
-            versions=read_json(versions_file, dict) if versions_file.is_file() else None,
+            versions=read_json(versions_file, dict) if versions_file and is_known else None,
             truth=record.truth,
+            trained=run is not None,
         )
         write_text(part / "README.md", text)
 
@@ -78,6 +89,10 @@ def _write_set(record: RunRecord, part: Path, *, format: str, photos: str) -> di
     if format == "journal":
         return {}
     curated = pictures(record.view)
+    if format in PACKED:
+        write, name, what = PACKED[format]
+        write(curated, part)
+        return {name: what}
     photo_folder = part if format == "imagefolder" else part / "images"
     if photos != "none":
         place_photos(curated, photo_folder, copy=photos == "copy")

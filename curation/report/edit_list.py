@@ -36,9 +36,9 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
         "epoch": edit.epoch,
         "action": edit.action,
         "policy": edit.policy,
-        "reason": _short(edit.reason),
-        "before": _short(before.caption),
-        "after": _short(edit.value or "") if edit.action == "replace_caption" else None,
+        "reason": short(edit.reason),
+        "before": short(before.caption),
+        "after": short(edit.value or "") if edit.action == "replace_caption" else None,
         "note": _note(edit),
         "fault": change.fault,
         "photo": pictures.get(before.image_path, -1),
@@ -56,8 +56,9 @@ def chunks(changes: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[
 def _note(edit: Edit) -> str:
     if edit.action == "down_weight":
         return f"weight {edit.value}"
-    return "" if edit.action == "remove" else _short(edit.origin)
+    return "" if edit.action == "remove" else short(edit.origin)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """A text of at most `MAX_TEXT_LENGTH` characters."""
     return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"

@@ -49,19 +49,19 @@ def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> i
         page_facts["vanished"]["images"]["named"], lost_images(record), strict=False
     ):
         shown["photo"] = numbers.get(lost.image_path, -1)
-    blocks = [_block("picture", text) for text in photos.values()]
+    blocks = [block("picture", text) for text in photos.values()]
     num_listed = 0
-    size = sum(map(len, blocks)) + len(page := _page(record, [_block("facts", pack(page_facts))]))
+    size = sum(map(len, blocks)) + len(page := _page(record, [block("facts", pack(page_facts))]))
     for number, packed in chunks(change_list, numbers):
-        block = _block("edits", packed)
+        edits = block("edits", packed)
         # the facts will hold one number more
-        if size + len(block) + 100 > MAX_BYTES:
+        if size + len(edits) + 100 > MAX_BYTES:
             break
-        size += len(block)
+        size += len(edits)
         num_listed += number
-        blocks.append(block)
+        blocks.append(edits)
     page_facts["num_listed"] = num_listed
-    page = _page(record, [_block("facts", pack(page_facts)), *blocks])
+    page = _page(record, [block("facts", pack(page_facts)), *blocks])
     write_text(path, page)
     return num_listed
 
@@ -71,12 +71,13 @@ def _page(record: RunRecord, blocks: Sequence[str]) -> str:
         "report.html",
         title=f"Curation of {record.view.roster.name}",
         styles=("base.css", "report.css"),
-        scripts=("dom.js", "charts.js", "edits.js", "report.js"),
+        scripts=("dom.js", "charts.js", "unpack.js", "edits.js", "report.js"),
         data="\n".join(blocks),
     )
 
 
-def _block(kind: str, text: str) -> str:
+def block(kind: str, text: str) -> str:
+    """Packed data for a page; base64 alone."""
     return f'<script type="text/plain" data-kind="{kind}">{text}</script>'
 
 

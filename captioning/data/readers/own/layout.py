@@ -138,7 +138,7 @@ _NAMES: dict[Kind, str] = {
 def split_of(name: str) -> Split | None:
     """The split that words of a path say, if they say one."""
     words = set(re.split(r"[^a-z]+", name.lower()))
-    found = [split for split in SPLITS if not words.isdisjoint(SPLIT_WORDS[split])]
+    found: list[Split] = [split for split in SPLITS if not words.isdisjoint(SPLIT_WORDS[split])]
     return found[0] if len(found) == 1 else None
 
 
@@ -167,7 +167,8 @@ def _karpathy(root: Path) -> Iterator[Source]:
         if b'"sentences"' in _head(path):
             names = {record.value.get("split") for record in stream_records(str(path), "images")}
             splits = {"train" if name == "restval" else name for name in names}
-            yield from (Source(path, split) for split in SPLITS if split in splits)
+            present: list[Split] = [split for split in SPLITS if split in splits]
+            yield from (Source(path, split) for split in present)
 
 
 def _coco(root: Path) -> Iterator[Source]:
@@ -199,7 +200,8 @@ def _packed(root: Path, suffixes: tuple[str, ...]) -> Iterator[Source]:
     if None in splits:
         yield Source(root)
     else:
-        yield from (Source(root, split) for split in SPLITS if split in splits)
+        present: list[Split] = [split for split in SPLITS if split in splits]
+        yield from (Source(root, split) for split in present)
 
 
 def _text_files(root: Path) -> Iterator[Source]:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.packed_files import photo, table, write_arrow, write_parquet, write_tar
 
 from captioning.data.readers.own.layout import recognise
 from captioning.data.readers.own.own import read_own
+from tests.packed_files import photo, table, write_arrow, write_parquet, write_tar
 
 NUMBER = 6
 CAPTIONS = {f"p{n}.jpg": [f"Dog {n} runs.", f"A dog, number {n}."] for n in range(NUMBER)}

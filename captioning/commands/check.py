@@ -1,0 +1,125 @@
+"""``captioning check FOLDER``: what is wrong with photos and their captions."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+
+from captioning.commands.command import PlainCommand
+from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS
+from captioning.commands.quick_imports import quick_imports
+
+LAYOUTS = (
+    "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
+    "text_files",
+)  # fmt: skip
+CACHE = "CAPTIONING_CACHE"
+_ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
+  fit=0.5             chance that the caption does not fit its photo (also --fit-threshold)
+  wrong_photo=0.5     chance that none of the photo's captions fits it
+  shifted=10          evidence for a run of captions of the neighbouring photos, in nats
+  same_caption=5      photos with the same caption
+  duplicate_photo=.95 likeness to an earlier photo
+  broken_photo=1      photo that cannot be opened
+  blank_photo=4       contrast below this, of 255
+  tiny_photo=64       smaller side below this, in pixels
+  address=1           web and e-mail addresses
+  file_name=1         names of files and cameras
+  code=1              code, HTML, probabilities
+  refusal=1           phrases of a language model to its user
+  too_long=3          words over those of the middle caption
+  too_short=2         words below this
+  other_language=0.6  share that speaks for another language or script than the set's"""
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = _ABOUT
+    add = parser.add_argument
+    add("folder", help="photos and captions, in any layout of docs/own_photos.md")
+    add("--out", help="folder of the table and the page; default NAME-check")
+    add("--fit-threshold", type=float, metavar="P", help="chance of a misfit to flag from (0.5)")
+    add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="of a check below")
+    add("--skip", action="append", default=[], metavar="NAME", help="leave a check out")
+    add(
+        "--space", default="joint_space", metavar="SPACE",
+        help="of photos and texts: joint_space (in the package), a CLIP or SigLIP of transformers "
+        "(FOLDER or hub name), open_clip:NAME, or none",
+    )  # fmt: skip
+    add("--export", choices=EXPORT_FORMATS, help="also write the set without what is flagged")
+    add("--photos", choices=EXPORT_PHOTOS, help="in that set: copy, link or none")
+    add("--shown", type=int, default=24, metavar="N", help="captions of each kind on the page (24)")
+    add("--layout", choices=LAYOUTS, help="of the folder, where another is recognised")
+    add(
+        "--annotations", metavar="NAME", help="file with the captions, where several could be meant"
+    )
+    add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
+    add("--file-column", metavar="NAME", help="of a table or Parquet")
+    add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
+    add("--cache", metavar="FOLDER", help="where embeddings of captions are kept (cache)")
+    add("--seed", type=int, default=0, help="of random pairs (0)")
+
+
+def _check(options: Namespace) -> None:
+    with quick_imports():
+        from curation.check import check
+        from curation.check.export import export_cleaned
+        from curation.check.write import write_result
+
+    if options.shown < 1:
+        raise ValueError(f"--shown must be at least 1: got {options.shown}")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    folder = Path(options.folder)
+    out = Path(options.out or f"{folder.resolve().name}-check")
+    result = check(
+        folder,
+        space=options.space,
+        thresholds=_thresholds(options),
+        skip=options.skip,
+        cache_folder=_cache(options.cache),
+        seed=options.seed,
+        layout=options.layout,
+        annotations=options.annotations,
+        image_folder=options.image_folder,
+        file_column=options.file_column,
+        caption_columns=options.caption_column,
+    )
+    print(result.summary())
+    for path in write_result(result, out, num_shown=options.shown):
+        print(path)
+    if options.export:
+        kept = export_cleaned(
+            result, out / "cleaned", format=options.export, photos=options.photos, seed=options.seed
+        )
+        print(f"{out / 'cleaned'}: {kept:,} captions kept; README.md says what was removed")
+
+
+def _cache(folder: str | None) -> Path:
+    import os
+
+    return Path(folder or os.environ.get(CACHE, "cache"))
+
+
+def _thresholds(options: Namespace) -> dict[str, float]:
+    thresholds = {}
+    for text in options.threshold:
+        name, mark, value = text.partition("=")
+        try:
+            thresholds[name] = float(value)
+        except ValueError as error:
+            hint = "" if mark else "; write NAME=VALUE"
+            raise ValueError(f"--threshold {text}: {value!r} is no number{hint}") from error
+    if options.fit_threshold is not None:
+        if not 0 <= options.fit_threshold <= 1:
+            raise ValueError(f"--fit-threshold must be in [0, 1]: got {options.fit_threshold}")
+        thresholds["fit"] = options.fit_threshold
+    return thresholds
+
+
+CHECK = PlainCommand(
+    name="check",
+    summary="Find captions and photos that are wrong: a table, a page and a cleaned set.",
+    add_arguments=_arguments,
+    call=_check,
+)

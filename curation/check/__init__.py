@@ -1,0 +1,15 @@
+"""What is wrong with photos and their captions: nothing is trained, and nothing is changed.
+
+::
+
+    from curation.check import check
+
+    result = check("my_photos")
+    result.report()
+"""
+
+from curation.check.checks import CHECKS, Check
+from curation.check.result import CheckResult
+from curation.check.run import check
+
+__all__ = ["CHECKS", "Check", "CheckResult", "check"]

@@ -1,0 +1,109 @@
+"""The list of checks. Another one is a function of the evidence, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from curation.check import fit, photos, texts
+from curation.check.evidence import Evidence, Floats, Scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A check of captions.
+
+    Attributes:
+        name: column of the table, and name of the threshold.
+        title: for pages.
+        measures: what its value is, with the unit.
+        score: measures it.
+        threshold: values from it on are flagged, see ``low_is_bad``.
+        low_is_bad: values below the threshold are flagged.
+        is_chance: values are chances of a fault, in [0, 1].
+        needs_space: whether it needs embeddings.
+    """
+
+    name: str
+    title: str
+    measures: str
+    score: Callable[[Evidence], Scores]
+    threshold: float
+    low_is_bad: bool = False
+    is_chance: bool = False
+    needs_space: bool = False
+
+    def flags(self, values: Floats, threshold: float) -> NDArray[np.bool_]:
+        """``(N,)``, which values are flagged; NaN is not."""
+        return values < threshold if self.low_is_bad else values >= threshold
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        name="fit", title="Captions that do not fit their photo",
+        measures="chance that the caption is wrong",
+        score=fit.caption_fit, threshold=0.5, is_chance=True, needs_space=True,
+    ),
+    Check(
+        name="wrong_photo", title="Photos that none of their captions fit",
+        measures="chance that the photo is wrong",
+        score=fit.wrong_photo, threshold=0.5, is_chance=True, needs_space=True,
+    ),
+    Check(
+        name="shifted", title="Captions shifted to the next or previous photo",
+        measures="evidence of the run, in nats",
+        score=fit.shifted, threshold=10, needs_space=True,
+    ),
+    Check(
+        name="same_caption", title="The same caption on many photos",
+        measures="photos with the caption", score=photos.same_caption, threshold=5,
+    ),
+    Check(
+        name="duplicate_photo", title="Copies and near-copies of an earlier photo",
+        measures="likeness to that photo, at most 1", score=photos.duplicates, threshold=0.95,
+    ),
+    Check(
+        name="broken_photo", title="Photos that cannot be opened",
+        measures="1 for such a photo", score=photos.broken, threshold=1,
+    ),
+    Check(
+        name="blank_photo", title="Blank photos",
+        measures="contrast, of 255", score=photos.blank, threshold=4, low_is_bad=True,
+    ),
+    Check(
+        name="tiny_photo", title="Tiny photos",
+        measures="smaller side in pixels", score=photos.tiny, threshold=64, low_is_bad=True,
+    ),
+    Check(
+        name="address", title="Web and e-mail addresses",
+        measures="addresses in the caption", score=texts.addresses, threshold=1,
+    ),
+    Check(
+        name="file_name", title="Names of files and cameras as captions",
+        measures="such names in the caption", score=texts.file_names, threshold=1,
+    ),
+    Check(
+        name="code", title="Code, HTML or probabilities",
+        measures="such places in the caption", score=texts.code, threshold=1,
+    ),
+    Check(
+        name="refusal", title="Refusals and chatter of a language model",
+        measures="such phrases in the caption", score=texts.refusals, threshold=1,
+    ),
+    Check(
+        name="too_long", title="Captions much longer than the others",
+        measures="words over those of the middle caption", score=texts.too_long, threshold=3,
+    ),
+    Check(
+        name="too_short", title="Captions of too few words",
+        measures="words", score=texts.too_short, threshold=2, low_is_bad=True,
+    ),
+    Check(
+        name="other_language", title="Another language or script than the set's",
+        measures="share that speaks for another", score=texts.other_language, threshold=0.6,
+    ),
+)  # fmt: skip
+THRESHOLDS = {check.name: check.threshold for check in CHECKS}

@@ -1,0 +1,260 @@
+"""Checks of whether captions fit their photos, in a space of photos and texts.
+
+Vectors are centred on their means first: captions that suit every photo, and photos that suit every
+caption, would be right and wrong for reasons of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from curation.check.evidence import Evidence, Floats, Scores
+from curation.check.mixture import Mixture, Values, fit_mixture
+
+MIN_IMAGES = 20  # with fewer, random pairs say too little
+_WEAK = 0.7  # separation below which a space cannot judge these photos
+_DRAWS = 4  # random photos for each caption
+_NEAREST = 2  # sibling captions that count: an image may have several wrong ones
+_PRICE = 1.0  # nats that each photo of a shifted run must bring
+_SHORTEST_RUN = 3
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """What is needed to score any caption against any photo.
+
+    Attributes:
+        photos: ``(P, D)`` centred vectors of photos.
+        captions: ``(N, D)`` centred vectors of captions.
+        groups: rows of each usable image.
+        photo: ``(G,)`` place of each group's photo.
+        own: ``(N,)`` place of each caption's photo.
+    """
+
+    photos: Floats
+    captions: Floats
+    groups: list[Rows]
+    photo: Rows
+    own: Rows
+
+    def likeness(self, rows: Rows, photos: Rows) -> Values:
+        """Centred cosines ``(len(rows),)`` of captions and photos."""
+        return np.einsum("nd,nd->n", self.captions[rows], self.photos[photos]).astype(np.float64)
+
+    def of_image(self, group: int, photo: int) -> float:
+        """Mean likeness of an image's captions to a photo."""
+        rows = self.groups[group]
+        return float(self.likeness(rows, np.full(len(rows), photo)).mean())
+
+
+def caption_fit(evidence: Evidence) -> Scores:
+    """The chance that a caption does not belong to its photo, in [0, 1].
+
+    By the likeness of caption and photo, and, where the photo has other captions, by the likeness
+    to the two of them that are most like it. See `curation.check.mixture`.
+    """
+    pairs = _pairs(evidence)
+    values = np.full(len(evidence.roster), np.nan, dtype=np.float32)
+    if isinstance(pairs, str):
+        return Scores(values=values, note=pairs)
+    rng, notes = np.random.default_rng(evidence.seed), []
+    reasons: dict[int, str] = {}
+    for several in (True, False):
+        groups = [g for g, rows in enumerate(pairs.groups) if (len(rows) > 1) == several]
+        if len(groups) < MIN_IMAGES:
+            continue
+        given, random = _features(evidence, pairs, groups, several, rng)
+        rows = np.concatenate([pairs.groups[group] for group in groups])
+        mixture = fit_mixture(given, random)
+        notes.append(_note(mixture, evidence.space, len(rows)))
+        if mixture.separation < _WEAK:
+            continue
+        values[rows] = mixture.chance_wrong(given)
+        reasons |= {
+            row: _reason(features, mixture.middle)
+            for row, features in zip(rows.tolist(), given.tolist(), strict=True)
+        }
+    return Scores(values=values, reasons=reasons, note="; ".join(notes))
+
+
+def _reason(features: Sequence[float], random: Values) -> str:
+    text = f"likeness to the photo {features[0]:.2f} (of random pairs {random[0]:.2f})"
+    if len(features) > 1:
+        text += f", to the photo's other captions {features[1]:.2f} ({random[1]:.2f})"
+    return text
+
+
+def wrong_photo(evidence: Evidence) -> Scores:
+    """The chance that none of a photo's captions belongs to it, in [0, 1].
+
+    Of photos with several captions, by the mean likeness of these.
+    """
+    pairs = _pairs(evidence)
+    values = np.full(len(evidence.roster), np.nan, dtype=np.float32)
+    if isinstance(pairs, str):
+        return Scores(values=values, note=pairs)
+    groups = [g for g, rows in enumerate(pairs.groups) if len(rows) > 1]
+    if len(groups) < MIN_IMAGES:
+        return Scores(values=values, note="needs photos with several captions")
+    given, mixture = _image_mixture(evidence, pairs, groups)
+    if mixture.separation < _WEAK:
+        return Scores(values=values, note=_note(mixture, evidence.space, len(groups)))
+    reasons = {}
+    chances = mixture.chance_wrong(given).tolist()
+    for group, chance, mean in zip(groups, chances, given[:, 0].tolist(), strict=True):
+        values[pairs.groups[group]] = chance
+        text = f"mean likeness of the photo's captions {mean:.2f}"
+        reasons |= dict.fromkeys(pairs.groups[group].tolist(), text)
+    return Scores(
+        values=values, reasons=reasons, note=_note(mixture, evidence.space, len(groups), "photos")
+    )
+
+
+def shifted(evidence: Evidence) -> Scores:
+    """How much speaks for captions that are those of the photo before or after, in nats.
+
+    Of a run of at least three photos in the order of the annotations: the sum of the log-ratios of
+    the neighbour's likelihood to their own, less a price a photo.
+    """
+    pairs = _pairs(evidence)
+    values = np.zeros(len(evidence.roster), dtype=np.float32)
+    if isinstance(pairs, str):
+        return Scores(values=np.full_like(values, np.nan), note=pairs)
+    groups = list(range(len(pairs.groups)))
+    given, mixture = _image_mixture(evidence, pairs, groups)
+    if mixture.separation < _WEAK:
+        return Scores(
+            values=np.full_like(values, np.nan), note=_note(mixture, evidence.space, len(groups))
+        )
+    own = mixture.log_ratio(given)
+    reasons: dict[int, str] = {}
+    for step, name in ((1, "next"), (-1, "previous")):
+        neighbours = np.array(
+            [[pairs.of_image(group, pairs.photo[(group + step) % len(groups)])] for group in groups]
+        )
+        gains = mixture.log_ratio(neighbours) - own
+        gains[-1 if step == 1 else 0] = -np.inf  # there is no neighbour
+        for first, last, total in _runs(gains - _PRICE):
+            if last - first < _SHORTEST_RUN:
+                continue
+            text = f"{last - first} photos in a row have captions that fit the {name} photo better"
+            for row in np.concatenate(pairs.groups[first:last]).tolist():
+                if total > values[row]:
+                    values[row], reasons[row] = total, text
+    return Scores(values=values, reasons=reasons)
+
+
+def _runs(gains: Values) -> list[tuple[int, int, float]]:
+    """First, end and sum of each stretch that sums to most (Kadane), best first taken apart."""
+    runs: list[tuple[int, int, float]] = []
+    start, total, best, end = 0, 0.0, 0.0, 0
+    for place, gain in enumerate([*gains.tolist(), -np.inf]):
+        if total <= 0:
+            start, total, best, end = place, 0.0, 0.0, place
+        total += gain
+        if total > best:
+            best, end = total, place + 1
+        if total <= 0 or total < best - 10:  # the run is over, what follows is another
+            if best > 0:
+                runs.append((start, end, best))
+            total = 0.0
+    return runs
+
+
+def _pairs(evidence: Evidence) -> _Pairs | str:
+    """Centred vectors of what can be used, or why there are none."""
+    if evidence.photo_vectors is None or evidence.caption_vectors is None:
+        return "no space of photos and texts was given"
+    good = np.isfinite(evidence.photo_vectors).all(1)
+    groups = [rows for rows in evidence.groups if good[evidence.photo_of[rows]].all()]
+    if len(groups) < MIN_IMAGES:
+        return f"needs at least {MIN_IMAGES} photos with captions"
+    rows = np.concatenate(groups)
+    photos = evidence.photo_vectors - evidence.photo_vectors[evidence.photo_of[rows]].mean(0)
+    captions = evidence.caption_vectors - evidence.caption_vectors[rows].mean(0)
+    first = np.array([group[0] for group in groups])
+    return _Pairs(photos, captions, groups, evidence.photo_of[first], evidence.photo_of)
+
+
+def _image_mixture(
+    evidence: Evidence, pairs: _Pairs, groups: Sequence[int]
+) -> tuple[Values, Mixture]:
+    """Mean likeness ``(G, 1)`` of images' captions to their photos, and a mixture of such."""
+    rng = np.random.default_rng(evidence.seed)
+    given = np.array(
+        [
+            [pairs.likeness(rows, pairs.own[rows]).mean()]
+            for rows in (pairs.groups[g] for g in groups)
+        ]
+    )
+    random = np.array(
+        [
+            [pairs.of_image(group, pairs.photo[_another(group, len(pairs.groups), rng)])]
+            for group in groups
+            for _ in range(_DRAWS)
+        ]
+    )
+    return given, fit_mixture(given, random)
+
+
+def _another(group: int, number: int, rng: np.random.Generator) -> int:
+    """A random group that is another one."""
+    return (group + 1 + int(rng.integers(number - 1))) % number
+
+
+def _features(
+    evidence: Evidence,
+    pairs: _Pairs,
+    groups: Sequence[int],
+    several: bool,
+    rng: np.random.Generator,
+) -> tuple[Values, Values]:
+    """``(N, F)`` of the captions of images, and ``(M, F)`` of them at random other images."""
+    rows = np.concatenate([pairs.groups[group] for group in groups])
+    likeness = pairs.likeness(rows, pairs.own[rows])
+    home = np.repeat(groups, [len(pairs.groups[group]) for group in groups])
+    drawn_rows, drawn = [], []
+    for row, group in zip(rows.tolist(), home.tolist(), strict=True):
+        for _ in range(_DRAWS if not several else 1):
+            other = groups[int(rng.integers(len(groups)))]
+            if other != group:
+                drawn_rows.append(row)
+                drawn.append(other)
+    random = pairs.likeness(np.array(drawn_rows), pairs.photo[drawn])
+    if not several:
+        return likeness[:, None], random[:, None]
+    vectors = evidence.sentence_vectors
+    if vectors is None:
+        vectors = pairs.captions
+    siblings = [
+        _to_siblings(vectors, row, pairs.groups[group][pairs.groups[group] != row])
+        for row, group in zip(rows.tolist(), home.tolist(), strict=True)
+    ]
+    strangers = [
+        _to_siblings(vectors, row, np.delete(pairs.groups[g], rng.integers(len(pairs.groups[g]))))
+        for row, g in zip(drawn_rows, drawn, strict=True)
+    ]
+    return (np.stack([likeness, np.array(siblings)], 1), np.stack([random, np.array(strangers)], 1))
+
+
+def _to_siblings(vectors: Floats, row: int, others: Rows) -> float:
+    cosines = np.sort(vectors[others] @ vectors[row])
+    return float(cosines[-_NEAREST:].mean())
+
+
+def _note(mixture: Mixture, space: str, count: int, what: str = "captions") -> str:
+    if mixture.separation < _WEAK:
+        return (
+            f"{space} can hardly tell these {what} from random ones (AUC {mixture.separation:.2f}),"
+            " so nothing is flagged; give a stronger space"
+        )
+    return (
+        f"of {count:,} {what} about {mixture.share:.1%} are estimated to be wrong; {space} tells "
+        f"given from random ones with AUC {mixture.separation:.3f}"
+    )

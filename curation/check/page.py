@@ -1,0 +1,92 @@
+"""The page of a check: what was found, and the worst captions of each kind beside their photos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from captioning.files import write_text
+from curation.check.checks import Check
+from curation.check.result import CheckResult
+from curation.report.edit_list import pack, short
+from curation.report.page import build_page
+from curation.report.report import block
+from curation.report.thumbnails import thumbnails
+
+NUM_LEFT_OUT = 200
+MAX_PICTURES, MAX_BYTES = 600, 12_000_000
+
+
+def write_page(result: CheckResult, path: str | Path, *, num_shown: int = 24) -> None:
+    """Write the page, which needs no network.
+
+    Args:
+        result: of a check.
+        path: the HTML file.
+        num_shown: captions of each kind, the worst first.
+    """
+    worst = {check.name: worst_rows(result, check, num_shown) for check in result.checks}
+    samples = result.roster.samples
+    shown = [samples[row].image_path for rows in worst.values() for row in rows]
+    pictures = thumbnails(shown, max_pictures=MAX_PICTURES, max_bytes=MAX_BYTES)
+    numbers = {photo: number for number, photo in enumerate(pictures)}
+    facts = {
+        "source": Path(result.source).name,
+        "head": result.summary().partition("\n")[0],
+        "groups": [_group(result, check, worst[check.name], numbers) for check in result.checks],
+        "notes": [
+            f"{name}: {scores.note}" for name, scores in result.scores.items() if scores.note
+        ],
+        "left_out": [[short(d.item), d.rule] for d in result.roster.dropped[:NUM_LEFT_OUT]],
+    }
+    blocks = [block("facts", pack(facts)), *(block("picture", text) for text in pictures.values())]
+    page = build_page(
+        "check.html",
+        title=f"Check of {Path(result.source).name}",
+        styles=("base.css", "check.css"),
+        scripts=("dom.js", "unpack.js", "check.js"),
+        data="\n".join(blocks),
+    )
+    write_text(path, page)
+
+
+def worst_rows(result: CheckResult, check: Check, number: int) -> list[int]:
+    """Rows that a check flags, the worst first, a photo once as long as there are others."""
+    rows = np.flatnonzero(result.flags[check.name])
+    values = result.scores[check.name].values[rows]
+    order = rows[np.argsort(values if check.low_is_bad else -values, kind="stable")].tolist()
+    samples = result.roster.samples
+    first: dict[str, int] = {}
+    for row in order:
+        first.setdefault(samples[row].image_id, row)
+    others = [row for row in order if first[samples[row].image_id] != row]
+    return [*first.values(), *others][:number]
+
+
+def _group(
+    result: CheckResult, check: Check, rows: Sequence[int], numbers: dict[Path, int]
+) -> dict[str, Any]:
+    return {
+        "name": check.name,
+        "title": check.title,
+        "measures": check.measures,
+        "low_is_bad": check.low_is_bad,
+        "threshold": result.thresholds[check.name],
+        "count": int(result.flags[check.name].sum()),
+        "precision": result.expected_precision(check.name),
+        "items": [_item(result, check, row, numbers) for row in rows],
+    }
+
+
+def _item(result: CheckResult, check: Check, row: int, numbers: dict[Path, int]) -> dict[str, Any]:
+    sample = result.roster.samples[row]
+    return {
+        "caption": short(sample.caption),
+        "file": sample.image_path.name,
+        "reason": short(result.reason(check.name, row)),
+        "value": f"{result.scores[check.name].values[row]:.3g}",
+        "photo": numbers.get(sample.image_path, -1),
+    }

@@ -1,0 +1,215 @@
+"""What checks came to: a table of captions, a summary, a page, and a cleaned set."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from captioning.data.roster import Roster
+from captioning.extras import import_extra
+from captioning.files import write_atomically, write_text
+from captioning.types import Edit
+from curation.check.checks import CHECKS, Check
+from curation.check.evidence import Scores
+
+CSV_NAME, PARQUET_NAME, PAGE_NAME = "issues.csv", "issues.parquet", "report.html"
+LEFT_OUT = "left_out"
+HEAD = ("file", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
+POLICY = "check"
+
+
+class IssueTable:
+    """A row a caption, in the order of the annotations; then what could not be read at all.
+
+    Args:
+        columns: names.
+        rows: values by column; None where something was not measured.
+    """
+
+    def __init__(self, *, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        self.columns, self.rows = tuple(columns), list(rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows)
+
+    def __getitem__(self, place: int) -> Mapping[str, Any]:
+        return self.rows[place]
+
+    def flagged(self) -> list[Mapping[str, Any]]:
+        """Flagged rows, the most suspect first."""
+        return sorted((row for row in self if row["flag"]), key=lambda row: -row["suspicion"])
+
+    def to_pandas(self) -> Any:
+        """A data frame.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        pandas = import_extra("pandas", extra="loops", purpose="data frames")
+        return pandas.DataFrame(self.rows, columns=list(self.columns))
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write UTF-8 with a head; the file appears whole or not at all."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in self)
+        write_text(path, text.getvalue())
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write Parquet.
+
+        Raises:
+            ModuleNotFoundError: pyarrow is not installed.
+        """
+        arrow = import_extra("pyarrow", extra="arrow", purpose="Parquet files")
+        parquet = import_extra("pyarrow.parquet", extra="arrow", purpose="Parquet files")
+        content = arrow.table({name: [row[name] for row in self] for name in self.columns})
+        write_atomically(Path(path), lambda part: parquet.write_table(content, part))
+
+
+def _cell(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """What checks found.
+
+    Attributes:
+        roster: the captions that were checked.
+        scores: by check, in the order of `curation.check.checks.CHECKS`.
+        thresholds: by check.
+        source: the folder.
+        seconds: how long it took.
+    """
+
+    roster: Roster
+    scores: Mapping[str, Scores]
+    thresholds: Mapping[str, float]
+    source: str = ""
+    seconds: float = 0.0
+
+    @property
+    def checks(self) -> list[Check]:
+        """The checks that were made."""
+        return [check for check in CHECKS if check.name in self.scores]
+
+    @cached_property
+    def flags(self) -> dict[str, NDArray[np.bool_]]:
+        """``(N,)`` by check: which captions it flags."""
+        return {
+            check.name: check.flags(self.scores[check.name].values, self.thresholds[check.name])
+            for check in self.checks
+        }
+
+    @cached_property
+    def flagged(self) -> NDArray[np.bool_]:
+        """``(N,)``: which captions any check flags."""
+        return np.any([*self.flags.values(), np.zeros(len(self.roster), bool)], axis=0)
+
+    @cached_property
+    def suspicion(self) -> NDArray[np.float64]:
+        """``(N,)`` in [0, 1]: the largest chance of a fault; 1 where a check without one flags."""
+        total = np.zeros(len(self.roster))
+        for check in self.checks:
+            values = self.scores[check.name].values
+            known = np.nan_to_num(values) if check.is_chance else self.flags[check.name]
+            total = np.maximum(total, known)
+        return total
+
+    def expected_precision(self, name: str = "fit") -> float | None:
+        """Mean chance of a fault of what a check flags; None if it flags nothing, or has none."""
+        check = next((c for c in self.checks if c.name == name and c.is_chance), None)
+        if check is None or not self.flags[name].any():
+            return None
+        return float(self.scores[name].values[self.flags[name]].mean())
+
+    @cached_property
+    def issues(self) -> IssueTable:
+        """All captions with their scores, flags and reasons."""
+        names = [check.name for check in self.checks]
+        rows: list[dict[str, Any]] = []
+        for sample in self.roster.samples:
+            issues = [name for name in names if self.flags[name][sample.row]]
+            rows.append(
+                {
+                    "file": str(sample.image_path),
+                    "sample_id": sample.sample_id,
+                    "caption": sample.caption,
+                    "flag": bool(issues),
+                    "suspicion": float(self.suspicion[sample.row]),
+                    "issues": ";".join(issues),
+                    "reason": "; ".join(self.reason(name, sample.row) for name in issues),
+                    **{name: _number(self.scores[name].values[sample.row]) for name in names},
+                }
+            )
+        nothing = dict.fromkeys(names)
+        for item in self.roster.dropped:
+            head = (item.item, "", "", True, 1.0, LEFT_OUT, item.rule)
+            rows.append({**dict(zip(HEAD, head, strict=True)), **nothing})
+        return IssueTable(columns=(*HEAD, *names), rows=rows)
+
+    def reason(self, name: str, row: int) -> str:
+        """Why a check flags a caption, for people."""
+        return self.scores[name].reasons.get(row, name.replace("_", " "))
+
+    def summary(self) -> str:
+        """Counts by check, and what is expected of them; a few lines of text."""
+        samples = self.roster.samples
+        head = (
+            f"{len(samples):,} captions of {len(self.roster.rows_by_image):,} photos checked in "
+            f"{self.seconds:.0f} s: {int(self.flagged.sum()):,} flagged"
+        )
+        lines = [head]
+        for check in self.checks:
+            count = int(self.flags[check.name].sum())
+            precision = self.expected_precision(check.name)
+            hint = f" (about {precision:.0%} of them expected to be wrong)" if precision else ""
+            lines.append(f"  {count:7,}  {check.name:16} {check.title}{hint}")
+        if self.roster.dropped:
+            lines.append(f"  {len(self.roster.dropped):7,}  {LEFT_OUT:16} Left out: see the table")
+        lines += [f"{name}: {scores.note}" for name, scores in self.scores.items() if scores.note]
+        return "\n".join(lines)
+
+    def report(self, path: str | Path | None = None, *, num_shown: int = 24) -> None:
+        """Print the summary; with a path, write the page too.
+
+        Args:
+            path: of the HTML page.
+            num_shown: captions shown of each kind of issue.
+        """
+        print(self.summary())
+        if path is not None:
+            from curation.check.page import write_page
+
+            write_page(self, path, num_shown=num_shown)
+
+    def edits(self) -> list[Edit]:
+        """A removal for each flagged caption, with its reasons."""
+        return [
+            Edit(
+                sample_id=sample.sample_id,
+                action="remove",
+                reason=self.issues[sample.row]["reason"],
+                policy=POLICY,
+                epoch=-1,
+            )
+            for sample in self.roster.samples
+            if self.flagged[sample.row]
+        ]
+
+
+def _number(value: np.floating) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,111 @@
+"""``check(FOLDER)``: reads photos and captions in any layout, and looks for what is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from captioning.data.readers.own.own import read_own
+from captioning.data.roster import Roster
+from captioning.interfaces import JointEmbedder, TextEmbedder
+from captioning.text.sentences import build_sentence_encoder
+from captioning.vision.backbones import build_backbone
+from captioning.vision.clip import build_clip
+from captioning.vision.dual_encoder import build_dual_encoder
+from captioning.vision.joint_space import build_joint_space
+from curation.check.checks import CHECKS, THRESHOLDS
+from curation.check.result import CheckResult
+from curation.check.seen import look_at
+
+SPACES = ("joint_space", "none")
+
+
+def check(
+    folder: str | Path | Roster,
+    *,
+    space: str | JointEmbedder = "joint_space",
+    thresholds: Mapping[str, float] | None = None,
+    skip: Collection[str] = (),
+    cache_folder: str | Path | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+    **reading: Any,
+) -> CheckResult:
+    """Check photos and their captions.
+
+    Args:
+        folder: in any layout of `captioning.data.readers.own.own.read_own`, or a roster.
+        space: of photos and texts: ``"joint_space"``, which is in the package; a folder or hub name
+            of a CLIP or SigLIP of transformers; ``"open_clip:NAME"``; a built one; or ``"none"``.
+        thresholds: by check, for those that differ from `curation.check.checks.CHECKS`.
+        skip: names of checks that are not made.
+        cache_folder: where embeddings of captions are kept for the next time; None: nowhere.
+        seed: of draws.
+        quiet: whether no progress is shown.
+        **reading: arguments of `read_own`, such as ``layout="coco"``.
+
+    Raises:
+        FileNotFoundError, ValueError: the folder cannot be read, or an unknown check or space.
+        ModuleNotFoundError: a package with weights is not installed; says which.
+    """
+    limits = _limits(thresholds or {}, skip)
+    start = time.monotonic()
+    roster = folder if isinstance(folder, Roster) else read_all(folder, **reading)
+    wanted = [check for check in CHECKS if check.name in limits]
+    encoder, sentences = None, None
+    if any(check.needs_space for check in wanted):
+        encoder, sentences = build_encoders(space, cache_folder)
+    evidence = look_at(roster, encoder, sentences, seed=seed, quiet=quiet)
+    if encoder is None:
+        wanted = [check for check in wanted if not check.needs_space]
+    scores = {check.name: check.score(evidence) for check in wanted}
+    return CheckResult(
+        roster=roster,
+        scores=scores,
+        thresholds=limits,
+        source=roster.name if isinstance(folder, Roster) else str(folder),
+        seconds=time.monotonic() - start,
+    )
+
+
+def read_all(folder: str | Path, **reading: Any) -> Roster:
+    """All captions of a folder; what cannot be used is left out, and recorded.
+
+    Args:
+        folder: see `check`.
+        **reading: arguments of `read_own`.
+    """
+    lenient = {"missing_photos": "drop", "missing_captions": "drop", "bad_captions": "drop"}
+    name = Path(folder).resolve().name
+    return read_own(name=name, folder=folder, part="all", **{**lenient, **reading})
+
+
+def _limits(thresholds: Mapping[str, float], skip: Collection[str]) -> dict[str, float]:
+    unknown = sorted({*thresholds, *skip}.difference(THRESHOLDS))
+    if unknown:
+        raise ValueError(f"there is no check {unknown[0]!r}; the checks: {', '.join(THRESHOLDS)}")
+    for name, value in thresholds.items():
+        if not value >= 0:
+            raise ValueError(f"the threshold of {name} must be at least 0: got {value}")
+    limits = {**THRESHOLDS, **thresholds}
+    return {name: limits[name] for name in THRESHOLDS if name not in skip}
+
+
+def build_encoders(
+    space: str | JointEmbedder, cache_folder: str | Path | None
+) -> tuple[JointEmbedder | None, TextEmbedder | None]:
+    """The space, and what compares captions with each other; see `check`."""
+    if not isinstance(space, str):
+        return space, None
+    if space == "none":
+        return None, None
+    cache = None if cache_folder is None else Path(cache_folder) / "sentences"
+    if space == "joint_space":
+        sentences = build_sentence_encoder(name="minilm", cache_folder=cache)
+        backbone = build_backbone(name="efficientnet_lite0")
+        return build_joint_space(backbone=backbone, sentences=sentences), sentences
+    if space.startswith("open_clip:"):
+        return build_clip(name=space.removeprefix("open_clip:")), None
+    return build_dual_encoder(name=space), None

@@ -1,0 +1,129 @@
+"""Looks at every photo once: what checks need of it, and its vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.progress import Progress
+
+from captioning.data.roster import Roster
+from captioning.interfaces import JointEmbedder, TextEmbedder
+from captioning.vision.joint_space import JointSpaceEncoder
+from captioning.vision.photo_keys import read_ahead
+from captioning.vision.photos import load_rgb, photo_sizes
+from curation.check.evidence import Evidence, Floats, PhotoFacts
+from curation.score.duplicate import difference_hash
+
+_PHOTOS_AT_ONCE = 64
+_CAPTIONS_AT_ONCE = 4096
+_SMALLEST_SIDE = 448  # what networks of today read; larger JPEGs are decoded at less
+_GREY_SIDE = 64
+Fit = Callable[[Image.Image], Image.Image]
+
+
+def look_at(
+    roster: Roster,
+    encoder: JointEmbedder | None,
+    sentences: TextEmbedder | None,
+    *,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Evidence:
+    """What checks look at.
+
+    Args:
+        roster: the captions.
+        encoder: of photos and texts; None: checks by text and pixels alone.
+        sentences: compares captions with each other; None: by the encoder.
+        seed: of draws.
+        quiet: whether no progress is shown.
+    """
+    paths = list(dict.fromkeys(sample.image_path for sample in roster.samples))
+    captions = [sample.caption for sample in roster.samples]
+    with Progress(transient=True, disable=quiet) as bar:
+        task = bar.add_task("photos", total=len(paths))
+        facts, vectors = _photos(paths, encoder, lambda number: bar.advance(task, number))
+        embedders: dict[str, TextEmbedder] = {}
+        if encoder is not None:
+            embedders["caption_vectors"] = encoder
+        if encoder is not None and sentences is not None:
+            embedders = {"sentence_vectors": sentences, **embedders}
+        texts = {
+            name: _texts(captions, embedder, bar, name.replace("_", " "))
+            for name, embedder in embedders.items()
+        }
+    return Evidence(
+        roster=roster,
+        photos=dict(zip(paths, facts, strict=True)),
+        photo_vectors=vectors,
+        space="" if encoder is None else encoder.space,
+        seed=seed,
+        **texts,
+    )
+
+
+def _photos(
+    paths: Sequence[Path], encoder: JointEmbedder | None, done: Callable[[int], None]
+) -> tuple[list[PhotoFacts], Floats | None]:
+    fit = encoder.backbone.fitted if isinstance(encoder, JointSpaceEncoder) else None
+    facts: list[PhotoFacts] = []
+    vectors: list[Floats] = []
+
+    def seen(path: Path) -> tuple[PhotoFacts, Image.Image | None]:
+        return _seen(path, fit, encoder is not None)
+
+    for batch, opened in read_ahead(paths, _PHOTOS_AT_ONCE, seen):
+        facts += [photo for photo, _ in opened]
+        if encoder is not None:
+            vectors.append(_vectors([picture for _, picture in opened], encoder))
+        done(len(batch))
+    width = max((part.shape[1] for part in vectors), default=0)
+    if not width:
+        return facts, None
+    empty = [np.full((len(part), width), np.nan, np.float32) for part in vectors]
+    return facts, np.concatenate(
+        [
+            part if part.shape[1] == width else blank
+            for part, blank in zip(vectors, empty, strict=True)
+        ]
+    )
+
+
+def _vectors(pictures: Sequence[Image.Image | None], encoder: JointEmbedder) -> Floats:
+    """``(len(pictures), D)``, NaN where there is no picture; without one ``(_, 0)``."""
+    good = [place for place, picture in enumerate(pictures) if picture is not None]
+    if not good:
+        return np.empty((len(pictures), 0), np.float32)
+    embedded = encoder.embed_photos([picture for picture in pictures if picture is not None])
+    vectors = np.full((len(pictures), embedded.shape[1]), np.nan, np.float32)
+    vectors[good] = embedded.numpy()
+    return vectors
+
+
+def _seen(path: Path, fit: Fit | None, is_kept: bool) -> tuple[PhotoFacts, Image.Image | None]:
+    """Facts of a photo, and the photo itself, as small as the network takes it."""
+    try:
+        size = photo_sizes(path)[1]
+        photo = load_rgb(path, smallest_side=_SMALLEST_SIDE)
+    except (OSError, ValueError) as error:
+        return PhotoFacts(problem=str(error).removeprefix(f"{path}: ")), None
+    grey = np.asarray(photo.convert("L").resize((_GREY_SIDE, _GREY_SIDE), Image.Resampling.BOX))
+    facts = PhotoFacts(size=size, contrast=float(grey.std()), hash=difference_hash(photo))
+    if not is_kept:
+        return facts, None
+    return facts, photo if fit is None else fit(photo)
+
+
+def _texts(captions: Sequence[str], embedder: TextEmbedder, bar: Progress, label: str) -> Floats:
+    distinct = list(dict.fromkeys(captions))
+    task = bar.add_task(label, total=len(distinct))
+    parts = []
+    for start in range(0, len(distinct), _CAPTIONS_AT_ONCE):
+        batch = distinct[start : start + _CAPTIONS_AT_ONCE]
+        parts.append(embedder.embed_texts(batch).float().numpy())
+        bar.advance(task, len(batch))
+    places = {caption: place for place, caption in enumerate(distinct)}
+    return np.concatenate(parts)[[places[caption] for caption in captions]]

@@ -1,0 +1,134 @@
+"""A curated set with its pictures in large files: Parquet, a folder of `datasets`, tar shards."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from captioning.extras import import_extra
+from captioning.files import write_json
+from captioning.vision.photo_places import open_photo, photo_exists
+from curation.export.curated_set import Picture
+
+PICTURES_IN_A_FILE = 1000
+_PURPOSE = "Parquet and Arrow files"
+_STRINGS = {"feature": {"dtype": "string", "_type": "Value"}, "_type": "Sequence"}
+_FEATURES: dict[str, Any] = {
+    "image": {"_type": "Image"},
+    "captions": _STRINGS,
+    "image_id": {"dtype": "string", "_type": "Value"},
+    "sample_ids": _STRINGS,
+    "origins": _STRINGS,
+}
+
+
+def write_parquet(curated: Sequence[Picture], folder: Path) -> None:
+    """``data/train-00000-of-00001.parquet`` and so on, as the hub's data sets have it.
+
+    Raises:
+        FileNotFoundError: a picture is gone; names it.
+        ModuleNotFoundError: pyarrow is not installed.
+    """
+    parquet = import_extra("pyarrow.parquet", extra="arrow", purpose=_PURPOSE)
+    (folder / "data").mkdir()
+    parts = list(_parts(curated))
+    for number, part in enumerate(parts):
+        path = folder / "data" / f"train-{number:05d}-of-{len(parts):05d}.parquet"
+        parquet.write_table(_table(part), path, row_group_size=100)
+
+
+def write_datasets(curated: Sequence[Picture], folder: Path) -> None:
+    """What ``save_to_disk`` leaves; ``datasets.load_from_disk(FOLDER)`` reads it.
+
+    Raises:
+        FileNotFoundError: a picture is gone; names it.
+        ModuleNotFoundError: pyarrow is not installed.
+    """
+    arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
+    parts, names, digest = list(_parts(curated)), [], hashlib.sha256()
+    for number, part in enumerate(parts):
+        name = f"data-{number:05d}-of-{len(parts):05d}.arrow"
+        content = _table(part)
+        with (
+            arrow.OSFile(str(folder / name), "wb") as file,
+            arrow.ipc.new_stream(file, content.schema) as writer,
+        ):
+            writer.write_table(content, max_chunksize=100)
+        names.append({"filename": name})
+        digest.update("".join(picture.file_name for picture in part).encode())
+    state = {
+        "_data_files": names,
+        "_fingerprint": digest.hexdigest()[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    write_json(folder / "state.json", state)
+    write_json(folder / "dataset_info.json", {"citation": "", "features": _FEATURES})
+
+
+def write_webdataset(curated: Sequence[Picture], folder: Path) -> None:
+    """``000000.tar`` and so on: ``KEY.jpg`` beside ``KEY.json`` with its captions.
+
+    Raises:
+        FileNotFoundError: a picture is gone; names it.
+    """
+    count = 0
+    for number, part in enumerate(_parts(curated)):
+        with tarfile.open(folder / f"{number:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as shard:
+            for picture in part:
+                key, suffix = f"{count:09d}", PurePosixPath(picture.file_name).suffix.lower()
+                about = {"file_name": picture.file_name, **_fields(picture)}
+                _add(shard, f"{key}{suffix or '.jpg'}", _photo(picture))
+                _add(shard, f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
+                count += 1
+
+
+def _add(shard: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    shard.addfile(member, io.BytesIO(data))
+
+
+def _parts(curated: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
+    for start in range(0, len(curated), PICTURES_IN_A_FILE):
+        yield curated[start : start + PICTURES_IN_A_FILE]
+
+
+def _fields(picture: Picture) -> dict[str, Any]:
+    return {
+        "captions": [sample.caption for sample in picture.samples],
+        "image_id": picture.image_id,
+        "sample_ids": [sample.sample_id for sample in picture.samples],
+        "origins": [sample.origin for sample in picture.samples],
+    }
+
+
+def _table(part: Sequence[Picture]) -> Any:
+    arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
+    texts, text = arrow.list_(arrow.string()), arrow.string()
+    image = arrow.struct([("bytes", arrow.binary()), ("path", text)])
+    kinds = {"image": image, "captions": texts, "image_id": text, "sample_ids": texts}
+    schema = arrow.schema(
+        [*kinds.items(), ("origins", texts)],
+        metadata={"huggingface": json.dumps({"info": {"features": _FEATURES}})},
+    )
+    rows = [
+        {"image": {"bytes": _photo(picture), "path": picture.file_name}, **_fields(picture)}
+        for picture in part
+    ]
+    return arrow.Table.from_pylist(rows, schema=schema)
+
+
+def _photo(picture: Picture) -> bytes:
+    if not photo_exists(picture.path):
+        raise FileNotFoundError(f"{picture.path}: no such picture; packed files hold their photos")
+    with open_photo(picture.path) as file:
+        return file.read()

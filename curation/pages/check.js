@@ -1,0 +1,40 @@
+// The page of `captioning check`: counts by kind of issue, then the worst captions of each kind.
+
+function card(item, pictures) {
+  const picture = item.photo < 0
+    ? make("div", { class: "none soft small" }, "no picture")
+    : make("img", { src: `data:image/jpeg;base64,${pictures[item.photo]}`, alt: "", loading: "lazy" });
+  const value = make("span", { class: "chance" }, item.value);
+  return make("figure", { class: "card" }, picture, make("figcaption", {},
+    make("p", {}, foreign(item.caption)),
+    make("p", { class: "small" }, value, " ", foreign(item.reason)),
+    make("p", { class: "small soft" }, foreign(item.file))));
+}
+
+function group(entry, pictures) {
+  const shown = entry.items.length < entry.count ? `the worst ${entry.items.length} of ${number(entry.count)}` : `all ${number(entry.count)}`;
+  const about = `${shown}; the number is ${entry.measures}, flagged ${entry.low_is_bad ? "below" : "from"} ${entry.threshold}`;
+  return make("section", { id: entry.name },
+    make("h2", {}, entry.title), make("p", { class: "soft small" }, about),
+    make("div", { class: "gallery" }, entry.items.map((item) => card(item, pictures))));
+}
+
+async function show() {
+  const facts = await unpack(blocks("facts")[0]);
+  const pictures = blocks("picture").map((node) => node.textContent);
+  byId("heading").append("Check of ", foreign(facts.source));
+  byId("about").append(facts.head);
+  byId("counts").append(table(["flagged", "issue", "expected to be wrong"], facts.groups.map((entry) => [
+    number(entry.count),
+    entry.count ? make("a", { href: `#${entry.name}` }, entry.title) : entry.title,
+    entry.precision === null ? "" : percent(entry.precision),
+  ])));
+  byId("notes").append(...facts.notes.map((note) => make("li", {}, foreign(note))));
+  byId("groups").append(...facts.groups.filter((entry) => entry.count).map((entry) => group(entry, pictures)));
+  byId("left-out").hidden = facts.left_out.length === 0;
+  byId("left-out-rows").append(table(["", "item", "rule"], facts.left_out.map(([item, rule], place) => [
+    number(place + 1), foreign(item), foreign(rule),
+  ])));
+}
+
+show();

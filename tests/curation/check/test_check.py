@@ -1,0 +1,196 @@
+"""``captioning check``: from a folder to a table, a page and a cleaned set."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from captioning.commands import check as command
+from captioning.commands.main import main
+from captioning.data.readers.own.own import read_own
+from curation.check import check
+from curation.check.checks import CHECKS, THRESHOLDS
+from curation.check.export import export_cleaned
+from curation.check.write import write_result
+
+EVIL = "<script>alert(1)</script> a dog"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten photos with a caption each, some of which are bad."""
+    root = tmp_path / "dogs"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        pixels = rng.integers(0, 256, (12, 16, 3), np.uint8)
+        Image.fromarray(pixels).resize((160, 120)).save(root / f"{number}.jpg", quality=95)
+    Image.open(root / "0.jpg").resize((130, 100)).save(root / "8.jpg")  # a copy
+    Image.new("RGB", (160, 120), "grey").save(root / "6.jpg")
+    (root / "7.jpg").write_bytes(b"no photo")
+    captions = [f"A dog runs over field number {number}." for number in range(10)]
+    captions[2], captions[3], captions[4] = EVIL, "IMG_0003", "As an AI model, I cannot see images."
+    rows = [[f"{number}.jpg", caption] for number, caption in enumerate(captions)]
+    rows += [["9.jpg", " "], ["11.jpg", "A dog that is not there."]]
+    with (root / "metadata.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["file_name", "text"], *rows])
+    return root
+
+
+BAD = {
+    "2.jpg": "code", "3.jpg": "file_name;too_short", "4.jpg": "refusal", "6.jpg": "blank_photo",
+    "7.jpg": "broken_photo", "8.jpg": "duplicate_photo",
+}  # fmt: skip
+
+
+def test_a_table_a_page_and_a_summary(folder: Path, tmp_path: Path, capsys) -> None:
+    result = check(folder, space="none", quiet=True)
+    found = {Path(row["file"]).name: row["issues"] for row in result.issues if row["sample_id"]}
+    assert {name: issues for name, issues in found.items() if issues} == BAD
+    left_out = [row for row in result.issues if row["issues"] == "left_out"]
+    assert {row["reason"] for row in left_out} == {"caption empty", "photo missing"}
+    assert "As an AI" in result.issues[4]["reason"]
+    paths = write_result(result, tmp_path / "out")
+    assert [path.name for path in paths] == ["report.html", "issues.csv", "issues.parquet"]
+    with (tmp_path / "out" / "issues.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(result.issues) == 12
+    assert rows[2]["caption"] == EVIL
+    assert rows[2]["flag"] == "True"
+    assert rows[0]["tiny_photo"] == "120"
+    frame = result.issues.to_pandas()
+    assert list(frame.columns) == list(result.issues.columns)
+    assert frame.flag.sum() == len(BAD) + 2
+    result.report()
+    assert "6 flagged" in capsys.readouterr().out
+
+
+def test_the_page_holds_no_text_of_the_set_as_markup(folder: Path, tmp_path: Path) -> None:
+    result = check(folder, space="none", quiet=True)
+    write_result(result, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "alert(1)" not in page
+    assert "script-src 'sha256-" in page
+    block = re.search(r'data-kind="facts">([^<]+)<', page)
+    assert block is not None
+    facts = json.loads(gzip.decompress(base64.b64decode(block[1])))
+    groups = {group["name"]: group for group in facts["groups"]}
+    assert groups["code"]["items"][0]["caption"] == EVIL
+    assert groups["code"]["items"][0]["photo"] >= 0
+    assert groups["broken_photo"]["items"][0]["photo"] == -1
+    assert [rule for _, rule in facts["left_out"]] == ["caption empty", "photo missing"]
+
+
+@pytest.mark.parametrize("format", ["coco", "imagefolder", "parquet", "datasets", "webdataset"])
+def test_the_cleaned_set_can_be_read_again(folder: Path, tmp_path: Path, format: str) -> None:
+    result = check(folder, space="none", quiet=True)
+    count = export_cleaned(result, tmp_path / "clean", format=format, photos="copy")
+    assert count == 10 - len(BAD)
+    roster = read_own(name="clean", folder=tmp_path / "clean")
+    expected = [s.caption for s in result.roster.samples if s.image_path.name not in BAD]
+    assert [sample.caption for sample in roster.samples] == expected
+    card = (tmp_path / "clean" / "README.md").read_text()
+    assert "that checks of photos and captions asked for" in card
+    assert "before training | `check` | removed | 6" in card
+    journal = (tmp_path / "clean" / "curation.jsonl").read_text()
+    assert "cannot see images" in journal
+
+
+def test_a_folder_of_datasets_is_one(folder: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    result = check(folder, space="none", quiet=True)
+    export_cleaned(result, tmp_path / "clean", format="datasets")
+    loaded = datasets.load_from_disk(str(tmp_path / "clean"))
+    assert loaded[0]["captions"] == ["A dog runs over field number 0."]
+    assert loaded[0]["image"].size == (160, 120)
+
+
+def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["check", str(folder), "--space", "none", "--skip", "too_short"]
+    assert main([*options, "--threshold", "tiny_photo=110", "--export", "coco"]) == 0
+    out = capsys.readouterr().out
+    assert "dogs-check/report.html" in out
+    assert re.search(r"\n +1  tiny_photo", out)  # the copy
+    assert "too_short" not in out
+    assert (tmp_path / "dogs-check" / "cleaned" / "captions.json").is_file()
+    assert main([*options, "--export", "coco"]) == 1
+    assert "holds something already; choose a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--threshold", "fits=1"], "there is no check 'fits'; the checks: fit, wrong_photo"),
+        (["--threshold", "fit=high"], "'high' is no number"),
+        (["--threshold", "tiny_photo=-1"], "tiny_photo must be at least 0"),
+        (["--fit-threshold", "1.5"], r"--fit-threshold must be in \[0, 1\]"),
+        (["--shown", "0"], "--shown must be at least 1"),
+        (["--layout", "coco"], "needs the layout 'coco'"),
+        (["--image-folder", "none"], "no such photo folder"),
+    ],
+)
+def test_wrong_options_are_refused(folder: Path, capsys, options: list[str], message: str) -> None:
+    assert main(["check", str(folder), "--space", "none", *options]) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_the_help_lists_every_check_with_its_default() -> None:
+    lines = {
+        name: float(value)
+        for name, value in re.findall(r"^  (\w+)=([\d.]+)\s", command._ABOUT, re.MULTILINE)
+    }
+    assert lines == THRESHOLDS
+
+
+def test_a_caption_of_another_photo_is_found_by_a_space(tmp_path: Path) -> None:
+    space = ToySpace()
+    root = tmp_path / "set"
+    root.mkdir()
+    rows = ["file_name,text"]
+    for number in range(60):
+        colour = (int(255 * (number % 2)), 40, int(255 * (1 - number % 2)))
+        pixels = np.random.default_rng(number).normal(0, 12, (72, 96, 3)) + colour
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / f"{number}.png")
+        word = "red" if (number % 2) ^ (number == 7) else "blue"
+        rows.append(f"{number}.png,A wall in {word} with mark {number}.")
+    (root / "metadata.csv").write_text("\n".join(rows))
+    result = check(root, space=space, skip=["duplicate_photo"], quiet=True)
+    scores = result.scores["fit"].values
+    assert int(np.argmax(scores)) == 7
+    assert [s.row for s in result.roster.samples if result.flags["fit"][s.row]] == [7]
+    assert result.expected_precision() == pytest.approx(float(scores[7]))
+    assert {check.name for check in CHECKS} - set(result.scores) == {"duplicate_photo"}
+
+
+class ToySpace:
+    """Red and blue, with a little of each photo's and caption's own."""
+
+    space, identity, dim = "toy", "toy", 8
+
+    def embed_photos(self, photos):
+        import torch
+
+        means = torch.tensor(np.stack([np.asarray(p.convert("RGB")).mean((0, 1)) for p in photos]))
+        return self._unit((means[:, :1] - means[:, 2:]).float() / 255, len(photos), seed=1)
+
+    def embed_texts(self, texts):
+        import torch
+
+        side = torch.tensor([[1.0 if "red" in text else -1.0] for text in texts])
+        return self._unit(side, len(texts), seed=2)
+
+    def _unit(self, side, count, seed):
+        import torch
+
+        generator = torch.Generator().manual_seed(seed + count)
+        noise = 0.2 * torch.randn(count, self.dim - 1, generator=generator)
+        return torch.nn.functional.normalize(torch.cat([side, noise], 1), dim=1)

@@ -1,0 +1,265 @@
+"""Each check finds the fault that it is for, and leaves the others' captions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from captioning.data.roster import build_roster
+from captioning.types import Sample
+from curation.check.checks import CHECKS, THRESHOLDS
+from curation.check.evidence import Evidence, PhotoFacts
+from curation.check.mixture import fit_mixture
+
+GOOD = [
+    "A brown dog runs through the tall grass.",
+    "Two children play on a wooden swing.",
+    "A man in a red coat is riding a bicycle.",
+    "The woman with the umbrella is crossing a street.",
+    "A boy jumps into the water of a pool.",
+    "Several people are sitting at the table.",
+]
+
+
+def evidence(captions: list[str], **options: object) -> Evidence:
+    """A caption a photo; photos are good and differ, unless options say more."""
+    samples = [
+        Sample(
+            row=row,
+            sample_id=f"{row}#0",
+            image_id=str(row),
+            image_path=Path(f"photo_{row}.jpg"),
+            caption=caption,
+        )
+        for row, caption in enumerate(captions)
+    ]
+    facts: Mapping[int, PhotoFacts] = options.pop("facts", {})  # type: ignore[assignment]
+    photos = {
+        sample.image_path: facts.get(sample.row, good_photo(sample.row)) for sample in samples
+    }
+    return Evidence(roster=build_roster("set", samples), photos=photos, **options)  # type: ignore[arg-type]
+
+
+def good_photo(number: int) -> PhotoFacts:
+    hash = int(np.random.default_rng(number).integers(1 << 63, dtype=np.int64))
+    return PhotoFacts(size=(640, 480), contrast=50.0, hash=hash)
+
+
+def flagged(name: str, seen: Evidence) -> list[int]:
+    check = next(check for check in CHECKS if check.name == name)
+    return np.flatnonzero(check.flags(check.score(seen).values, check.threshold)).tolist()
+
+
+BAD = {
+    "address": [
+        "See more at https://example.com/dogs",
+        "write to me@mail.example.org",
+        "www.photos.example a dog",
+        "buy prints on dogphotos.com",
+    ],
+    "file_name": [
+        "IMG_2041", "DSC00123.JPG", "dscn4711", "OLYMPUS DIGITAL CAMERA", "P1010023",
+        "Exif_JPEG_PICTURE", "20190412_153020", "image (3)", "a dog.png", "Canon EOS 5D",
+    ],
+    "code": [
+        "<p>A dog runs.</p>", "A dog &amp; a cat", "dog: 0.93, cat: 0.02", '{"caption": "A dog"}',
+        "A dog runs.<|endoftext|>", "[UNK] runs in the grass", "A dog\\nruns", "dog = 97%",
+        "return caption;", "**A dog** runs",
+    ],
+    "refusal": [
+        "I'm sorry, I can't help with identifying people.",
+        "As an AI language model, I cannot see images.",
+        "I\N{RIGHT SINGLE QUOTATION MARK}m unable to view the photo.",
+        "Please provide the image so that I can describe it.",
+        "Sure! Here is a caption: a dog runs.",
+        "I cannot directly view the picture.",
+    ],
+    "too_long": [" ".join(["A dog runs and"] * 20)],
+    "too_short": ["Dog", "-"],
+    "other_language": [
+        "Ein Hund läuft durch das hohe Gras und bellt.",
+        "Un homme est assis sur une chaise avec deux enfants.",
+        "Собака бежит по траве.",
+        "一只狗在草地上奔跑",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_check_of_texts_finds_its_faults_alone(name: str) -> None:
+    bad = BAD[name]
+    seen = evidence([*GOOD * 2, *bad])
+    expected = list(range(2 * len(GOOD), 2 * len(GOOD) + len(bad)))
+    assert flagged(name, seen) == expected
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_good_captions_are_not_flagged(name: str) -> None:
+    further = [
+        "Two men die fish from the sea.",
+        "A sign says 50% off, and the shoes cost $1.99.",
+        "A café with a naïve painting.",
+        "A boy, aged 3.5, eats an ice cream.",
+        "The 4x4 stands in image-perfect scenery.",
+        "I am sorry for the old dog in the rain.",
+    ]
+    assert flagged(name, evidence([*GOOD, *further])) == []
+
+
+def test_a_caption_that_is_its_files_name_is_found_if_it_looks_like_one() -> None:
+    seen = evidence(["photo_0", *GOOD])
+    assert flagged("file_name", seen) == [0]
+
+
+def test_the_usual_language_is_the_sets() -> None:
+    german = ["Ein Hund läuft durch das hohe Gras.", "Die Frau ist mit dem Kind auf der Straße."]
+    seen = evidence([*german * 3, "A dog is running through the tall grass."])
+    assert flagged("other_language", seen) == [6]
+    assert flagged("other_language", evidence(["Собака бежит."] * 3 + ["A dog runs."])) == [3]
+
+
+def test_one_caption_on_many_photos() -> None:
+    seen = evidence([*GOOD, *["Photo of the day!"] * 3, "photo of the DAY", "Photo of the day"])
+    assert flagged("same_caption", seen) == [6, 7, 8, 9, 10]
+    assert flagged("same_caption", evidence([*GOOD, *["Photo of the day!"] * 4])) == []
+
+
+def test_photos_that_are_broken_tiny_or_blank() -> None:
+    facts = {
+        1: PhotoFacts(problem="photo is truncated"),
+        2: PhotoFacts(size=(40, 300), contrast=40, hash=5),
+        3: PhotoFacts(size=(400, 300), contrast=1.5, hash=0),
+    }
+    seen = evidence(GOOD, facts=facts)
+    assert flagged("broken_photo", seen) == [1]
+    assert flagged("tiny_photo", seen) == [2]
+    assert flagged("blank_photo", seen) == [3]
+
+
+def test_copies_of_photos_are_found_and_the_first_stays() -> None:
+    value = good_photo(0).hash
+    facts = {
+        2: PhotoFacts(size=(320, 240), contrast=50, hash=value),
+        4: PhotoFacts(size=(320, 240), contrast=50, hash=value ^ 0b101),
+        5: PhotoFacts(size=(320, 240), contrast=50, hash=value ^ 0xFFF00),
+    }
+    seen = evidence(GOOD, facts=facts)
+    assert flagged("duplicate_photo", seen) == [2, 4]
+    vectors = np.eye(len(GOOD), dtype=np.float32)
+    vectors[4] = vectors[0]
+    unlike = evidence(GOOD, facts=facts, photo_vectors=vectors)
+    assert flagged("duplicate_photo", unlike) == [4]  # equal hashes of unlike photos are chance
+
+
+def space(
+    num_images: int, captions_each: int, *, noise: float = 0.6, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of photos, and of captions near them."""
+    rng = np.random.default_rng(seed)
+    photos = rng.normal(size=(num_images, 32))
+    captions = np.repeat(photos, captions_each, 0)
+    captions = captions + noise * rng.normal(size=captions.shape)
+    photos = photos + 0.4 * rng.normal(size=photos.shape)
+    unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (photos, captions)]
+    return unit[0].astype(np.float32), unit[1].astype(np.float32)
+
+
+def captioned(photos: np.ndarray, captions: np.ndarray, each: int, image_of=None) -> Evidence:
+    """Evidence of photos with ``each`` captions, which lie in the order of the photos."""
+    samples = []
+    for row in range(len(captions)):
+        image = row // each if image_of is None else int(image_of[row])
+        samples.append(
+            Sample(
+                row=row,
+                sample_id=f"{image}#{row}",
+                image_id=str(image),
+                image_path=Path(f"{image}.jpg"),
+                caption=f"caption {row}",
+            )
+        )
+    facts = {sample.image_path: good_photo(int(sample.image_id)) for sample in samples}
+    return Evidence(
+        roster=build_roster("set", samples),
+        photos=facts,
+        photo_vectors=photos,
+        caption_vectors=captions,
+        sentence_vectors=captions,
+        space="toy",
+    )
+
+
+@pytest.mark.parametrize("each", [1, 5])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3])
+def test_swapped_captions_are_found_and_their_chance_is_right(each: int, share: float) -> None:
+    photos, captions = space(400, each)
+    rng = np.random.default_rng(1)
+    bad = rng.permutation(len(captions))[: int(share * len(captions))]
+    captions[bad] = captions[np.roll(bad, 1)]
+    seen = captioned(photos, captions, each)
+    check = next(check for check in CHECKS if check.name == "fit")
+    chances = check.score(seen).values
+    found = check.flags(chances, check.threshold)
+    truth = np.isin(np.arange(len(captions)), bad)
+    assert found[truth].mean() > 0.85 if share else found.mean() < 0.005
+    if share:
+        assert found[~truth].mean() < 0.01
+    assert abs(float(chances.mean()) - share) < 0.02
+    assert abs(float(chances[found].sum()) - truth[found].sum()) < 0.05 * len(captions) * share + 3
+
+
+def test_photos_that_none_of_their_captions_fit_are_found() -> None:
+    photos, captions = space(300, 5)
+    photos[:6] = photos[[5, 0, 1, 2, 3, 4]]
+    seen = captioned(photos, captions, 5)
+    found = flagged("wrong_photo", seen)
+    assert set(range(30)) <= set(found)
+    assert len(found) <= 35
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_run_of_captions_of_the_neighbour_is_found(step: int) -> None:
+    photos, captions = space(300, 2)
+    bad = np.arange(100, 110)
+    moved = captions.copy()
+    for image in bad:
+        moved[2 * image : 2 * image + 2] = captions[2 * (image + step) : 2 * (image + step) + 2]
+    seen = captioned(photos, moved, 2)
+    found = flagged("shifted", seen)
+    assert {2 * image for image in bad} <= set(found)
+    assert len(found) <= 2 * len(bad) + 4
+    assert flagged("shifted", captioned(photos, captions, 2)) == []
+
+
+def test_a_space_that_knows_nothing_of_the_photos_flags_none() -> None:
+    _, captions = space(200, 1)
+    photos, _ = space(200, 1, seed=5)
+    seen = captioned(photos, captions, 1)
+    check = next(check for check in CHECKS if check.name == "fit")
+    scores = check.score(seen)
+    assert np.isnan(scores.values).all()
+    assert "give a stronger space" in scores.note
+
+
+def test_too_few_photos_are_not_judged_by_a_space() -> None:
+    photos, captions = space(10, 1)
+    check = next(check for check in CHECKS if check.name == "fit")
+    scores = check.score(captioned(photos, captions, 1))
+    assert np.isnan(scores.values).all()
+    assert "at least 20 photos" in scores.note
+
+
+def test_the_share_of_wrong_pairs_is_estimated() -> None:
+    rng = np.random.default_rng(0)
+    random = rng.normal(size=(4000, 1))
+    given = np.concatenate([rng.normal(size=(250, 1)), 3 + rng.normal(size=(750, 1))])
+    mixture = fit_mixture(given, random)
+    assert mixture.share == pytest.approx(0.25, abs=0.03)
+    assert mixture.chance_wrong(np.array([[-1.0], [4.0]])).round().tolist() == [1, 0]
+
+
+def test_names_are_unique_and_every_check_has_a_threshold() -> None:
+    assert len(THRESHOLDS) == len(CHECKS) == 15
