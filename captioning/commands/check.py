@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
@@ -69,6 +70,9 @@ def _check(options: Namespace) -> None:
 
     if options.shown < 1:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
+    cleaned = out / "cleaned"
+    if options.export and cleaned.exists():
+        raise ValueError(f"{cleaned} is there already; remove it, or choose another --out")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     folder = Path(options.folder)
     out = Path(options.out or f"{folder.resolve().name}-check")
@@ -90,14 +94,12 @@ def _check(options: Namespace) -> None:
         print(path)
     if options.export:
         kept = export_cleaned(
-            result, out / "cleaned", format=options.export, photos=options.photos, seed=options.seed
+            result, cleaned, format=options.export, photos=options.photos, seed=options.seed
         )
-        print(f"{out / 'cleaned'}: {kept:,} captions kept; README.md says what was removed")
+        print(f"{cleaned}: {kept:,} captions kept; README.md says what was removed")
 
 
 def _cache(folder: str | None) -> Path:
-    import os
-
     return Path(folder or os.environ.get(CACHE, "cache"))
 
 

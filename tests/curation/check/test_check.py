@@ -123,7 +123,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     assert "too_short" not in out
     assert (tmp_path / "dogs-check" / "cleaned" / "captions.json").is_file()
     assert main([*options, "--export", "coco"]) == 1
-    assert "holds something already; choose a new folder" in capsys.readouterr().err
+    assert "is there already; remove it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""The commands of docs/own_photos.md, run in their order on a folder of a few photos."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from captioning.commands.main import main
+from captioning.configuration import compose_config
+from tests.test_docs import COMMANDS, words_of
+
+PAGE = [command for page, command in COMMANDS if page == "own_photos.md"]
+FIRST_RUN = "runs/own/updown_small-min_count_1/seed0"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twelve photos in a flat folder with ``metadata.csv``, two captions each."""
+    root = tmp_path / "my_photos"
+    root.mkdir()
+    rows = []
+    for number in range(12):
+        pixels = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
+        Image.fromarray(pixels).resize((128, 96)).save(root / f"{number}.jpg")
+        rows += [[f"{number}.jpg", f"A dog of number {number % 3} runs on the grass."]]
+        rows += [[f"{number}.jpg", "I'm sorry, I can't." if number == 4 else "Two dogs run there."]]
+    with (root / "metadata.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["file_name", "text"], *rows])
+    return root
+
+
+def test_the_page_is_a_way_that_can_be_gone(
+    photos: Path, cache: Path, small_settings, monkeypatch, capfd
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    monkeypatch.setenv("CAPTIONING_CACHE", str(cache))
+    for command in PAGE:
+        arguments = words_of(command)
+        if arguments[0] == "check":
+            # Twelve photos are too few for the space, and one caption stands on all of them.
+            arguments += ["--space", "none", "--skip", "same_caption"]
+        elif arguments[0] == "train":
+            arguments += [entry for entry in small_settings if not entry.startswith("data")]
+            arguments += [] if "run_dir=runs/mine" in arguments else [f"run_dir={FIRST_RUN}"]
+        assert main(arguments) == 0, f"{shlex.join(arguments)}: {capfd.readouterr().err}"
+    for name in (
+        "my_photos-check/report.html",
+        "my_photos-check/cleaned/metadata.jsonl",
+        f"{FIRST_RUN}/metrics.json",
+        "runs/mine/curation/report.html",
+        "my_captioner",
+        "my_curated_set/data/train-00000-of-00001.parquet",
+    ):
+        assert (photos.parent / name).exists(), name
+    cleaned = (photos.parent / "my_photos-check" / "cleaned" / "metadata.jsonl").read_text()
+    assert len(cleaned.splitlines()) == 12
+    assert "sorry" not in cleaned
+
+
+def test_the_page_names_the_folder_of_the_first_run() -> None:
+    train = next(command for command in PAGE if command.startswith("captioning train"))
+    config = compose_config("train", words_of(train)[1:])
+    assert config.run_dir == FIRST_RUN
+    assert any(f"run={FIRST_RUN}" in command for command in PAGE)
