@@ -1,6 +1,7 @@
 """How well each check of ``captioning check`` finds faults that were planted.
 
-    python studies/study_check.py flickr8k coco miniworld
+    python studies/study_check.py flickr8k miniworld
+    python studies/study_check.py coco data.image_folder=FOLDER data.missing_photos=drop
     python studies/study_check.py --report
 
 Photos and captions are ones that the joint space in the package was not trained on: Flickr8k's
@@ -79,20 +80,23 @@ Look = Callable[[Roster], Evidence]
 def main() -> None:
     """Measure, or build the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="*", choices=list(NAMES))
+    parser.add_argument("words", nargs="*", metavar="DATA", help=f"{', '.join(NAMES)}; KEY=VALUE")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--cache", default="cache")
-    options, overrides = parser.parse_known_args()
-    for data in options.data:
-        lines = measured(data, Path(options.cache), overrides)
-        keep(data, lines)
-    if options.report or options.data:
+    parser.add_argument("--photos", type=int, default=1000, help="of each data set (1000)")
+    options = parser.parse_intermixed_args()
+    overrides = [word for word in options.words if "=" in word]
+    for data in (word for word in options.words if word not in overrides):
+        keep(data, measured(data, Path(options.cache), overrides, options.photos))
+    if options.report:
         report()
 
 
-def measured(data: str, cache: Path, overrides: Sequence[str]) -> list[dict[str, Any]]:
+def measured(
+    data: str, cache: Path, overrides: Sequence[str], num_photos: int
+) -> list[dict[str, Any]]:
     """What every check makes of every fault in a data set."""
-    roster = read(data, overrides)
+    roster = read(data, overrides, num_photos)
     encoder, sentences = build_encoders("joint_space", cache)
     clean = look_at(roster, encoder, sentences)
 
@@ -110,15 +114,13 @@ def measured(data: str, cache: Path, overrides: Sequence[str]) -> list[dict[str,
     return lines
 
 
-def read(data: str, overrides: Sequence[str]) -> Roster:
-    """The photos of a data set that the space has not seen."""
+def read(data: str, overrides: Sequence[str], num_photos: int) -> Roster:
+    """The last photos of a data set, which the space has not seen."""
     name = {"coco": "coco_train2014"}.get(data, data)
     split = "train" if data == "coco" else "test"
     config = compose_config("train", [f"data={name}", *overrides])
     roster = build_part(config.data[split])
-    if data != "coco":
-        return roster
-    last = set(list(roster.rows_by_image)[-1000:])
+    last = set(list(roster.rows_by_image)[-num_photos:])
     return build_roster(roster.name, [s for s in roster.samples if s.image_id in last])
 
 

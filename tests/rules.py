@@ -147,14 +147,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "curation",
     ),
     # A check reads photos in any layout, and embeds them; it trains nothing.
-    "curation.check": (
-        *CONTRACTS,
-        "captioning.data.roster",
-        "captioning.data.readers",
-        "captioning.text.sentences",
-        "captioning.vision",
-        "curation",
-    ),
+    "curation.check": (*CONTRACTS, *PARTS[:2], "captioning.data", "curation"),
     "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     "train": ("captioning.commands",),

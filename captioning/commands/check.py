@@ -70,12 +70,12 @@ def _check(options: Namespace) -> None:
 
     if options.shown < 1:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
-    cleaned = out / "cleaned"
-    if options.export and cleaned.exists():
-        raise ValueError(f"{cleaned} is there already; remove it, or choose another --out")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     folder = Path(options.folder)
     out = Path(options.out or f"{folder.resolve().name}-check")
+    cleaned = out / "cleaned"
+    if options.export and cleaned.exists():
+        raise ValueError(f"{cleaned} is there already; remove it, or choose another --out")
     result = check(
         folder,
         space=options.space,

@@ -6,7 +6,7 @@ caption, would be right and wrong for reasons of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,14 +140,19 @@ def shifted(evidence: Evidence) -> Scores:
         )
         gains = mixture.log_ratio(neighbours) - own
         gains[-1 if step == 1 else 0] = -np.inf  # there is no neighbour
-        for first, last, total in _runs(gains - _PRICE):
-            if last - first < _SHORTEST_RUN:
-                continue
-            text = f"{last - first} photos in a row have captions that fit the {name} photo better"
-            for row in np.concatenate(pairs.groups[first:last]).tolist():
-                if total > values[row]:
-                    values[row], reasons[row] = total, text
+        for rows, total, count in _long_runs(gains - _PRICE, pairs.groups):
+            better = rows[total > values[rows]]
+            values[better] = total
+            text = f"{count} photos in a row have captions that fit the {name} photo better"
+            reasons |= dict.fromkeys(better.tolist(), text)
     return Scores(values=values, reasons=reasons)
+
+
+def _long_runs(gains: Values, groups: Sequence[Rows]) -> Iterator[tuple[Rows, float, int]]:
+    """Rows, sum and number of photos of each run that is long enough."""
+    for first, end, total in _runs(gains):
+        if end - first >= _SHORTEST_RUN:
+            yield np.concatenate(groups[first:end]), total, end - first
 
 
 def _runs(gains: Values) -> list[tuple[int, int, float]]:

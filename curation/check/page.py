@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from captioning.data.roster import Roster
 from captioning.files import write_text
 from curation.check.checks import Check
-from curation.check.result import CheckResult
+from curation.check.evidence import Scores
 from curation.report.edit_list import pack, short
 from curation.report.page import build_page
 from curation.report.report import block
@@ -20,7 +22,53 @@ NUM_LEFT_OUT = 200
 MAX_PICTURES, MAX_BYTES = 600, 12_000_000
 
 
-def write_page(result: CheckResult, path: str | Path, *, num_shown: int = 24) -> None:
+class Checked(Protocol):
+    """What a page shows of a `curation.check.result.CheckResult`."""
+
+    @property
+    def roster(self) -> Roster:
+        """The captions."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """The folder."""
+        ...
+
+    @property
+    def checks(self) -> Sequence[Check]:
+        """The checks that were made."""
+        ...
+
+    @property
+    def scores(self) -> Mapping[str, Scores]:
+        """By check."""
+        ...
+
+    @property
+    def thresholds(self) -> Mapping[str, float]:
+        """By check."""
+        ...
+
+    @property
+    def flags(self) -> Mapping[str, NDArray[np.bool_]]:
+        """``(N,)`` by check."""
+        ...
+
+    def expected_precision(self, name: str) -> float | None:
+        """Of what a check flags."""
+        ...
+
+    def reason(self, name: str, row: int) -> str:
+        """Why a check flags a caption."""
+        ...
+
+    def summary(self) -> str:
+        """Lines of text, the first for the head of the page."""
+        ...
+
+
+def write_page(result: Checked, path: str | Path, *, num_shown: int = 24) -> None:
     """Write the page, which needs no network.
 
     Args:
@@ -53,7 +101,7 @@ def write_page(result: CheckResult, path: str | Path, *, num_shown: int = 24) ->
     write_text(path, page)
 
 
-def worst_rows(result: CheckResult, check: Check, number: int) -> list[int]:
+def worst_rows(result: Checked, check: Check, number: int) -> list[int]:
     """Rows that a check flags, the worst first, a photo once as long as there are others."""
     rows = np.flatnonzero(result.flags[check.name])
     values = result.scores[check.name].values[rows]
@@ -67,7 +115,7 @@ def worst_rows(result: CheckResult, check: Check, number: int) -> list[int]:
 
 
 def _group(
-    result: CheckResult, check: Check, rows: Sequence[int], numbers: dict[Path, int]
+    result: Checked, check: Check, rows: Sequence[int], numbers: dict[Path, int]
 ) -> dict[str, Any]:
     return {
         "name": check.name,
@@ -81,7 +129,7 @@ def _group(
     }
 
 
-def _item(result: CheckResult, check: Check, row: int, numbers: dict[Path, int]) -> dict[str, Any]:
+def _item(result: Checked, check: Check, row: int, numbers: dict[Path, int]) -> dict[str, Any]:
     sample = result.roster.samples[row]
     return {
         "caption": short(sample.caption),

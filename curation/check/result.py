@@ -19,6 +19,7 @@ from captioning.files import write_atomically, write_text
 from captioning.types import Edit
 from curation.check.checks import CHECKS, Check
 from curation.check.evidence import Scores
+from curation.check.page import write_page
 
 CSV_NAME, PARQUET_NAME, PAGE_NAME = "issues.csv", "issues.parquet", "report.html"
 LEFT_OUT = "left_out"
@@ -192,8 +193,6 @@ class CheckResult:
         """
         print(self.summary())
         if path is not None:
-            from curation.check.page import write_page
-
             write_page(self, path, num_shown=num_shown)
 
     def edits(self) -> list[Edit]:

@@ -11,11 +11,9 @@ import pytest
 from PIL import Image
 
 from captioning.commands.main import main
-from captioning.configuration import compose_config
 from tests.test_docs import COMMANDS, words_of
 
 PAGE = [command for page, command in COMMANDS if page == "own_photos.md"]
-FIRST_RUN = "runs/own/updown_small-min_count_1/seed0"
 
 
 @pytest.fixture
@@ -46,12 +44,11 @@ def test_the_page_is_a_way_that_can_be_gone(
             arguments += ["--space", "none", "--skip", "same_caption"]
         elif arguments[0] == "train":
             arguments += [entry for entry in small_settings if not entry.startswith("data")]
-            arguments += [] if "run_dir=runs/mine" in arguments else [f"run_dir={FIRST_RUN}"]
         assert main(arguments) == 0, f"{shlex.join(arguments)}: {capfd.readouterr().err}"
     for name in (
         "my_photos-check/report.html",
         "my_photos-check/cleaned/metadata.jsonl",
-        f"{FIRST_RUN}/metrics.json",
+        "runs/first/metrics.json",
         "runs/mine/curation/report.html",
         "my_captioner",
         "my_curated_set/data/train-00000-of-00001.parquet",
@@ -60,10 +57,3 @@ def test_the_page_is_a_way_that_can_be_gone(
     cleaned = (photos.parent / "my_photos-check" / "cleaned" / "metadata.jsonl").read_text()
     assert len(cleaned.splitlines()) == 12
     assert "sorry" not in cleaned
-
-
-def test_the_page_names_the_folder_of_the_first_run() -> None:
-    train = next(command for command in PAGE if command.startswith("captioning train"))
-    config = compose_config("train", words_of(train)[1:])
-    assert config.run_dir == FIRST_RUN
-    assert any(f"run={FIRST_RUN}" in command for command in PAGE)

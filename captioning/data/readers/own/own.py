@@ -44,6 +44,12 @@ from captioning.types import Sample
 log = logging.getLogger(__name__)
 
 _NUM_PROBED = 40  # photos that are looked for to find their folder
+# Settings that are not for all layouts.
+_READ_BY: dict[str, tuple[Kind, ...]] = {
+    "image_folder": ("token_file", "karpathy", "coco", "jsonl", "table"),
+    "file_column": ("table", "arrow"),
+    "caption_columns": ("imagefolder", "table", "arrow", "webdataset"),
+}
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
 
 
@@ -85,6 +91,15 @@ def read_own(
         ValueError: annotations that are not as their reader has them; names file and row.
     """
     found = recognise(folder, kind=layout, annotations=annotations)
+    given = {
+        "image_folder": image_folder, "file_column": file_column, "caption_columns": caption_columns
+    }  # fmt: skip
+    for key in (key for key, value in given.items() if value is not None):
+        if found.kind not in _READ_BY[key]:
+            raise ValueError(
+                f"{found.root} is read as {found.description}, which does not read {key}; it is for "
+                f"{', '.join(_READ_BY[key])}: leave it out, or choose layout="
+            )
     rules = {"missing_photos": missing_photos, "missing_captions": missing_captions}
     read = _Reader(found, image_folder, file_column, caption_columns, rules, bad_captions)
     if part in ("train", "all"):
