@@ -45,7 +45,7 @@ class _Pairs:
 
     def likeness(self, rows: Rows, photos: Rows) -> Values:
         """Centred cosines ``(len(rows),)`` of captions and photos."""
-        return np.einsum("nd,nd->n", self.captions[rows], self.photos[photos]).astype(np.float64)
+        return np.einsum("ij,ij->i", self.captions[rows], self.photos[photos]).astype(np.float64)
 
     def of_image(self, group: int, photo: int) -> float:
         """Mean likeness of an image's captions to a photo."""

@@ -115,7 +115,10 @@ def test_a_caption_that_is_its_files_name_is_found_if_it_looks_like_one() -> Non
 
 
 def test_the_usual_language_is_the_sets() -> None:
-    german = ["Ein Hund läuft durch das hohe Gras.", "Die Frau ist mit dem Kind auf der Straße."]
+    german = [
+        "Ein Hund läuft durch das hohe Gras.",
+        "Die Frau und der Mann sind mit dem Kind auf der Straße.",
+    ]
     seen = evidence([*german * 3, "A dog is running through the tall grass."])
     assert flagged("other_language", seen) == [6]
     assert flagged("other_language", evidence(["Собака бежит."] * 3 + ["A dog runs."])) == [3]
