@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,18 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         ValueError: the file is damaged.
     """
     records = read_json(path, list) if path.is_file() else []
-    if not all(isinstance(record, dict) and "epoch" in record for record in records):
+    if not all(map(_is_record, records)):
         raise ValueError(
             f"{path} holds something else than records of epochs: it was damaged; resume or repeat "
             "the run, which writes it again, or remove it"
         )
     return records
+
+
+def _is_record(value: object) -> bool:
+    if not isinstance(value, dict) or "epoch" not in value:
+        return False
+    return not any(isinstance(number, float) and isinf(number) for number in value.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,7 +90,9 @@ def run(tmp_path: Path) -> Path:
     }
     OmegaConf.save(OmegaConf.create(config), folder / "config.yaml")
     tokenizer = {"words": ["a"]}
-    torch.save({"captioner": {"tokenizer": tokenizer}}, folder / "checkpoints" / "last.ckpt")
+    captioner = {"class": "X", "tokenizer": tokenizer}
+    state = {"epoch": 0, "global_step": 1, "state_dict": {}, "captioner": captioner}
+    torch.save(state, folder / "checkpoints" / "last.ckpt")
     write_edits(folder)
     return folder
 
@@ -288,10 +290,9 @@ def test_paths_outside_the_users_folders_are_shown(
 # Journals
 
 
-def edit(value: str) -> Edit:
-    return Edit(
-        sample_id="a.jpg#0", action="replace_image", value=value, origin="x", policy="p", epoch=0
-    )
+def edit(value: str, epoch: int = 0) -> Edit:
+    common = {"action": "replace_image", "origin": "x", "policy": "p"}
+    return Edit(sample_id="a.jpg#0", value=value, epoch=epoch, **common)
 
 
 @pytest.fixture
@@ -319,7 +320,7 @@ ESCAPES = (
 def test_journals_reach_no_other_file(
     run: Path, secret: Path, tmp_path: Path, capsys, value: str
 ) -> None:
-    write_edits(run, edit("a.png"), edit(value.format(secret=secret)))
+    write_edits(run, edit("a.png"), edit(value.format(secret=secret), epoch=1))
     Image.new("RGB", (6, 4), "blue").save(run / "a.png")
     out = tmp_path / "out"
     for command in (

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
 LAST = "last.ckpt"
@@ -49,7 +51,11 @@ def config_of(path: Path) -> DictConfig | None:
         ValueError: the file is damaged or no checkpoint; names others of its folder.
     """
     text = _content(path).get("config")
-    config = OmegaConf.create(str(text)) if text else None
+    try:
+        config = OmegaConf.create(str(text)) if text else None
+    # OmegaConf asserts that text holds settings.
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, AssertionError) as error:
+        raise _damaged(path, "its config cannot be read") from error
     return config if isinstance(config, DictConfig) else None
 
 

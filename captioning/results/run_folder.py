@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
@@ -54,8 +55,14 @@ FREE_KEYS = (
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")
 # Keys that say where a run is, for folders that were moved.
 NAME_KEYS = ("run_name", "run_dir")
-# Keys that the config of every run has.
-ALWAYS = ("data", "monitor", "seed")
+# Keys that the config of every run has, and what they hold.
+ALWAYS: dict[str, type] = {
+    **dict.fromkeys(("data.name", "paths.cache", "curation.name"), str),
+    "data.train": DictConfig,
+    "data.train._target_": str,
+    "monitor": str,
+    "seed": int,
+}
 # Files that a run writes before its first step.
 AT_START = (
     "config.yaml",
@@ -236,9 +243,9 @@ class RunFolder:
             ValueError: the file is damaged.
         """
         config = self._config()
-        if missing := [key for key in ALWAYS if key not in config]:
+        if wrong := [key for key, kind in ALWAYS.items() if not _holds(config, key, kind)]:
             raise ValueError(
-                f"{self._config_path} cannot be read (it lacks {', '.join(missing)}): it was "
+                f"{self._config_path} cannot be read ({wrong[0]} is missing or wrong): it was "
                 "damaged or cut off; restore it, or give another run folder"
             )
         show_outside(paths_in(config), self.path)
@@ -303,6 +310,13 @@ def _warn_of_other_versions(before: dict[str, Any], now: dict[str, Any]) -> None
             f"this run goes on with other versions than before ({', '.join(changed)}): it may end "
             "with other results; install the former ones for the same"
         )
+
+
+def _holds(config: DictConfig, key: str, kind: type) -> bool:
+    try:
+        return isinstance(OmegaConf.select(config, key), kind)
+    except OmegaConfBaseException:  # a text where settings should be
+        return False
 
 
 def _is_below(key: str, parents: tuple[str, ...]) -> bool:

@@ -69,7 +69,8 @@ class Run:
             value = _descend(entries[-1] if entries else {}, key)
         elif name.startswith("timing."):
             key = name.removeprefix("timing.")
-            values = [entry[key] for entry in self.timing if key in entry]
+            numbers = [as_number(entry.get(key)) for entry in self.timing]
+            values = [number for number in numbers if number is not None]
             value = sum(values) / len(values) if values else None
         else:
             value = self.scores(split, "corpus").get(name)
@@ -193,8 +194,8 @@ def read_run(folder: Path) -> Run:
         config=_content(folder / CONFIG, dict),
         versions=_content(folder / VERSIONS, dict),
         metrics=_content(folder / METRICS, dict),
-        detection=tuple(_content(folder / DETECTION, list)),
-        timing=tuple(_content(folder / TIMING, dict).get("epochs", [])),
+        detection=_records(folder / DETECTION, _content(folder / DETECTION, list)),
+        timing=_records(folder / TIMING, _content(folder / TIMING, dict).get("epochs", [])),
         files=FolderFiles(folder),
     )
 
@@ -239,6 +240,16 @@ def read_content(path: Path) -> Any:
             f"{path}: cannot be read ({problem}): it was damaged or cut off; restore it, or make "
             "the run anew"
         ) from error
+
+
+def _records(path: Path, content: Any) -> tuple[dict[str, Any], ...]:
+    """What a file has of each epoch."""
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+        raise ValueError(
+            f"{path}: must hold an object an epoch: it was damaged; restore it, or make the run "
+            "anew"
+        )
+    return tuple(content)
 
 
 def _content(path: Path, kind: type) -> Any:

@@ -215,6 +215,8 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
             epochs, history = saved["epochs"].tolist(), saved["history"]
         if history.shape != (len(epochs), len(ids)):
             raise ValueError(f"{history.shape} losses of {len(epochs)} epochs, {len(ids)} samples")
+        if np.isinf(history).any():
+            raise ValueError("some losses are infinite")
         return ids, epochs, history
     except FileNotFoundError:
         raise

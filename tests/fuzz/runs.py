@@ -56,6 +56,8 @@ def run_folder(folder: Path) -> Path:
         "data": {"name": "toy", "train": {"_target_": target, **reader}},
         "curation": {"name": "remove"},
         "run_name": "r",
+        "monitor": "last",
+        "seed": 0,
         "paths": {"cache": str(folder / "cache")},
     }
     OmegaConf.save(OmegaConf.create(config), run / "config.yaml")

@@ -14,7 +14,8 @@ from captioning.results.run_folder import RunFolder
 
 def make_config(folder: Path, **changes: object) -> DictConfig:
     settings = {"resume": "auto", "branch_from": None, "run_dir": str(folder), "seed": 0}
-    settings |= {"data": {}, "monitor": "last"}
+    settings |= {"data": {"name": "toy", "train": {"_target_": "reader"}}, "monitor": "last"}
+    settings |= {"paths": {"cache": "cache"}, "curation": {"name": "none"}}
     settings |= {"loader": {"batch_size": 4, "num_workers": 0}, "noise": 0.2}
     return OmegaConf.create(settings | changes)
 

@@ -38,6 +38,7 @@ from captioning.data.readers.packed import Part
 from captioning.data.readers.text_files import read_text_files
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.loadable import loadable
 from captioning.ranges import Name, Seed
 from captioning.types import Sample
 
@@ -53,6 +54,7 @@ _READ_BY: dict[str, tuple[Kind, ...]] = {
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
 
 
+@loadable
 def read_own(
     *,
     name: str,
