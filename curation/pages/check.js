@@ -23,7 +23,7 @@ async function show() {
   const facts = await unpack(blocks("facts")[0]);
   const pictures = blocks("picture").map((node) => node.textContent);
   byId("heading").append("Check of ", foreign(facts.source));
-  byId("about").append(facts.head);
+  byId("about").append(foreign(facts.head));
   byId("counts").append(table(["flagged", "issue", "expected to be wrong"], facts.groups.map((entry) => [
     number(entry.count),
     entry.count ? make("a", { href: `#${entry.name}` }, entry.title) : entry.title,
@@ -35,6 +35,7 @@ async function show() {
   byId("left-out-rows").append(table(["", "item", "rule"], facts.left_out.map(([item, rule], place) => [
     number(place + 1), foreign(item), foreign(rule),
   ])));
+  document.body.dataset.ready = "yes";
 }
 
 show();

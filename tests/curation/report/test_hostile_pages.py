@@ -14,6 +14,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import page_data
@@ -21,15 +22,20 @@ import pytest
 from hostile_texts import HOSTILE
 from PIL import Image
 
-from captioning.data.roster import CurationView, build_roster
+from captioning.data.roster import CurationView, Dropped, build_roster
 from captioning.types import Edit, Sample
+from curation.check.checks import CHECKS
+from curation.check.evidence import Scores
+from curation.check.page import write_page
 from curation.loop.keep import KeepList
 from curation.record import RunRecord
 from curation.report.page import build_page, isolated, page_file
 from curation.report.report import write_report
 from curation.study import server as study_server
 
-PAGES = ("report.html", "study.html")
+PAGES = ("report.html", "study.html", "check.html")
+TITLE = "".join(HOSTILE)
+FOLDER = TITLE.replace("/", "_")
 
 
 @pytest.fixture
@@ -90,15 +96,38 @@ def record(tmp_path) -> RunRecord:
     )
 
 
+def write_check(record: RunRecord, path: Path) -> None:
+    """The page of a check that flags all captions, each for a hostile reason."""
+    dropped = tuple(Dropped(item=text, rule=text) for text in HOSTILE)
+    roster = replace(record.view.roster, dropped=dropped)
+    checks = CHECKS[:2]
+    scores = Scores(values=np.linspace(0, 1, len(roster)), note=HOSTILE[4])
+    result = SimpleNamespace(
+        roster=roster,
+        source=f"a/{FOLDER}",
+        checks=checks,
+        scores=dict.fromkeys([check.name for check in checks], scores),
+        thresholds=dict.fromkeys([check.name for check in checks], 0.0),
+        flags={check.name: np.ones(len(roster), bool) for check in checks},
+        expected_precision=lambda name: 0.5,
+        reason=lambda name, row: HOSTILE[row],
+        summary=lambda: HOSTILE[5],
+    )
+    write_page(result, path)
+
+
 @pytest.fixture(params=PAGES)
 def page(request, record, tmp_path) -> str:
     """The text of each page."""
     if request.param == "report.html":
         write_report(record, tmp_path / "report.html", num_pictures=20)
         return (tmp_path / "report.html").read_text(encoding="utf-8")
+    if request.param == "check.html":
+        write_check(record, tmp_path / "check.html")
+        return (tmp_path / "check.html").read_text(encoding="utf-8")
     return build_page(
         "study.html",
-        title="".join(HOSTILE),
+        title=TITLE,
         styles=study_server.STYLES,
         scripts=study_server.SCRIPTS,
         data="",
@@ -163,9 +192,10 @@ def test_pages_carry_a_strict_policy_that_names_their_own_parts(page: str) -> No
 
 
 def test_pages_hold_no_markup_of_the_data_and_no_address(page: str) -> None:
-    escaped = html.escape(isolated("".join(HOSTILE))).strip("\u2068\u2069")
-    assert escaped in page
-    rest = page.replace(escaped, "")
+    titles = [html.escape(isolated(text)).strip("\u2068\u2069") for text in (TITLE, FOLDER)]
+    escaped = [title for title in titles if title in page]
+    assert len(escaped) == 1
+    rest = page.replace(escaped[0], "")
     assert "hacked" not in rest
     for tag, attributes in Elements(page).tags:
         assert tag not in ("iframe", "object", "embed", "base")
@@ -237,6 +267,21 @@ def test_in_a_browser_hostile_texts_are_shown_and_nothing_else(record, tmp_path,
     hints = browser.run("return [...document.querySelectorAll('[title]')].map(x => x.title)")
     assert len(hints) > 5
     assert not any(re.search("[\u202a-\u202e\u2066\u2067\n]", hint) for hint in hints)
+    assert browser.run("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_in_a_browser_a_check_shows_hostile_texts_and_nothing_else(
+    record, tmp_path, browser
+) -> None:
+    write_check(record, tmp_path / "check.html")
+    browser.open((tmp_path / "check.html").as_uri())
+    browser.wait("document.body.dataset.ready === 'yes'")
+    assert browser.run("return window.hacked") is None
+    shown = browser.run("return [...document.querySelectorAll('bdi')].map(x => x.textContent)")
+    assert set(HOSTILE) <= set(shown)  # captions, reasons, notes, what was left out
+    tags = set(browser.run("return [...document.body.querySelectorAll('*')].map(x => x.tagName)"))
+    assert not tags & {"IFRAME", "OBJECT", "EMBED", "BASE", "B2", "LINK", "META", "STYLE"}
+    assert browser.run(REORDERED) == []
     assert browser.run("return performance.getEntriesByType('resource').length") == 0
 
 
