@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from rich.progress import Progress
 
@@ -43,18 +46,25 @@ def look_at(
     """
     paths = list(dict.fromkeys(sample.image_path for sample in roster.samples))
     captions = [sample.caption for sample in roster.samples]
-    with Progress(transient=True, disable=quiet) as bar:
+    embedders: dict[str, TextEmbedder] = {}
+    if encoder is not None:
+        embedders["caption_vectors"] = encoder
+    if encoder is not None and sentences is not None:
+        embedders = {"sentence_vectors": sentences, **embedders}
+    with Progress(transient=True, disable=quiet) as bar, _half_the_threads(), _worker() as worker:
         task = bar.add_task("photos", total=len(paths))
+
+        def read() -> dict[str, Floats]:
+            return {
+                name: _texts(captions, embedder, bar, name.replace("_", " "))
+                for name, embedder in embedders.items()
+            }
+
+        # Captions beside photos: two small networks use two cores better than one uses both. A
+        # space of one network may move between devices, so it does one after the other.
+        coming = worker.submit(read) if sentences is not None else None
         facts, vectors = _photos(paths, encoder, lambda number: bar.advance(task, number))
-        embedders: dict[str, TextEmbedder] = {}
-        if encoder is not None:
-            embedders["caption_vectors"] = encoder
-        if encoder is not None and sentences is not None:
-            embedders = {"sentence_vectors": sentences, **embedders}
-        texts = {
-            name: _texts(captions, embedder, bar, name.replace("_", " "))
-            for name, embedder in embedders.items()
-        }
+        texts = read() if coming is None else coming.result()
     return Evidence(
         roster=roster,
         photos=dict(zip(paths, facts, strict=True)),
@@ -63,6 +73,22 @@ def look_at(
         seed=seed,
         **texts,
     )
+
+
+@contextmanager
+def _half_the_threads() -> Iterator[None]:
+    number = torch.get_num_threads()
+    torch.set_num_threads(max(1, number // 2))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(number)
+
+
+def _worker() -> ThreadPoolExecutor:
+    """A thread beside this one, with as many threads of torch, set by thread."""
+    number = torch.get_num_threads()
+    return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(number,))
 
 
 def _photos(
