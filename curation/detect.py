@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.data.roster import CurationView
 from captioning.files import write_json
 from captioning.metrics.detection import detect_kinds
 from captioning.results.run_folder import RunFolder
@@ -55,7 +55,7 @@ def contexts(folder: Path) -> Iterator[Context]:
     for number, epoch in enumerate(record.epochs, start=1):
         earlier = [edit for edit in record.view.journal if edit.epoch < epoch]
         yield Context(
-            view=CurationView(roster=record.view.roster, image_root=folder).apply(earlier),
+            view=replace(record.view, journal=(), image_root=folder).apply(earlier),
             losses=history[number - 1],
             history=history[:number],
             epoch=epoch,

@@ -153,9 +153,9 @@ def planted(clean: Evidence, look: Look) -> dict[str, tuple[Evidence, np.ndarray
     single = one_caption(roster)
     faulty, truth = plant_faults(single, kinds={"swap": 0.05}, seed=0)
     cases["swap 5%, one caption a photo"] = (look(faulty), bears(faulty, truth), ("fit",))
-    for kind in ("object", "color", "number"):
+    for kind, name in (("object", "object"), ("color", "colour"), ("number", "number")):
         faulty, truth = plant_faults(roster, kinds={kind: 0.02}, seed=0)
-        cases[f"{kind} word 2%"] = (look(faulty), bears(faulty, truth), ("fit",))
+        cases[f"{name} word 2%"] = (look(faulty), bears(faulty, truth), ("fit",))
     faulty, truth = plant_faults(roster, kinds={"overlong": 0.05}, seed=0)
     cases["overlong 5%"] = (look(faulty), bears(faulty, truth), ("too_long",))
     faulty, rows = moved_photos(roster, rng)

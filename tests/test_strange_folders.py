@@ -338,7 +338,7 @@ def test_journals_reach_no_other_file(
 
 def test_a_run_resumes_from_no_such_journal(run: Path, secret: Path) -> None:
     view = read_run(run).view
-    with pytest.raises(ValueError, match=r"lies outside .*run, .*photos: take it out"):
+    with pytest.raises(ValueError, match=r"lies outside .*run, .*photos, .*: take it out"):
         view.apply([edit("../private/key.png")])
 
 

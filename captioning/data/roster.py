@@ -110,11 +110,14 @@ class CurationView:
         roster: what the annotations say.
         journal: the edits in order.
         image_root: folder that relative paths of replaced images start from, usually the run's.
+        confined: for edits that may come from somebody else: further folders in which pictures may
+            lie, beside ``image_root`` and those of the roster's photos; None: anywhere.
     """
 
     roster: Roster
     journal: tuple[Edit, ...] = field(default=())
     image_root: Path = Path()
+    confined: tuple[Path, ...] | None = None
 
     def apply(self, edits: Iterable[Edit]) -> CurationView:
         """The view after further edits.
@@ -160,12 +163,18 @@ class CurationView:
         """The picture that an edit puts in the place of another.
 
         Raises:
-            ValueError: it lies neither in ``image_root`` nor where the roster's photos are.
+            ValueError: the edits are confined, and it lies elsewhere.
         """
         path = self.image_root / (edit.value or "")
-        remedy = "take it out of the journal, and ask who gave it to you"
+        if self.confined is None:
+            return path
+        remedy = (
+            "take it out of the journal and ask who gave it to you, or, where the run is your own, "
+            "let CAPTIONING_DATA name the picture's folder"
+        )
+        folders = chain([self.image_root], self._photo_folders, self.confined)
         try:
-            check_inside(path, chain([self.image_root], self._photo_folders), remedy=remedy)
+            check_inside(path, folders, remedy=remedy)
         except ValueError as error:
             raise ValueError(f"picture of {edit.sample_id!r}: {error}") from error
         return path

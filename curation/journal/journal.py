@@ -21,6 +21,7 @@ from typing import Any
 
 from captioning.data.roster import ACTIONS, CurationView, Roster
 from captioning.files import write_lines
+from captioning.plugins import data_folders
 from captioning.types import Edit
 
 FORMAT = "curation-journal"
@@ -188,11 +189,13 @@ def replay(roster: Roster, path: str | Path) -> CurationView:
 def made_edits(roster: Roster, path: Path, header: Header, edits: Sequence[Edit]) -> CurationView:
     """The same for a journal that was read already, from the file ``path``.
 
-    Pictures that it names must lie in its folder, or where the roster's photos are.
+    Pictures that it names must lie in its folder, where the roster's photos are, or in the user's
+    data folders.
     """
     header.check(roster, str(path))
     try:
-        return CurationView(roster=roster, image_root=path.parent).apply(edits)
+        view = CurationView(roster=roster, image_root=path.parent, confined=data_folders())
+        return view.apply(edits)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -107,7 +107,7 @@ def _read(path: Path) -> None:
         with zipfile.ZipFile(path) as parts:
             assert parts.testzip() is None
     elif path.suffix == ".npz":
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             assert all(arrays[name] is not None for name in arrays.files)
     elif path.suffix == ".safetensors":
         with safe_open(path, framework="pt") as file:

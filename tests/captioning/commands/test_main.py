@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
+from omegaconf import OmegaConf
 
 from captioning.commands import curation, hydra_command, results
 from captioning.commands.command import HydraCommand
@@ -139,7 +140,7 @@ def test_too_little_memory_is_told_in_a_line() -> None:
 
     command = HydraCommand(name="x", summary="", config="train", task=task, checks_itself=True)
     with pytest.raises(SystemExit) as ended:
-        run_task(command, {})
+        run_task(command, OmegaConf.create({}))
     assert "\n" not in str(ended.value)
     assert "x: not enough memory:" in str(ended.value)
 
@@ -168,7 +169,7 @@ def test_what_happens_in_loader_processes_is_told_without_a_traceback(
 
     command = HydraCommand(name="x", summary="", config="train", task=task, checks_itself=True)
     with pytest.raises(SystemExit) as ended:
-        run_task(command, {})
+        run_task(command, OmegaConf.create({}))
     assert str(ended.value).startswith(told)
     assert "Traceback" not in str(ended.value)
 
@@ -206,9 +207,9 @@ def failing(error: BaseException) -> HydraCommand:
 
 def test_errors_of_a_task_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="^curate detect: run=x: no such folder\n"):
-        run_task(failing(ValueError("run=x: no such folder")), {})
+        run_task(failing(ValueError("run=x: no such folder")), OmegaConf.create({}))
     with pytest.raises(SystemExit) as ended:
-        run_task(failing(KeyboardInterrupt("stopped at epoch 3")), {})
+        run_task(failing(KeyboardInterrupt("stopped at epoch 3")), OmegaConf.create({}))
     assert ended.value.code == 130
     assert "stopped at epoch 3" in capsys.readouterr().err
 
@@ -216,7 +217,7 @@ def test_errors_of_a_task_are_one_line(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_full_error_is_raised_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(hydra_command.FULL_ERROR, "1")
     with pytest.raises(ValueError, match="wrong"):
-        run_task(failing(ValueError("wrong")), {})
+        run_task(failing(ValueError("wrong")), OmegaConf.create({}))
 
 
 def test_a_task_sees_how_the_program_was_started(

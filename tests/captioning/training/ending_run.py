@@ -16,6 +16,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from captioning.commands.command import HydraCommand
@@ -107,7 +108,7 @@ def run(fates: dict[int, str], folder: Path, number: int) -> None:
         task=partial(train, fates, folder),
         checks_itself=True,
     )
-    run_task(command, {})
+    run_task(command, OmegaConf.create({}))
 
 
 def scenario(folder: Path, fates: dict[int, str]) -> None:

@@ -107,6 +107,8 @@ def test_a_hub_name_without_network_says_what_to_do(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for build in (build_blip_matching, build_dual_encoder):
         with pytest.raises(ConnectionError, match="fetch it on a machine with network and give"):
+            build(name=f"nobody/no-such-model@{'0' * 40}")
+        with pytest.raises(ValueError, match="lacks its commit"):
             build(name="nobody/no-such-model")
 
 

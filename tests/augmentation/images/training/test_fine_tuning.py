@@ -112,5 +112,5 @@ def test_the_text_encoder_is_tuned_when_asked(config: Made, pipeline: Path, tmp_
 def test_what_cannot_be_tuned_is_refused(config: Made, pipeline: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"tuning must be one of .*: got 'half'"):
         train_generator(config("fine_tuning", f"generator={pipeline}", "tuning=half"))
-    with pytest.raises(ValueError, match="a folder that holds model_index.json"):
+    with pytest.raises(FileNotFoundError, match="no model_index.json in it; give a folder"):
         train_generator(config("fine_tuning", f"generator={tmp_path}"))
