@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation": (
         *CONTRACTS,
         "captioning.data.roster",
+        "captioning.plugins",  # where the user's data lie
         "captioning.vision.photos",
         "captioning.vision.photo_places",
         "captioning.metrics.detection",

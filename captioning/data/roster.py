@@ -117,7 +117,7 @@ class CurationView:
     roster: Roster
     journal: tuple[Edit, ...] = field(default=())
     image_root: Path = Path()
-    confined: tuple[Path, ...] | None = None
+    confined: tuple[Path, ...] | None = field(default=None, compare=False)
 
     def apply(self, edits: Iterable[Edit]) -> CurationView:
         """The view after further edits.
