@@ -176,7 +176,7 @@ def _pairs(evidence: Evidence) -> _Pairs | str:
     """Centred vectors of what can be used, or why there are none."""
     if evidence.photo_vectors is None or evidence.caption_vectors is None:
         return "no space of photos and texts was given"
-    good = np.isfinite(evidence.photo_vectors).all(1)
+    good = np.all(np.isfinite(evidence.photo_vectors), axis=1)
     groups = [rows for rows in evidence.groups if good[evidence.photo_of[rows]].all()]
     if len(groups) < MIN_IMAGES:
         return f"needs at least {MIN_IMAGES} photos with captions"

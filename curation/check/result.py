@@ -107,9 +107,13 @@ class CheckResult:
         """The checks that were made."""
         return [check for check in CHECKS if check.name in self.scores]
 
-    @cached_property
+    @property
     def flags(self) -> dict[str, NDArray[np.bool_]]:
         """``(N,)`` by check: which captions it flags."""
+        return self._flags
+
+    @cached_property
+    def _flags(self) -> dict[str, NDArray[np.bool_]]:
         return {
             check.name: check.flags(self.scores[check.name].values, self.thresholds[check.name])
             for check in self.checks

@@ -207,7 +207,7 @@ def _packed(root: Path, suffixes: tuple[str, ...]) -> Iterator[Source]:
 def _text_files(root: Path) -> Iterator[Source]:
     if not any(_has_pair(folder) for folder in (root, *_folders(root))):
         return
-    named = [(folder, split_of(folder.name)) for folder in _folders(root)]
+    named: list[tuple[Path, Split | None]] = [(f, split_of(f.name)) for f in _folders(root)]
     splits = [Source(folder, split) for folder, split in named if split is not None]
     yield from splits or [Source(root)]
 
