@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -33,18 +34,23 @@ def _demo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of captioning train")
 
 
-def _demo(options: Namespace) -> None:
+def _demo(options: Namespace) -> int:
     with quick_imports():
         from hydra.errors import HydraException
 
         from captioning.commands.hydra_errors import explain_hydra_error
         from captioning.training.demo import main
+        from captioning.training.signals import Stopped
 
     try:
         main(options.overrides)
     except HydraException as error:
         line = explain_hydra_error(error, name="train", overrides=options.overrides)
         raise ValueError(line) from error
+    except Stopped as stopped:
+        print(f"demo: {stopped}; so does the demo, started again", file=sys.stderr)
+        return stopped.status
+    return 0
 
 
 def _find_lr(config: Any) -> None:
