@@ -16,6 +16,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
+from captioning import plugins
 from captioning.commands.main import main
 from captioning.configuration import compose_config
 from captioning.data.readers.jsonl import read_jsonl
@@ -46,6 +47,13 @@ class Payload:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (self.path,)
+
+
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier tests of this process named by configs of their own does not count."""
+    monkeypatch.setattr(plugins, "_targets", set())
+    monkeypatch.setattr(plugins, "_plugins", set())
 
 
 @pytest.fixture
