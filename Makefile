@@ -4,7 +4,7 @@
 # make lint   style, formatting, spelling and types
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
-# make fuzz   60,000 damaged files for every reader (half an hour)
+# make fuzz   60,000 damaged files for every reader, and more for the tests of some (half an hour)
 # make chaos  commands are killed and restarted, disks are full, clocks set back (an hour); disks need root
 # make soak   six hours of training, sampled
 # make bench  the benchmarks (minutes)
@@ -40,6 +40,7 @@ cluster-test: env
 
 # Their records and docs/reliability.md
 fuzz: env
+	DAMAGED_FILES=2000 $(BIN)/python -m pytest -q tests/captioning/data/test_fuzz_readers.py tests/captioning/data/features/test_importing.py tests/captioning/data/features/test_lmdb_file.py
 	$(BIN)/python -m tests.fuzz --record docs/results/records/fuzz.jsonl; status=$$?; $(BIN)/python -m tests.chaos.page; exit $$status
 
 chaos: env

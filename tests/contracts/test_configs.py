@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,13 +27,13 @@ NUM_EXPERIMENTS = 58
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))
-OTHERS = sorted(
-    file
-    for folder in CONFIGS.iterdir()
-    if folder.is_dir() and folder.name not in ("experiment", "hydra")
-    for file in folder.rglob("*.yaml")
-    if file.stem != "base"  # what the others of a group share, not chosen by itself
-)
+GROUPS = [
+    folder.relative_to(CONFIGS)
+    for folder in sorted(CONFIGS.rglob("*"))
+    if folder.is_dir() and folder.relative_to(CONFIGS).parts[0] not in ("experiment", "hydra")
+]
+# A file that chooses of other groups itself, or reads their settings, is composed alone.
+CHOOSES = re.compile(r"^ *- [\w/@. ]+: |\$\{data\.", re.MULTILINE)
 needs_train = pytest.mark.skipif(
     not (CONFIGS / "train.yaml").exists(), reason="configs/train.yaml is not there"
 )
@@ -59,6 +61,20 @@ def compose_experiment(file: Path) -> DictConfig:
     return composed(
         f"+experiment={name}" if "experiment" not in choices() else f"experiment={name}"
     )
+
+
+def options() -> Iterator[tuple[str, ...]]:
+    """Overrides that pick every config file once, of each group one at a time."""
+    together = []
+    for group in GROUPS:
+        # of `base` the others of a group are made; it is not chosen by itself
+        files = [file for file in sorted((CONFIGS / group).glob("*.yaml")) if file.stem != "base"]
+        nests = any(other.parent == group for other in GROUPS)
+        alone = [f for f in files if nests or CHOOSES.search(f.read_text(encoding="utf-8"))]
+        yield from ((option(file),) for file in alone)
+        together.append([option(file) for file in files if file not in alone])
+    for row in itertools.zip_longest(*together):
+        yield tuple(override for override in row if override is not None)
 
 
 def option(file: Path) -> str:
@@ -140,9 +156,13 @@ def test_every_experiment_says_its_command(file: Path):
 
 
 @needs_train
-@pytest.mark.parametrize("file", OTHERS, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_every_part_composes_with_training(file: Path):
-    check(composed(option(file)))
+def test_every_part_composes_with_training():
+    for overrides in options():
+        try:
+            check(composed(*overrides))
+        except Exception as error:
+            error.add_note(" ".join(overrides))
+            raise
 
 
 @needs_train

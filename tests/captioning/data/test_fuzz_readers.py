@@ -1,4 +1,4 @@
-"""Thousands of damaged files a reader: the documented errors that name the file, or every caption.
+"""Damaged files a reader: the documented errors that name the file, or every caption of it.
 
 All damage is seeded. A reader that returns must hold each caption of the damaged file, or record
 its image as dropped: the lenient parsers below say which captions a file has.
@@ -27,9 +27,8 @@ from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.readers.karpathy import read_karpathy
 from captioning.data.readers.nocaps import read_nocaps
 from captioning.data.roster import Roster
-from tests.captioning.data.damage import DAMAGES
+from tests.captioning.data.damage import DAMAGES, NUM_FILES
 
-NUM_FILES = 2000  # for each reader
 Captions = list[tuple[str, str]]
 
 

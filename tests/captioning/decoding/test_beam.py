@@ -63,7 +63,7 @@ options = st.fixed_dictionaries(
     best=st.integers(1, 4),
     options=options,
 )
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_equals_the_naive_search(seed, images, vocabulary, coarse, longer, best, options):
     table = random_table(seed, images=images, vocabulary=vocabulary, coarse=coarse)
     stepper = TableStepper(table)

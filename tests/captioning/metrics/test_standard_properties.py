@@ -11,7 +11,7 @@ from captioning.metrics.coco import ALL_METRICS, BLEU, MetricResult, evaluate_ca
 from captioning.metrics.java import JavaError, find_java
 from captioning.metrics.spice import missing_jars, spice_folder
 
-pytestmark = pytest.mark.slow  # SPICE loads its parser four times
+pytestmark = pytest.mark.slow  # SPICE loads its parser three times
 
 HIGHEST = {**dict.fromkeys((*BLEU, "METEOR", "ROUGE-L", "SPICE"), 1.0), "CIDEr-D": 10, "CIDEr": 10}
 REFERENCES = {
@@ -49,10 +49,12 @@ def scored(*image_ids: str, statistics: bool = False) -> MetricResult:
     if statistics:
         groups = [[text.lower() for text in texts] for texts in REFERENCES.values()]
         results["cider_statistics"] = CiderStatistics.count(groups, source="all of them")
+    # Of all images, other metrics are the same with and without the statistics.
+    same = statistics and image_ids == tuple(REFERENCES)
     return evaluate_captions(
         {i: CANDIDATES[i] for i in image_ids},
         {i: REFERENCES[i] for i in image_ids},
-        metrics=metrics_here(),
+        metrics=["CIDEr-D", "CIDEr"] if same else metrics_here(),
         tokenizer="python",
         **results,
     )

@@ -22,6 +22,7 @@ from captioning.data.features.formats.sources import open_sources
 from captioning.data.features.formats.tsv import COLUMNS, TsvSource
 from captioning.data.features.importing import import_features
 from captioning.data.features.photo_sizes import read_photo_sizes
+from tests.captioning.data.damage import NUM_FILES
 from tests.captioning.data.features import layouts
 from tests.captioning.data.features.layouts import make_photo
 
@@ -262,7 +263,7 @@ def test_lmdb_of_npz_values_and_a_file_that_was_cut(tmp_path: Path) -> None:
         import_features([path], folder=tmp_path / "t")
 
 
-@settings(max_examples=1000)
+@settings(max_examples=NUM_FILES)
 @given(data=st.data())
 def test_mutated_files_give_documented_errors_only(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captioning.data.features.formats.lmdb_file import open_lmdb
+from tests.captioning.data.damage import NUM_FILES
 
 
 def write(path: Path, number: int) -> dict[bytes, bytes]:
@@ -47,7 +48,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             pass
 
 
-@settings(max_examples=500)
+@settings(max_examples=NUM_FILES)
 @given(data=st.data())
 def test_damage_ends_in_an_error_that_names_the_file(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
