@@ -1,8 +1,8 @@
-"""What was changed and why, as one HTML page that needs no network: `captioning curate report RUN`.
+"""What was changed and why, as one HTML page that needs no network: `captioning report RUN`.
 
 ::
 
-    captioning curate report RUN [--output PAGE.html] [--pictures N]
+    captioning report RUN [--output PAGE.html] [--pictures N]
 """
 
 from __future__ import annotations

@@ -243,10 +243,14 @@ def changed_settings(
     return [
         (key, shown(value), shown(known[key]) if key in known else "–")
         for key, value in sorted(own.items())
-        if not is_below(key, (*FREE_KEYS, *NAME_KEYS))
-        and (not is_below(key, ("data",)) or key == "data.name")
-        and (key not in known or known[key] != value)
+        if is_setting(key) and (key not in known or known[key] != value)
     ]
+
+
+def is_setting(key: str) -> bool:
+    """Whether a key may change results; of the data the name alone counts."""
+    in_data = is_below(key, ("data",)) and key != "data.name"
+    return not in_data and not is_below(key, (*FREE_KEYS, *NAME_KEYS))
 
 
 def shown(value: Any) -> str:

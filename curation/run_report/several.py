@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from captioning.data.roster import Roster
-from captioning.results.run_folder import FREE_KEYS, NAME_KEYS, flat, is_below
+from captioning.results.run_folder import flat
 from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Cell
 from captioning.types import Edit
@@ -22,6 +22,7 @@ from curation.run_report.facts import (
     NUM_POINTS,
     TEST,
     Pictures,
+    is_setting,
     leading_metric,
     photo_of,
     references,
@@ -31,7 +32,6 @@ from curation.run_report.facts import (
 from curation.run_report.parts import FinishedRun
 
 NUM_SHOWN = 12  # captions that differ most
-LEFT_OUT = (*FREE_KEYS, *NAME_KEYS, "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,11 @@ def short_names(names: Sequence[str]) -> list[str]:
 
     They are as they were where that would leave nothing of one, or make two alike.
     """
-    split = [re.split(r"([/-])", name) for name in names]
-    shared = set.intersection(*(set(words[::2]) for words in split)) if len(names) > 1 else set()
-    short = ["-".join(word for word in words[::2] if word not in shared) for words in split]
+    if len(names) < 2:
+        return list(names)
+    split = [re.split("[/-]", name) for name in names]
+    shared = set.intersection(*map(set, split))
+    short = ["-".join(word for word in words if word not in shared) for words in split]
     return short if all(short) and len(set(short)) == len(short) else list(names)
 
 
@@ -260,6 +262,6 @@ def different_settings(all_groups: Sequence[Group]) -> list[list[str]]:
     rows = []
     for key in keys:
         values = [shown(config[key]) if key in config else "–" for config in configs]
-        if len(set(values)) > 1 and not is_below(key, LEFT_OUT):
+        if len(set(values)) > 1 and is_setting(key) and key != "seed":
             rows.append([key, *values])
     return rows

@@ -47,7 +47,8 @@ def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> None:
         several.edited_item(groups, roster, i, numbers) for i in ids if roster is not None
     ]
     blocks = [block("facts", pack(content)), *(block("picture", t) for t in pictures.values())]
-    write_text(path, page_of("runs", "Runs compared", blocks))
+    title = ", ".join(group.name for group in groups[:3]) + (" and more" if groups[3:] else "")
+    write_text(path, page_of("runs", f"Compared: {title}", blocks))
 
 
 def _facts(groups: Sequence[Group], metric: str | None, notes: Notes) -> dict[str, Any]:
