@@ -172,7 +172,7 @@ def check_targets(config: Any) -> None:
             raise ValueError(
                 f"{_place(part)}{target}: configs may name what {', '.join(PROJECT)} and "
                 f"{', '.join(LIBRARIES)} define; if {package} is yours, or you trust it, add "
-                f"plugins=[{package}] (curate report and curate export: --plugins {package})"
+                f"plugins=[{package}] (report and curate export: --plugins {package})"
             )
         if reason := _refusal(str(target)):
             raise ValueError(f"{_place(part)}{target}: {reason}")

@@ -6,13 +6,16 @@ has kept its samples, see `curation.manifest`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from captioning.data.roster import CurationView
 from captioning.results.folder_config import show_outside
 from captioning.results.run_folder import RunFolder
 from captioning.training.rosters import read_train
+from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.journal.journal import find_journal, made_edits, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
@@ -41,15 +44,38 @@ def read_run(folder: str | Path) -> RunRecord:
         policy, truth = str(config.curation.name), context.truth
     header, edits = read_journal(journal)
     view = made_edits(roster, journal, header, edits)
+    return record_of(folder, view, policy=policy, seed=header.seed, truth=truth)
+
+
+def has_journal(folder: Path) -> bool:
+    """Whether a run had curation, edits or not."""
+    return (folder / JOURNAL_NAME).is_file()
+
+
+def record_of(
+    folder: Path, view: CurationView, *, policy: str, seed: int, truth: Mapping[str, str]
+) -> RunRecord:
+    """The record of a run, with what its folder holds of losses and decisions.
+
+    Args:
+        folder: of the run.
+        view: the training set with its edits.
+        policy: its name.
+        seed: of the run.
+        truth: kind of planted fault by ``sample_id``.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
     details = folder / "curation"
-    epochs, history = [], np.empty((0, len(roster)))
+    epochs, history = [], np.empty((0, len(view.roster)))
     if (details / "losses.npz").is_file():
         _, epochs, history = read_history(details / "losses.npz")
     records = read_records(details / "epochs.json")
     keep_file = details / FILE_NAME
     return RunRecord(
         policy=policy,
-        seed=header.seed,
+        seed=seed,
         view=view,
         records=records,
         epochs=epochs,

@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.processors": ("captioning.files", "captioning.model_folder"),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.parts": ("captioning.plugins",),
+    "captioning.figures": ("captioning.files",),
     # Work in other processes, which import a user's plugins first.
     "captioning.spread": (*CONTRACTS, "captioning.plugins", "captioning.parts"),
     **dict.fromkeys(PARTS, CONTRACTS),
@@ -74,10 +75,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
     "curation": (
         *CONTRACTS,
-        "captioning.data.roster",
+        *("captioning.data.roster", "captioning.figures"),
         "captioning.plugins",  # where the user's data lie
-        "captioning.vision.photos",
-        "captioning.vision.photo_places",
+        *("captioning.vision.photos", "captioning.vision.photo_places"),
         "captioning.metrics.detection",
         "augmentation.base",
     ),
@@ -107,6 +107,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.results.run_folder",
         "captioning.training.rosters",
         "curation",
+    ),
+    "curation.run_report": (
+        *("captioning.data.roster", "captioning.figures", "captioning.metrics.bootstrap"),
+        *(*CONTRACTS, "captioning.results", "captioning.training.rosters", "curation"),
     ),
     "curation.detect": (
         *CONTRACTS,

@@ -50,30 +50,6 @@ def _run_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def _report_arguments(parser: ArgumentParser) -> None:
-    _run_arguments(parser)
-    parser.add_argument("--output", help="the page; default RUN/curation/report.html")
-    parser.add_argument("--pictures", type=int, default=600, help="photos shown (600)")
-
-
-def _report(options: Namespace) -> None:
-    with quick_imports():
-        from captioning.vision.photo_places import photo_exists
-        from curation.finished_run import read_run
-        from curation.report.report import FILE_NAME, write_report
-
-    if options.pictures < 0:
-        raise ValueError(f"--pictures must be at least 0: got {options.pictures}")
-    import_plugins(options.plugins)
-    record = read_run(options.run)
-    path = Path(options.output or Path(options.run) / "curation" / FILE_NAME)
-    num_listed = write_report(record, path, num_pictures=options.pictures)
-    size = path.stat().st_size / 1e6
-    print(f"{path}: {num_listed} of {len(record.view.journal)} edits listed, {size:.1f} MB")
-    if not any(photo_exists(sample.image_path) for sample in record.view.roster.samples):
-        print("no photo is shown: the run had features alone, and there are no photos")
-
-
 def _export_arguments(parser: ArgumentParser) -> None:
     _run_arguments(parser)
     parser.add_argument("folder", help="new folder")
@@ -136,12 +112,6 @@ DETECT = HydraCommand(
     summary="Measure how well scores find the planted faults of a run.",
     config="detect",
     task=_detect,
-)
-REPORT = PlainCommand(
-    name="curate report",
-    summary="Show what curation changed and why, as one HTML page.",
-    add_arguments=_report_arguments,
-    call=_report,
 )
 EXPORT = PlainCommand(
     name="curate export",

@@ -19,6 +19,7 @@ from captioning.commands import (
     evaluation,
     journal,
     paper,
+    report,
     results,
     study,
     training,
@@ -65,13 +66,12 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         curation.DETECT,
         curation.SCORE,
         curation.CAPFILT,
-        curation.REPORT,
         curation.EXPORT,
         curation.APPLY,
         journal.JOURNAL,
         study.STUDY,
     ),
-    "results": (paper.PAPER, results.TABLE, results.RECORD),
+    "results": (report.REPORT, paper.PAPER, results.TABLE, results.RECORD),
     "making the weights that are shipped": (
         assets.JOINT_SPACE,
         assets.CAPTION_PARSER,
@@ -83,6 +83,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         assets.FINE_TUNING,
     ),
 }
+RENAMED = {"curate report": "report"}  # commands of earlier versions
 COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 HELP = {"-h", "--help"}
 WRONG_USAGE = 2  # as argparse ends
@@ -151,6 +152,7 @@ def show_commands(arguments: Sequence[str]) -> int:
         name = " ".join(words[: 1 + bool(below)])
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "captioning --help lists all"
+        hint = f"it is now {RENAMED[name]!r}" if name in RENAMED else hint
         print(f"captioning: there is no command {name!r}; {hint}", file=sys.stderr)
         return WRONG_USAGE
     print(overview(below or COMMANDS))

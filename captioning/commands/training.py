@@ -8,6 +8,7 @@ from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
 from captioning.commands.quick_imports import quick_imports
+from captioning.commands.report import report_ended
 
 
 def _train(config: Any) -> float | None:
@@ -15,7 +16,7 @@ def _train(config: Any) -> float | None:
         from captioning.training.run import train
         from captioning.training.summary import print_summary
 
-    scores = train(config)
+    scores = train(config, finished=report_ended)
     print_summary(config, scores)
     return scores.get("CIDEr-D")
 
@@ -43,7 +44,7 @@ def _demo(options: Namespace) -> int:
         from captioning.training.signals import Stopped
 
     try:
-        main(options.overrides)
+        main(options.overrides, finished=report_ended)
     except HydraException as error:
         line = explain_hydra_error(error, name="train", overrides=options.overrides)
         raise ValueError(line) from error

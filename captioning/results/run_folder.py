@@ -34,6 +34,7 @@ WATCHED = ("commit", "python", *PACKAGES)
 FREE_KEYS = (
     "resume",
     "threads",
+    "report",
     "logger",
     "paths",
     "hydra",
@@ -124,7 +125,7 @@ class RunFolder:
         check_intact(path)
         saved = config_of(path)
         changed = {} if saved is None else self._changed(saved, config)
-        changed = {k: both for k, both in changed.items() if not _is_below(k, NAME_KEYS)}
+        changed = {k: both for k, both in changed.items() if not is_below(k, NAME_KEYS)}
         if changed:
             raise ValueError(
                 f"{path} is of another config ({_shown(changed)}): it was put there from another "
@@ -152,7 +153,7 @@ class RunFolder:
         if getattr(rank_zero_only, "rank", 0) == 0:
             check_intact(path)
         changed = self._changed(RunFolder(path.parents[1])._config(), config)
-        changed = {k: both for k, both in changed.items() if not _is_below(k, BRANCH_KEYS)}
+        changed = {k: both for k, both in changed.items() if not is_below(k, BRANCH_KEYS)}
         if changed:
             raise ValueError(
                 f"branch_from={path} is of a run that differs in more than its curation "
@@ -219,9 +220,9 @@ class RunFolder:
 
         A setting that an older run does not know, and that is off now, is no difference.
         """
-        before = _flat(OmegaConf.to_container(old, resolve=True))
-        after = _flat(OmegaConf.to_container(new, resolve=True))
-        keys = [key for key in sorted(before | after) if not _is_below(key, FREE_KEYS)]
+        before = flat(OmegaConf.to_container(old, resolve=True))
+        after = flat(OmegaConf.to_container(new, resolve=True))
+        keys = [key for key in sorted(before | after) if not is_below(key, FREE_KEYS)]
         changed = {key: (before.get(key), after.get(key)) for key in keys}
         return {
             key: (old_value, new_value)
@@ -319,7 +320,7 @@ def _holds(config: DictConfig, key: str, kind: type) -> bool:
         return False
 
 
-def _is_below(key: str, parents: tuple[str, ...]) -> bool:
+def is_below(key: str, parents: tuple[str, ...]) -> bool:
     """Whether a dotted key is one of some keys or below one."""
     return any(key == parent or key.startswith(f"{parent}.") for parent in parents)
 
@@ -328,13 +329,14 @@ def _shown(changed: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in list(changed.items())[:5])
 
 
-def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Values of nested mappings by dotted key."""
     if not isinstance(config, dict):
         return {prefix.rstrip("."): config}
-    flat: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.")
-    return flat
+        values |= flat(value, f"{prefix}{key}.")
+    return values
 
 
 def versions() -> dict[str, Any]:

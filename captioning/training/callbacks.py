@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
+from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, evaluate_all
 from captioning.results.coco_results import write_results as write_predictions
@@ -151,6 +152,7 @@ class CaptionEvaluation(pl.Callback):
             "tokenizer": tokenizer,
             "extra": extra,
             "decoding": decoding,
+            "bootstrap": Bootstrap(),
         }
         self.num_shown = num_shown
         self.history: list[dict[str, Any]] = []

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from captioning.configuration import compose_config
 from captioning.results.run_folder import RunFolder
-from captioning.training.run import train
+from captioning.training.run import Finished, train
 
 POLICIES = {
     "none": ("curation=track",),
@@ -22,10 +22,14 @@ POLICIES = {
 }
 
 
-def main(overrides: list[str]) -> None:
+def main(overrides: list[str], finished: Finished | None = None) -> None:
     """Train once for each policy and print the test scores side by side.
 
     Runs that are finished are not trained again, and a run that was stopped goes on.
+
+    Args:
+        overrides: as of ``captioning train``.
+        finished: see `captioning.training.run.train`.
     """
     console = Console(soft_wrap=True)
     scores: dict[str, Mapping[str, float]] = {}
@@ -35,7 +39,7 @@ def main(overrides: list[str]) -> None:
         console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {' '.join(choice)}")
         if config.resume != "never" and RunFolder(Path(config.run_dir)).finished():
             console.print(f"finished: {config.run_dir} (resume=never trains it anew)", markup=False)
-        scores[policy] = train(config)
+        scores[policy] = train(config, finished)
         report = Path(config.run_dir) / "curation" / "report.html"
     console.print(score_table(scores))
     console.print(f"what curation changed, and how often it was right: {report}")

@@ -18,7 +18,8 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.files import write_atomically, write_json, write_lines
+from captioning.figures import BLUE, GREY, VERMILION, figure_style, new_figure, save_figure
+from captioning.files import write_json, write_lines
 from captioning.ranges import PositiveFloat, PositiveInt
 from captioning.training.callbacks import StepSeed
 from captioning.training.inputs import load_inputs
@@ -197,14 +198,13 @@ def _plot(
     rate: float | None,
     path: Path,
 ) -> None:
-    from matplotlib.figure import Figure  # slow, and needed here only
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(rates, losses, color="0.8", label="loss")
-    axes.plot(rates, smoothed, color="tab:blue", label="running mean")
-    if rate is not None:
-        axes.axvline(rate, color="tab:red", label=f"suggested: {rate:.2g}")
-    axes.set(xscale="log", xlabel="learning rate", ylabel="training loss")
-    axes.legend()
-    write_atomically(path, lambda part: figure.savefig(part, dpi=120))
+    with figure_style():
+        figure, (axes,) = new_figure()
+        axes.plot(rates, losses, color=GREY, linewidth=1, label="loss")
+        axes.plot(rates, smoothed, color=BLUE, label="running mean")
+        if rate is not None:
+            line = {"color": VERMILION, "linestyle": "--"}
+            axes.axvline(rate, **line, label=f"suggested: {rate:.2g}")
+        axes.set(xscale="log", xlabel="learning rate", ylabel="training loss")
+        axes.legend()
+    save_figure(figure, path.parent, path.stem, ("png", "svg", "pdf"))

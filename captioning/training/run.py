@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +52,8 @@ from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
 
+# What is done with a run that has ended: takes its config and data.
+Finished = Callable[[DictConfig, CaptionDataModule], None]
 # A run that was told to stop, as when its job is queued anew, may need these to end.
 LOCK_SECONDS = 10.0
 
@@ -66,8 +68,12 @@ class Experiment:
     evaluation: CaptionEvaluation
 
 
-def train(config: DictConfig) -> dict[str, float]:
+def train(config: DictConfig, finished: Finished | None = None) -> dict[str, float]:
     """Train and test as the config says; everything is left in ``config.run_dir``.
+
+    Args:
+        config: resolved.
+        finished: called in the first process when the run has ended, with its data.
 
     Returns:
         The test scores by name.
@@ -83,7 +89,7 @@ def train(config: DictConfig) -> dict[str, float]:
     with StopSignals() as signals:
         try:
             with _alone_in(folder.path):
-                return _train(config, folder, signals)
+                return _train(config, folder, signals, finished)
         except Stopped as stopped:
             signals.pass_on(stopped)
             raise
@@ -102,7 +108,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[str, float]:
+def _train(
+    config: DictConfig, folder: RunFolder, signals: StopSignals, finished: Finished | None
+) -> dict[str, float]:
     checkpoint = folder.open(config)
     _forget_failure(folder)
     if checkpoint is None and folder.finished():
@@ -127,6 +135,8 @@ def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[
             )
             scores = _test(experiment, folder.tested_checkpoint(config.monitor))
         _forget_failure(folder)
+        if finished is not None and experiment.trainer.is_global_zero:
+            finished(config, experiment.datamodule)
         return scores
     finally:
         _finish_loggers(experiment.trainer)

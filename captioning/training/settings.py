@@ -210,6 +210,7 @@ class TrainSettings(TypedDict):
     run_name: Name
     run_dir: Name
     plugins: NotRequired[Sequence[Name]]
+    report: NotRequired[bool]
     paths: Paths
     data: Data
     corpus: Corpus

@@ -24,5 +24,7 @@ def print_summary(config: DictConfig, scores: Mapping[str, float]) -> None:
         console.print(table)
     folder = Path(config.run_dir)
     console.print(f"run folder: {folder}")
+    if (folder / "report.html").is_file():
+        console.print(f"what happened, on a page: {folder / 'report.html'}")
     if (folder / "curation.jsonl").is_file():
         console.print(f"what curation changed: {folder / 'curation' / 'report.html'}")

@@ -74,7 +74,7 @@ class CurationFiles:
             write_json(self.details / "detection.json", detections)
 
     def finish(self, curator: Curator) -> None:
-        """Write the report; ``captioning curate report`` writes it again with more photos."""
+        """Write the report; ``captioning report`` writes it again with more photos."""
         record = RunRecord(
             policy=curator.policy.name,
             seed=curator.seed,

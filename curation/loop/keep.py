@@ -1,6 +1,6 @@
 """The keep-list: samples that people looked at and want left as they are (``curation.keep=FILE``).
 
-The page of ``captioning curate report`` writes it, as JSON with the keys of `KeepList`.
+The page of ``captioning report`` writes it, as JSON with the keys of `KeepList`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def read_keep(path: str | Path) -> KeepList:
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
-            f"{path}: no such keep-list; save one from the page of captioning curate report, or "
+            f"{path}: no such keep-list; save one from the page of captioning report, or "
             "set curation.keep=null"
         )
     record = read_json(path)

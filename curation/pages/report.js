@@ -1,39 +1,8 @@
 const PAGE_SIZE = 25;
 const state = { found: [], page: 0, focus: 0 };
-let pictures = [];
 let edits = null;
 let decisions = null;
 let facts = null;
-
-function photo(at, kind = "") {
-  if (at < 0) return make("span", { class: "none" }, "not shown");
-  return make("img", { src: `data:image/jpeg;base64,${pictures[at]}`, alt: "", class: kind || null });
-}
-
-function photos(edit) {
-  if (edit.action !== "replace_image") return make("div", { class: "photos" }, photo(edit.photo, edit.action === "remove" ? "gone" : ""));
-  return make("div", { class: "photos pair" }, photo(edit.photo, "gone"), photo(edit.photo_after), make("span", { class: "then" }, "→"));
-}
-
-function badges(edit) {
-  return make("div", { class: "badges" },
-    make("span", { class: `badge ${edit.action}` }, actionName(edit.action)),
-    edit.fault ? make("span", { class: "badge fault", title: "planted fault" }, "planted: ", foreign(edit.fault)) : null);
-}
-
-function captions(edit) {
-  const gone = edit.action === "remove" || edit.after !== null; // other actions keep the caption
-  return [
-    make("div", {}, foreign(edit.before, gone ? "before gone" : "before")),
-    edit.after === null ? null : make("div", {}, foreign(edit.after, "after")),
-  ];
-}
-
-function meta(edit) {
-  return make("div", { class: "small soft meta" }, `epoch ${edit.epoch} · `, foreign(edit.reason || edit.policy), " · ", foreign(edit.id), edit.note ? [" · ", foreign(edit.note)] : null);
-}
-
-const card = (edit) => make("article", { class: "card shot" }, photos(edit), make("div", { class: "text" }, badges(edit), captions(edit), meta(edit)));
 
 function showHead() {
   byId("heading").append("Curation of ", foreign(facts.roster));
@@ -83,21 +52,20 @@ function showEpochs() {
 function showLosses() {
   const parts = byId("loss-parts");
   if (!facts.curves.length) return parts.append(make("p", { class: "soft" }, "The run recorded no losses."));
-  const names = facts.curves[0].epochs;
-  const series = facts.curves.map((one) => ({ ...one, color: LINE_COLORS[one.name] || "#9aa3ad", dashed: one.name === "all" }));
+  const series = facts.curves.map(groupLine);
   parts.append(make("div", { class: "two" },
-    make("div", { class: "card" }, lineChart({ names, series, label: "mean loss, nats a token", xLabel: "epoch" })),
+    make("div", { class: "card" }, curves({ series, label: "mean loss (nats a token)", xLabel: "epoch" })),
     make("div", { class: "card soft" }, make("p", {}, "Mean loss of each group of captions at the end of an epoch. An edited caption counts until its first edit."), facts.truth ? make("p", {}, "The wider the gap between planted faults and sound captions, the better the loss can tell them apart.") : null)));
   const bars = facts.histograms;
   if (!bars) return undefined;
   const high = Math.max(1, ...bars.epochs.flatMap((one) => one.seen));
-  const layers = [{ name: "captions", color: "#b9cbdb" }, { name: "edited", color: "#d1603d" }];
-  if (facts.truth) layers.push({ name: "planted faults", color: "#b98a2f" });
+  const layers = [{ name: "captions", ...LAYERS.seen }, { name: "edited", ...LAYERS.edited }];
+  if (facts.truth) layers.push({ name: "planted faults", ...LAYERS.faulty });
   parts.append(legend(layers), make("div", { class: "small-multiples" }, bars.epochs.map((one) => make("div", { class: "card" },
     make("h3", {}, `Epoch ${one.epoch}`),
     histogram({
       edges: bars.edges, label: "captions", xLabel: "loss, nats a token", high,
-      layers: [{ counts: one.seen, color: "#b9cbdb" }, { counts: one.edited, color: "#d1603d" }, ...(one.faulty ? [{ counts: one.faulty, color: "#b98a2f", line: true }] : [])],
+      layers: lossLayers(one),
     })))));
   return undefined;
 }
@@ -111,11 +79,11 @@ function showTruth() {
   const names = truth.epochs.map((one) => one.epoch);
   if (names.length) {
     const share = (value) => percent(value);
-    parts.append(make("div", { class: "card" }, lineChart({
-      names, low: 0, high: 1, format: share, label: "edits that hit a planted fault", xLabel: "epoch",
+    parts.append(make("div", { class: "card" }, curves({
+      low: 0, high: 1, format: share, label: "edits that hit a planted fault", xLabel: "epoch",
       series: [
-        { name: "precision", color: "#3f7d58", values: truth.epochs.map((one) => one.hits / one.edits) },
-        { name: "by chance (share of faults)", color: "#9aa3ad", dashed: true, values: names.map(() => truth.rate) },
+        { name: "precision", ...STYLES[2], points: truth.epochs.map((one) => [one.epoch, one.hits / one.edits]) },
+        { name: "by chance (share of faults)", ...PLAIN, points: names.map((epoch) => [epoch, truth.rate]) },
       ],
     })));
   }

@@ -1,8 +1,8 @@
-"""What was changed and why, as one HTML page that needs no network: `captioning curate report RUN`.
+"""What was changed and why, as one HTML page that needs no network: `captioning report RUN`.
 
 ::
 
-    captioning curate report RUN [--output PAGE.html] [--pictures N]
+    captioning report RUN [--output PAGE.html] [--pictures N]
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _page(record: RunRecord, blocks: Sequence[str]) -> str:
         "report.html",
         title=f"Curation of {record.view.roster.name}",
         styles=("base.css", "report.css"),
-        scripts=("dom.js", "charts.js", "unpack.js", "edits.js", "report.js"),
+        scripts=("dom.js", "charts.js", "unpack.js", "edits.js", "cards.js", "report.js"),
         data="\n".join(blocks),
     )
 

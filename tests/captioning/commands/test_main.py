@@ -46,7 +46,7 @@ def test_the_overview_names_all_commands(capsys: pytest.CaptureFixture[str]) -> 
     assert all(f"  {name} " in shown for name in COMMANDS)
     assert main([]) == 2
     assert main(["curate", "--help"]) == 0
-    assert "curate report" in capsys.readouterr().out
+    assert "curate export" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["table", "--help"]])
@@ -60,8 +60,10 @@ def test_a_reader_that_ends_early_gets_no_traceback(arguments: list[str]) -> Non
 
 
 def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["curate", "repot", "run"]) == 2  # codespell:ignore repot
-    assert "did you mean 'curate report'?" in capsys.readouterr().err
+    assert main(["curate", "exprot", "run"]) == 2  # codespell:ignore exprot
+    assert "did you mean 'curate export'?" in capsys.readouterr().err
+    assert main(["curate", "report", "run"]) == 2
+    assert "it is now 'report'" in capsys.readouterr().err
     assert main(["trian"]) == 2  # codespell:ignore trian
     assert "did you mean 'train'?" in capsys.readouterr().err
 

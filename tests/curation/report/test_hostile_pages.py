@@ -23,6 +23,7 @@ from hostile_texts import HOSTILE
 from PIL import Image
 
 from captioning.data.roster import CurationView, Dropped, build_roster
+from captioning.results.runs import Run
 from captioning.types import Edit, Sample
 from curation.check.checks import CHECKS
 from curation.check.evidence import Scores
@@ -31,9 +32,12 @@ from curation.loop.keep import KeepList
 from curation.record import RunRecord
 from curation.report.page import build_page, isolated, page_file
 from curation.report.report import write_report
+from curation.run_report.page import write_run_page
+from curation.run_report.parts import FinishedRun
+from curation.run_report.several_page import write_runs_page
 from curation.study import server as study_server
 
-PAGES = ("report.html", "study.html", "check.html")
+PAGES = ("report.html", "study.html", "check.html", "run.html", "runs.html")
 TITLE = "".join(HOSTILE)
 FOLDER = TITLE.replace("/", "_")
 
@@ -116,12 +120,52 @@ def write_check(record: RunRecord, path: Path) -> None:
     write_page(result, path)
 
 
+def hostile_run(record: RunRecord, name: str = TITLE) -> FinishedRun:
+    """A run whose names, captions, settings, versions, scores and notes are all hostile."""
+    texts = dict(zip(HOSTILE, HOSTILE, strict=True))
+    test = record.view.roster
+    images = {sample.image_id: {"CIDEr-D": 0.1 * sample.row} for sample in test.samples}
+    scores = {"corpus": {"CIDEr-D": 0.5, **dict.fromkeys(HOSTILE, 0.1)}, "per_image": images}
+    return FinishedRun(
+        run=Run(
+            folder=Path(name),
+            config={"run_name": name, "seed": HOSTILE[3], "model": {"name": HOSTILE[0]}, **texts},
+            versions=texts,
+            metrics={"test": scores | {"settings": {"tokenizer": HOSTILE[1]}}},
+            detection=(),
+            timing=({"seconds": 1.0, "captions_per_second": 2.0, "updates": 3},),
+            files={},
+        ),
+        history=[{"epoch": epoch, "CIDEr-D": 0.1 * epoch} for epoch in (0, 1)],
+        losses=[(0.0, 2.0), (1.0, 1.0)],
+        predictions={sample.image_id: sample.caption for sample in test.samples},
+        dropped={text: [{"item": text, "rule": text}] for text in HOSTILE},
+        record=record,
+        unit="loss",
+        train=test,
+        test=test,
+        notes=HOSTILE,
+    )
+
+
+def write_run(record: RunRecord, path: Path) -> None:
+    """The page of a hostile run, or of two as ``runs.html``."""
+    if path.name == "run.html":
+        write_run_page(hostile_run(record), path, defaults=dict, edits=None)
+    else:
+        # slashes divide the words of a name
+        write_runs_page([hostile_run(record, FOLDER), hostile_run(record, "other")], path)
+
+
 @pytest.fixture(params=PAGES)
 def page(request, record, tmp_path) -> str:
     """The text of each page."""
     if request.param == "report.html":
         write_report(record, tmp_path / "report.html", num_pictures=20)
         return (tmp_path / "report.html").read_text(encoding="utf-8")
+    if request.param in ("run.html", "runs.html"):
+        write_run(record, tmp_path / request.param)
+        return (tmp_path / request.param).read_text(encoding="utf-8")
     if request.param == "check.html":
         write_check(record, tmp_path / "check.html")
         return (tmp_path / "check.html").read_text(encoding="utf-8")
@@ -281,6 +325,27 @@ def test_in_a_browser_a_check_shows_hostile_texts_and_nothing_else(
     assert set(HOSTILE) <= set(shown)  # captions, reasons, notes, what was left out
     tags = set(browser.run("return [...document.body.querySelectorAll('*')].map(x => x.tagName)"))
     assert not tags & {"IFRAME", "OBJECT", "EMBED", "BASE", "B2", "LINK", "META", "STYLE"}
+    assert browser.run(REORDERED) == []
+    assert browser.run("return performance.getEntriesByType('resource').length") == 0
+
+
+@pytest.mark.parametrize("name", ["run.html", "runs.html"])
+def test_in_a_browser_runs_show_hostile_texts_and_nothing_else(
+    record, tmp_path, browser, name
+) -> None:
+    write_run(record, tmp_path / name)
+    browser.open((tmp_path / name).as_uri())
+    browser.wait("document.body.dataset.ready === 'yes'")
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert browser.run("return window.hacked") is None
+    shown = browser.run("return [...document.querySelectorAll('bdi')].map(x => x.textContent)")
+    for text in HOSTILE:
+        assert any(text in one for one in shown), text
+    tags = set(browser.run("return [...document.body.querySelectorAll('*')].map(x => x.tagName)"))
+    assert not tags & {"IFRAME", "OBJECT", "EMBED", "BASE", "B2", "LINK", "META", "STYLE"}
+    labels = "return [...document.querySelectorAll('[aria-label], [alt]')].map(x => "
+    labels = browser.run(f"{labels}(x.getAttribute('aria-label') || '') + (x.alt || ''))")
+    assert not any(re.search("[\u202a-\u202e\u2066\u2067\n]", label) for label in labels)
     assert browser.run(REORDERED) == []
     assert browser.run("return performance.getEntriesByType('resource').length") == 0
 

@@ -1,0 +1,145 @@
+"""``captioning report``: what happened in runs, as pages and figures."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from captioning.commands.command import PlainCommand
+from captioning.commands.quick_imports import quick_imports
+from captioning.plugins import import_plugins
+
+log = logging.getLogger(__name__)
+
+SEVERAL = Path("comparison.html")
+NUM_PICTURES = 600
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, help="run folder; several, or folders of them: compared")
+    add("--output", type=Path, help=f"the page; default RUN/report.html, of several {SEVERAL}")
+    add("--pictures", type=int, default=NUM_PICTURES, help="photos on the page of edits (600)")
+    add("--no-figures", action="store_true", help="no SVG and PDF beside the page")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the runs name")
+
+
+def _report(options: Namespace) -> None:
+    with quick_imports():
+        from curation.run_report.parts import find_runs
+
+    if options.pictures < 0:
+        raise ValueError(f"--pictures must be at least 0: got {options.pictures}")
+    import_plugins(options.plugins)
+    folders = find_runs(options.runs)
+    if len(folders) == 1:
+        _report_one(folders[0], options)
+    else:
+        _report_several(folders, options)
+
+
+def _report_one(folder: Path, options: Namespace) -> None:
+    with quick_imports():
+        from captioning.vision.photo_places import photo_exists
+        from curation.report.report import write_report
+        from curation.run_report.page import EDITS, FILE_NAME, write_run_page
+        from curation.run_report.parts import read_finished_run
+
+    run = read_finished_run(folder)
+    page = options.output or folder / FILE_NAME
+    edits = folder / EDITS if options.output is None else _beside(page, "edits.html")
+    record = run.record
+    if record is not None:
+        num_listed = write_report(record, edits, num_pictures=options.pictures)
+        print(f"{edits}: {num_listed} of {len(record.view.journal)} edits listed, {_size(edits)}")
+        if not any(photo_exists(sample.image_path) for sample in record.view.roster.samples):
+            print("no photo is shown: the run had features alone, and there are no photos")
+    write_run_page(run, page, defaults=_defaults, edits=None if record is None else edits)
+    _figures([run], page, options)
+    _tell(page, run.notes)
+
+
+def _report_several(folders: list[Path], options: Namespace) -> None:
+    with quick_imports():
+        from curation.run_report.parts import read_finished_run
+        from curation.run_report.several_page import write_runs_page
+
+    runs = [read_finished_run(folder) for folder in folders]
+    page = options.output or SEVERAL
+    write_runs_page(runs, page)
+    _figures(runs, page, options)
+    _tell(page, [f"{run.run.folder}: {note}" for run in runs for note in run.notes])
+
+
+def _figures(runs: list[Any], page: Path, options: Namespace) -> None:
+    if options.no_figures:
+        return
+    with quick_imports():  # matplotlib takes long
+        from curation.run_report.figures import draw_figures
+
+    in_run = len(runs) == 1 and options.output is None
+    folder = page.parent / "plots" if in_run else _beside(page, "plots")
+    if paths := draw_figures(runs, folder):
+        print(f"{folder}: {', '.join(paths)}, each as SVG and PDF")
+
+
+def _tell(page: Path, notes: Any) -> None:
+    for note in notes:
+        print(note)
+    print(f"{page}: {_size(page)}; open it in a browser")
+
+
+def _beside(page: Path, name: str) -> Path:
+    return page.with_name(f"{page.stem}-{name}")
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+def _defaults() -> Mapping[str, Any]:
+    """The config of a training without any choice."""
+    from omegaconf import OmegaConf
+
+    from captioning.configuration import compose_config
+
+    config: Any = OmegaConf.to_container(compose_config("train"), resolve=True)
+    return config
+
+
+def report_ended(config: Any, datamodule: Any) -> None:
+    """Write the page of a run that has just ended, if its config wants it.
+
+    The run is finished, so nothing that goes wrong here may make it fail.
+
+    Args:
+        config: of the run.
+        datamodule: its `captioning.data.batches.datamodule.CaptionDataModule`.
+    """
+    if not config.get("report", True):
+        return
+    folder = Path(config.run_dir)
+    try:
+        with quick_imports():
+            from curation.run_report.page import EDITS, FILE_NAME, write_run_page
+            from curation.run_report.parts import Rosters, read_finished_run
+
+        rosters = Rosters(train=datamodule.view, test=datamodule.test)
+        run = read_finished_run(folder, rosters)
+        write_run_page(run, folder / FILE_NAME, defaults=_defaults, edits=folder / EDITS)
+    except Exception as error:  # noqa: BLE001
+        log.warning(
+            f"{folder}: the run is finished, but its page could not be made "
+            f"({type(error).__name__}: {error}); try captioning report {folder}"
+        )
+
+
+REPORT = PlainCommand(
+    name="report",
+    summary="Show what happened in a run, or compare several, as an HTML page and figures.",
+    add_arguments=_arguments,
+    call=_report,
+)

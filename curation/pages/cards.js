@@ -1,0 +1,33 @@
+// Photos, captions and edits as cards. A page fills `pictures`.
+
+let pictures = [];
+
+function photo(at, kind = "", alt = "") {
+  if (at < 0) return make("span", { class: "none" }, "not shown");
+  return make("img", { src: `data:image/jpeg;base64,${pictures[at]}`, alt, class: kind || null });
+}
+
+function photos(edit) {
+  if (edit.action !== "replace_image") return make("div", { class: "photos" }, photo(edit.photo, edit.action === "remove" ? "gone" : ""));
+  return make("div", { class: "photos pair" }, photo(edit.photo, "gone"), photo(edit.photo_after), make("span", { class: "then" }, "→"));
+}
+
+function badges(edit) {
+  return make("div", { class: "badges" },
+    make("span", { class: `badge ${edit.action}` }, actionName(edit.action)),
+    edit.fault ? make("span", { class: "badge fault", title: "planted fault" }, "planted: ", foreign(edit.fault)) : null);
+}
+
+function captions(edit) {
+  const gone = edit.action === "remove" || edit.after !== null; // other actions keep the caption
+  return [
+    make("div", {}, foreign(edit.before, gone ? "before gone" : "before")),
+    edit.after === null ? null : make("div", {}, foreign(edit.after, "after")),
+  ];
+}
+
+function meta(edit) {
+  return make("div", { class: "small soft meta" }, `epoch ${edit.epoch} · `, foreign(edit.reason || edit.policy), " · ", foreign(edit.id), edit.note ? [" · ", foreign(edit.note)] : null);
+}
+
+const card = (edit) => make("article", { class: "card shot" }, photos(edit), make("div", { class: "text" }, badges(edit), captions(edit), meta(edit)));

@@ -1,0 +1,56 @@
+// What pages of runs share.
+
+// Parts of a sentence: texts of ours, and {text} of elsewhere.
+const sentence = (parts) => parts.map((part) => (typeof part === "string" ? part : foreign(part.text)));
+const three = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
+
+function showLead(facts) {
+  const story = make("p", { class: "story" }, facts.lead.flatMap((parts) => [...sentence(parts), " "]));
+  const tiles = facts.tiles.map((one) => make("div", { class: `card tile ${one.kind}` }, make("b", {}, one.value), make("span", { class: "soft small" }, one.name)));
+  const notes = facts.notes.map((note) => make("li", {}, foreign(note)));
+  byId("lead").append(story, tiles.length ? make("div", { class: "tiles" }, tiles) : "");
+  if (notes.length) byId("lead").append(make("ul", { class: "notes small" }, notes));
+}
+
+// Show a section and give where its parts go.
+function section(id, selector = null) {
+  const node = byId(id);
+  node.hidden = false;
+  return selector === null ? node : node.querySelector(selector);
+}
+
+function showLinks() {
+  const shown = [...document.querySelectorAll("main section[id]:not([hidden]) > h2")];
+  byId("links").append(...shown.map((head) => make("a", { href: `#${head.parentElement.id}` }, head.textContent)));
+}
+
+// Buttons of which one is pressed, and the cards of it.
+function tabs(id, groups, card) {
+  const node = section(id);
+  const show = (chosen) => {
+    node.querySelector(".gallery").replaceChildren(...groups[chosen].items.map(card));
+    [...node.querySelector(".tabs").children].forEach((tab, at) => tab.setAttribute("aria-pressed", String(at === chosen)));
+  };
+  node.querySelector(".tabs").append(...groups.map((group, at) => make("button", { on: { click: () => show(at) } }, group.name)));
+  show(0);
+}
+
+function details(name, ...content) {
+  byId("details").append(make("details", {}, make("summary", {}, name), content));
+}
+
+async function unfold(show) {
+  const facts = await unpack(blocks("facts")[0]);
+  pictures = blocks("picture").map((node) => node.textContent);
+  show(facts);
+  byId("details").hidden = byId("details").children.length < 2;
+  showLinks();
+  document.body.dataset.ready = "yes";
+}
+
+function start(show) {
+  unfold(show).catch((error) => {
+    byId("heading").textContent = "This page could not be read";
+    byId("about").textContent = `${error}. A browser of 2023 or newer is needed.`;
+  });
+}

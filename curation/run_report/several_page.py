@@ -1,0 +1,139 @@
+"""The page of several runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from captioning.files import write_text
+from curation.report.edit_list import pack
+from curation.report.report import block
+from curation.report.thumbnails import thumbnails
+from curation.run_report import several
+from curation.run_report.lead import Sentence, counted
+from curation.run_report.page import MAX_BYTES, MAX_PICTURES, page_of
+from curation.run_report.parts import FinishedRun, Notes
+from curation.run_report.several import Group
+
+
+def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> None:
+    """Write the page.
+
+    Args:
+        runs: at least one; those of one name are pooled as seeds.
+        path: the HTML file.
+    """
+    groups = several.groups(runs)
+    notes = Notes(lines=[f"{r.run.folder.name}: {note}" for r in runs for note in r.notes])
+    metric = several.shared_metric(groups)
+    scores = several.most_different(groups, metric) if metric and len(groups) > 1 else {}
+    roster, ids = several.most_edited(groups)
+    test = next((run.test for run in runs if run.test is not None), None)
+    photos = [several.photo_of(test, image_id) for image_id in scores]
+    photos += [roster.by_id[i].image_path for i in ids] if roster is not None else []
+    pictures = thumbnails(
+        [photo for photo in photos if photo is not None],
+        max_pictures=MAX_PICTURES,
+        max_bytes=MAX_BYTES,
+    )
+    numbers = {photo: number for number, photo in enumerate(pictures)}
+    content = _facts(groups, metric, notes)
+    content["different"] = [
+        several.different_item(groups, image_id, by_group, numbers)
+        for image_id, by_group in scores.items()
+    ]
+    content["edited"] = [
+        several.edited_item(groups, roster, i, numbers) for i in ids if roster is not None
+    ]
+    blocks = [block("facts", pack(content)), *(block("picture", t) for t in pictures.values())]
+    title = ", ".join(group.name for group in groups[:3]) + (" and more" if groups[3:] else "")
+    write_text(path, page_of("runs", f"Compared: {title}", blocks))
+
+
+def _facts(groups: Sequence[Group], metric: str | None, notes: Notes) -> dict[str, Any]:
+    folder = groups[0].runs[0].run.folder
+
+    def part(name: str, make: Callable[[], Any], default: Any = None) -> Any:
+        return notes.read(name, folder, make, default)
+
+    table = part("table of scores", lambda: several.score_table(groups))
+    curves = {
+        "losses": part("training loss", lambda: _curves(groups, several.loss_curve), []),
+        "validation": part("validation", lambda: _validation(groups), []),
+        "edited_by_epoch": part("edits", lambda: _curves(groups, several.edited_by_epoch), []),
+    }
+    edits = [
+        {
+            "name": group.name,
+            "actions": several.edits_by_action(group),
+            "num_edited": len(several.edited_ids(group)),
+            "num_samples": len(group.records[0].view.roster),
+        }
+        for group in groups
+        if group.records
+    ]
+    return {
+        "names": [group.name for group in groups],
+        "num_runs": sum(len(group.runs) for group in groups),
+        "metric": metric,
+        "lead": _lead(groups, metric, table),
+        "tiles": [],
+        "table": table,
+        **curves,
+        "edits": edits,
+        "overlap": _overlap(groups),
+        "full_names": [group.key for group in groups],
+        "settings": several.different_settings(groups),
+        "notes": notes.lines,
+    }
+
+
+def _overlap(groups: Sequence[Group]) -> dict[str, Any] | None:
+    editing = [group for group in groups if several.edited_ids(group)]
+    if len(editing) < 2:
+        return None
+    return {"names": [group.name for group in editing], "rows": several.overlap(editing)}
+
+
+def _curves(groups: Sequence[Group], make: Callable[[Group], Any]) -> list[Any]:
+    curves = [(group.name, make(group)) for group in groups]
+    return [{"name": name, **curve} for name, curve in curves if curve is not None]
+
+
+def _validation(groups: Sequence[Group]) -> list[Any]:
+    return _curves(groups, lambda group: several.validation_curve(group, "CIDEr-D"))
+
+
+def _lead(
+    groups: Sequence[Group], metric: str | None, table: Mapping[str, Any] | None
+) -> list[Sentence]:
+    number = sum(len(group.runs) for group in groups)
+    sentences: list[Sentence] = [
+        [f"{counted(number, 'run')} of {counted(len(groups), 'config')} side by side."]
+    ]
+    if table is None or metric not in table["metrics"]:
+        return sentences
+    column = table["metrics"].index(metric)
+    cells = {row["name"]: row["cells"][column] for row in table["rows"]}
+    known = {name: cell for name, cell in cells.items() if cell["mean"] is not None}
+    best = max(known, key=lambda name: known[name]["mean"])
+    sentences.append([f"{metric} is highest for ", {"text": best}, f": {_mean(known[best])}."])
+    for name, cell in known.items():
+        if cell["difference"] is not None:
+            mean, low, high, _ = cell["difference"]
+            clear = "" if low > 0 or high < 0 else ", which may be chance"
+            sentences.append(
+                [
+                    {"text": name},
+                    f" differs by {mean:+.3f} from ",
+                    {"text": groups[0].name},
+                    f" (95% interval over photos: {low:+.3f} to {high:+.3f}){clear}.",
+                ]
+            )
+    return sentences
+
+
+def _mean(cell: Mapping[str, Any]) -> str:
+    spread = "" if cell["spread"] is None else f" ± {cell['spread']:.3f} over seeds"
+    return f"{cell['mean']:.3f}{spread}"
