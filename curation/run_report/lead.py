@@ -105,7 +105,7 @@ def _left_out(run: FinishedRun) -> Sentence:
 
 
 def num_epochs(run: FinishedRun) -> int:
-    """Epochs that were trained, or None known."""
+    """Epochs that were trained; 0 where nothing tells it."""
     of_losses = 0 if run.record is None else len(run.record.epochs)
     return len(run.run.timing) or of_losses or len(run.history)
 

@@ -19,11 +19,11 @@ from types import SimpleNamespace
 import numpy as np
 import page_data
 import pytest
+from hostile_run import hostile_run
 from hostile_texts import HOSTILE
 from PIL import Image
 
 from captioning.data.roster import CurationView, Dropped, build_roster
-from captioning.results.runs import Run
 from captioning.types import Edit, Sample
 from curation.check.checks import CHECKS
 from curation.check.evidence import Scores
@@ -33,7 +33,6 @@ from curation.record import RunRecord
 from curation.report.page import build_page, isolated, page_file
 from curation.report.report import write_report
 from curation.run_report.page import write_run_page
-from curation.run_report.parts import FinishedRun
 from curation.run_report.several_page import write_runs_page
 from curation.study import server as study_server
 
@@ -118,34 +117,6 @@ def write_check(record: RunRecord, path: Path) -> None:
         summary=lambda: HOSTILE[5],
     )
     write_page(result, path)
-
-
-def hostile_run(record: RunRecord, name: str = TITLE) -> FinishedRun:
-    """A run whose names, captions, settings, versions, scores and notes are all hostile."""
-    texts = dict(zip(HOSTILE, HOSTILE, strict=True))
-    test = record.view.roster
-    images = {sample.image_id: {"CIDEr-D": 0.1 * sample.row} for sample in test.samples}
-    scores = {"corpus": {"CIDEr-D": 0.5, **dict.fromkeys(HOSTILE, 0.1)}, "per_image": images}
-    return FinishedRun(
-        run=Run(
-            folder=Path(name),
-            config={"run_name": name, "seed": HOSTILE[3], "model": {"name": HOSTILE[0]}, **texts},
-            versions=texts,
-            metrics={"test": scores | {"settings": {"tokenizer": HOSTILE[1]}}},
-            detection=(),
-            timing=({"seconds": 1.0, "captions_per_second": 2.0, "updates": 3},),
-            files={},
-        ),
-        history=[{"epoch": epoch, "CIDEr-D": 0.1 * epoch} for epoch in (0, 1)],
-        losses=[(0.0, 2.0), (1.0, 1.0)],
-        predictions={sample.image_id: sample.caption for sample in test.samples},
-        dropped={text: [{"item": text, "rule": text}] for text in HOSTILE},
-        record=record,
-        unit="loss",
-        train=test,
-        test=test,
-        notes=HOSTILE,
-    )
 
 
 def write_run(record: RunRecord, path: Path) -> None:
