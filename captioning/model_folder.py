@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -93,9 +94,12 @@ def data_folder(name: str | Path) -> Path:
             f"{repository}@COMMIT, with the 40 digits that its page on the hub shows"
         )
     hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
+    errors = request_errors(hub)
+    # it would log a line a photo
+    logging.getLogger(errors[0].__module__.partition(".")[0]).setLevel(logging.WARNING)
     try:
         fetched = Path(hub.snapshot_download(repository, revision=commit, repo_type="dataset"))
-    except (OSError, ValueError, *request_errors(hub)) as error:
+    except (OSError, ValueError, *errors) as error:
         reason = str(error).partition("\n")[0]
         raise ConnectionError(
             f"{str(name)!r} is no folder, and could not be had from the hub ({reason}); fetch it "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from captioning.vision.photo_places import photo_exists
 from curation.check.result import CSV_NAME, LEFT_OUT
 from curation.finished_run import read_run
 from curation.record import RunRecord, changes
@@ -54,6 +55,11 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
         if top is not None:
             raise ValueError(f"{table}: --top is for runs; a check flags by its thresholds")
         suspects = list(_of_table(table))
+        if suspects and not any(photo_exists(suspect.photo) for suspect in suspects):
+            raise ValueError(
+                f"{table}: {suspects[0].photo} and all other photos are not there; start this "
+                "where captioning check was started"
+            )
     else:
         record = read_run(source)
         suspects = list(_changed(record) if top is None else _of_losses(record, top))

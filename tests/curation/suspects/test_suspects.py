@@ -208,6 +208,12 @@ def label_studio(source: Path, out: Path) -> None:
     assert main(["curate", "suspects", str(source), *arguments]) == 0
 
 
+def test_photos_that_are_elsewhere_are_said(checked: Path, photos: Path, tmp_path: Path) -> None:
+    photos.rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"b\.jpg and all other photos are not there"):
+        read_suspects(checked)
+
+
 def test_nothing_suspected_is_said(checked: Path, tmp_path: Path, capsys) -> None:
     table = checked / "issues.csv"
     table.write_text(table.read_text().replace(",True,", ",False,"))
