@@ -11,6 +11,7 @@
 # make lock   constraints.lock, the tested packages with digests; make locked-env installs them and no other files
 # make audit  known vulnerabilities of the tested packages
 # make sbom   sbom.json, the installed packages in CycloneDX's format; make dist: wheel and source in dist, with it
+# make docs   the site in build/site; a link that leads nowhere fails it
 # make tables the pages of docs/results, from the records of runs
 # The first three need Python 3.11 or newer and a package index, nothing else.
 
@@ -80,6 +81,17 @@ dist: sbom
 	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	$(BIN)/python -c 'import setuptools.build_meta as build; build.build_sdist("dist")'
 	cp sbom.json dist/
+
+# In an environment of its own, too: sources are read as text, so none of the project's packages are needed.
+SITE := .venv/docs/bin
+.PHONY: docs docs-env
+docs-env:
+	@test -x $(SITE)/mike || { $(PYTHON) -m venv .venv/docs && \
+	  $(SITE)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > .venv/docs/packages.txt && \
+	  $(SITE)/python -m pip install --disable-pip-version-check --quiet --requirement .venv/docs/packages.txt --constraint constraints.txt; }
+
+docs: docs-env
+	NO_MKDOCS_2_WARNING=1 $(SITE)/mkdocs build --strict
 
 # Three of them need more: bench_features.py PHOTOS, bench_well_formedness.py DATA, bench_libraries.py other packages.
 NEED_MORE := %/bench_features.py %/bench_well_formedness.py %/bench_libraries.py

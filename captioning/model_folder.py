@@ -1,9 +1,10 @@
-"""Where a saved model of transformers lies: in a folder, or on the hub by its name and commit."""
+"""Where a saved model or a data set lies: in a folder, or on the hub by its name and commit."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -73,11 +74,52 @@ def model_folder(
     return fetched
 
 
-def _pinned(hub: Any, repository: str) -> str:
-    """What to write instead of a name without its commit."""
+def data_folder(name: str | Path) -> Path:
+    """The folder of a data set: itself, or fetched from the hub by its name and commit.
+
+    Args:
+        name: folder, or ``OWNER/NAME@COMMIT``.
+
+    Raises:
+        ValueError: a name without the 40 digits of its commit, or files that differ from those of
+            the commit.
+        ConnectionError: the hub cannot be reached.
+    """
+    repository, mark, commit = str(name).partition("@")
+    if not mark or Path(name).exists() or repository.count("/") != 1:
+        return Path(name)
+    if not _COMMIT.fullmatch(commit):
+        raise ValueError(
+            f"{str(name)!r} is no folder, and as a data set of the hub it lacks its commit: write "
+            f"{repository}@COMMIT, with the 40 digits that its page on the hub shows"
+        )
+    hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
+    errors = request_errors(hub)
+    # it would log a line a photo
+    logging.getLogger(errors[0].__module__.partition(".")[0]).setLevel(logging.WARNING)
+    try:
+        fetched = Path(hub.snapshot_download(repository, revision=commit, repo_type="dataset"))
+    except (OSError, ValueError, *errors) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConnectionError(
+            f"{str(name)!r} is no folder, and could not be had from the hub ({reason}); fetch it "
+            f"on a machine with network and give its folder (hf download {repository} --revision "
+            f"{commit} --repo-type dataset --local-dir FOLDER)"
+        ) from error
+    _check_fetched(fetched)
+    return fetched
+
+
+def request_errors(hub: Any) -> tuple[type[Exception], ...]:
+    """Errors of requests that huggingface_hub makes, besides OSError and ValueError."""
     # its library of requests changed between versions, and with it the type of their errors
     library = importlib.import_module(type(hub.utils.get_session()).__module__.partition(".")[0])
-    unreachable = (OSError, ValueError, library.HTTPError)
+    return (library.HTTPError,)
+
+
+def _pinned(hub: Any, repository: str) -> str:
+    """What to write instead of a name without its commit."""
+    unreachable = (OSError, ValueError, *request_errors(hub))
     lookups = (  # what an earlier download brought, else what the hub has today
         lambda: Path(hub.snapshot_download(repository, local_files_only=True)).name,
         lambda: hub.HfApi().model_info(repository, timeout=10).sha,

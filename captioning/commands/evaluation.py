@@ -40,9 +40,11 @@ def _image_distance(config: Any) -> None:
 
 def _export(config: Any) -> None:
     with quick_imports():
+        from captioning.exports.energy import CardFacts
         from captioning.exports.export import export
 
-    print(f"exported to {export(config.run, config.to, onnx=config.onnx)}")
+    facts = CardFacts(**config.card)
+    print(f"exported to {export(config.run, config.to, onnx=config.onnx, facts=facts)}")
 
 
 EVALUATE = HydraCommand(

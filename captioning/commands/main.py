@@ -17,11 +17,13 @@ from captioning.commands import (
     curation,
     data,
     evaluation,
+    hub,
     journal,
     paper,
     report,
     results,
     study,
+    suspects,
     training,
 )
 from captioning.commands.command import (
@@ -40,6 +42,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         training.DEMO,
         training.FIND_LR,
         evaluation.EXPORT,
+        hub.PUSH,
         convert.CONVERT,
         evaluation.CONTROLLABILITY,
         evaluation.DIVERSE_CAPTIONS,
@@ -70,6 +73,8 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         curation.APPLY,
         journal.JOURNAL,
         study.STUDY,
+        suspects.SUSPECTS,
+        suspects.CORRECTIONS,
     ),
     "results": (report.REPORT, paper.PAPER, results.TABLE, results.RECORD),
     "making the weights that are shipped": (

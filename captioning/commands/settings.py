@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from augmentation.captions.toca.prompts import PromptWriter
 from captioning.data.features.build import ensure_features
+from captioning.exports.energy import CardFacts
 from captioning.metrics.coco import MetricName
 from captioning.ranges import (
     ArgumentsOf,
@@ -69,6 +70,7 @@ class Export(AbstractCommon, total=False):
     run: Name
     to: Name
     onnx: bool
+    card: Annotated[Mapping[str, Any], ArgumentsOf(CardFacts)]
 
 
 class FindObjects(AbstractCommon, total=False):

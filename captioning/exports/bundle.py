@@ -29,6 +29,8 @@ RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
     "model.safetensors",
     "transformers",
 )
+# Patterns of what is fetched from the hub: no file of these can hold a program.
+FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", CONFIG)
 # Weights of the backbone whose features a run had cached, as they are named in the file.
 FEATURES_PREFIX = "features_backbone."
 

@@ -18,6 +18,8 @@ from captioning.data.steps.base import StepContext
 from captioning.decoding.settings import SearchSettings
 from captioning.exports.bundle import (
     FEATURES_PREFIX,
+    FILES,
+    RECORD,
     TRANSFORMERS,
     WEIGHTS,
     Bundle,
@@ -28,6 +30,7 @@ from captioning.exports.bundle import (
 )
 from captioning.exports.live_features import LiveFeatures
 from captioning.interfaces import AbstractTokenizer
+from captioning.model_folder import model_folder
 from captioning.models.base import AbstractCaptioner
 from captioning.plugins import import_plugins
 from captioning.results.checkpoints import load_checkpoint
@@ -149,18 +152,27 @@ def load(
     weights are plain tensors, and their sizes are checked.
 
     Args:
-        folder: of a run with a finished epoch, or written by ``captioning export``.
+        folder: of a run with a finished epoch, or written by ``captioning export``; or the name of
+            such an export on the hub with its commit, ``OWNER/NAME@COMMIT``.
         device: ``"auto"`` takes a GPU if there is one.
         plugins: packages of your own that its settings name.
 
     Raises:
         FileNotFoundError: no such folder, or a file is missing.
         ValueError: damaged files, parts that settings may not name, or a run on imported features.
+        ConnectionError: the hub cannot be reached.
     """
     import_plugins(plugins)
-    folder = Path(folder)
+    folder = _fetched(folder)
     build = _of_bundle if is_bundle(folder) else _of_run
     return build(folder, chosen_device(device))
+
+
+def _fetched(folder: str | Path) -> Path:
+    if "@" not in str(folder) or Path(folder).exists():
+        return Path(folder)
+    instead = "a folder that captioning export wrote"
+    return model_folder(str(folder), instead=instead, marker=RECORD, files=FILES)
 
 
 def _of_run(folder: Path, device: torch.device) -> Captioner:

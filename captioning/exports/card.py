@@ -10,12 +10,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from captioning.exports.energy import CardFacts, energy
 from captioning.files import read_json
 
 USE = """```python
 import captioning
 
-captioner = captioning.load("{folder}")
+captioner = captioning.load("{folder}")  # from the hub: load("OWNER/NAME@COMMIT")
 captioner.caption(["photo.jpg"], beam_size=5)
 ```"""
 LICENCE = (
@@ -26,7 +27,13 @@ LICENCE = (
 
 
 def write_card(
-    folder: Path, *, run: Path, config: DictConfig, num_weights: int, extra: Sequence[str]
+    folder: Path,
+    *,
+    run: Path,
+    config: DictConfig,
+    num_weights: int,
+    extra: Sequence[str],
+    facts: CardFacts,
 ) -> str:
     """The text of ``README.md``.
 
@@ -36,6 +43,7 @@ def write_card(
         config: of the run.
         num_weights: numbers in the model's weights.
         extra: further sections, as lines.
+        facts: see `CardFacts`.
     """
     name = f"{config.model.name} on {config.data.name}"
     lines = ["---", "pipeline_tag: image-to-text", "tags:", "- image-captioning", "---"]
@@ -44,8 +52,10 @@ def write_card(
     lines += ["## Training", "", *_facts(run, config, num_weights), ""]
     lines += ["## Curation", "", *_curation(run), ""]
     lines += ["## Scores", "", *_scores(run), ""]
+    lines += ["## Energy", "", energy(run, config, facts), ""]
     lines += [*extra, "## Versions", "", *_versions(run), ""]
-    lines += ["## Licence", "", LICENCE.format(pretrained=_pretrained(config))]
+    terms = f"The data: {' '.join(facts.terms.split())}. " if facts.terms else ""
+    lines += ["## Licence", "", terms + LICENCE.format(pretrained=_pretrained(config))]
     return "\n".join(lines) + "\n"
 
 

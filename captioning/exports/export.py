@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, Bundle, write_bundle
 from captioning.exports.captioner import Captioner, load
 from captioning.exports.card import write_card
+from captioning.exports.energy import CardFacts
 from captioning.files import write_text
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder, versions
@@ -24,13 +25,16 @@ KEPT = ("model", "features", "control", "search", "optimizer", "schedule", "seed
 BACKBONE = "captioning.vision.backbones.build_backbone"
 
 
-def export(run: str | Path, to: str | Path, *, onnx: bool = False) -> Path:
+def export(
+    run: str | Path, to: str | Path, *, onnx: bool = False, facts: CardFacts | None = None
+) -> Path:
     """Write a finished run's captioner for others; all or nothing.
 
     Args:
         run: folder of the run.
         to: a new folder.
         onnx: also write networks for ONNX, see `captioning.exports.onnx`.
+        facts: for the card, what the run does not know.
 
     Raises:
         FileExistsError: ``to`` is there already.
@@ -45,7 +49,16 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False) -> Path:
     part = target.with_name(f".{secrets.token_hex(6)}.export")
     try:
         part.mkdir()
-        _write(captioner, Path(run), part, name=target, onnx=onnx)
+        extra = _write(captioner, part, onnx=onnx)
+        card = write_card(
+            target,
+            run=Path(run),
+            config=RunFolder(Path(run)).config(),
+            num_weights=sum(parameter.numel() for parameter in captioner.model.parameters()),
+            extra=extra,
+            facts=facts or CardFacts(),
+        )
+        write_text(part / "README.md", card)
         if target.is_dir():
             target.rmdir()
         part.rename(target)
@@ -55,7 +68,8 @@ def export(run: str | Path, to: str | Path, *, onnx: bool = False) -> Path:
     return target
 
 
-def _write(captioner: Captioner, run: Path, folder: Path, *, name: Path, onnx: bool) -> None:
+def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
+    """Write all but the card; returns what it says of formats."""
     model = captioner.model
     config = _portable(captioner.config)
     weights: dict[str, Tensor] | None = dict(model.state_dict())
@@ -77,10 +91,7 @@ def _write(captioner: Captioner, run: Path, folder: Path, *, name: Path, onnx: b
         from captioning.exports.onnx import write_onnx  # slow, and needed here only
 
         extra += write_onnx(captioner, folder / "onnx")
-    num_weights = sum(parameter.numel() for parameter in model.parameters())
-    run_config = RunFolder(run).config()
-    card = write_card(name, run=run, config=run_config, num_weights=num_weights, extra=extra)
-    write_text(folder / "README.md", card)
+    return extra
 
 
 def _formats(note: str | None) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from captioning.data.roster import CurationView
 from curation.journal.journal import Header
@@ -17,6 +17,20 @@ NAMES = {
     "replace_image": "image replaced",
     "down_weight": "weighted down",
 }
+HOW = {
+    "training": "that a policy made while a captioner was trained on them",
+    "checks": "that checks of photos and captions asked for",
+    "people": "that people made, or left as a program had made them",
+}
+_BY_PROGRAM = (
+    "The edits are a program's choices, not people's: captions may have been removed that were "
+    "right."
+)
+LIMITS = {
+    "training": _BY_PROGRAM,
+    "checks": _BY_PROGRAM,
+    "people": "People judged the captions that a program suspected; nobody looked at the others.",
+}
 
 
 def card(
@@ -26,7 +40,8 @@ def card(
     files: Mapping[str, str],
     versions: Mapping[str, Any] | None = None,
     truth: Mapping[str, str] | None = None,
-    trained: bool = True,
+    decider: Literal["training", "checks", "people"] = "training",
+    loaded: Mapping[str, str] | None = None,
 ) -> str:
     """What was changed, by which policy, when, and how it can be done again; Markdown.
 
@@ -36,19 +51,20 @@ def card(
         files: what each file of the set holds.
         versions: ``versions.json`` of the run, where it is known.
         truth: planted faults, which the reader must be warned of.
-        trained: whether a captioner was trained meanwhile; otherwise checks decided.
+        decider: a policy while a captioner was trained, checks, or people after one of them.
+        loaded: which files ``datasets.load_dataset`` takes for the data, where it needs to be told.
     """
     roster, live = view.roster, view.samples()
-    front = {"pretty_name": f"{roster.name}, curated", "task_categories": ["image-to-text"]}
-    how = (
-        "that a policy made while a captioner was trained on them"
-        if trained
-        else "that checks of photos and captions asked for"
-    )
+    front: dict[str, Any] = {
+        "pretty_name": f"{roster.name}, curated",
+        "task_categories": ["image-to-text"],
+    }
+    if loaded:
+        front["configs"] = [{"config_name": "default", **loaded}]
     parts = [
         "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---"]),
         f"# {_plain(roster.name)}, curated\n\nThe captions of {_code(roster.name)} after "
-        f"{len(view.journal)} edits {how}.",
+        f"{len(view.journal)} edits {HOW[decider]}.",
         _sizes(view),
         _changes(view),
         f"## Where it comes from\n\n{_origin(header, len(live), versions or {})}",
@@ -62,9 +78,8 @@ def card(
             "before the run, to score the policy. Not for training a model to be used."
         )
     parts.append(
-        "## Limits\n\nThe edits are a program's choices, not people's: captions may have been "
-        "removed that were right. Boxes and groundings of the original are not part of these "
-        "files. Photos and captions stay under the licences of the original data set."
+        f"## Limits\n\n{LIMITS[decider]} Boxes and groundings of the original are not part of "
+        "these files. Photos and captions stay under the licences of the original data set."
     )
     return "\n\n".join(parts) + "\n"
 

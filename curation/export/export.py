@@ -33,11 +33,26 @@ PACKED: dict[str, tuple[Callable[[Sequence[Picture], Path], None], str, str]] = 
     "webdataset": (write_webdataset, "*.tar", "pictures and captions in shards"),
 }
 FORMATS = ("coco", "jsonl", "imagefolder", *PACKED, "journal")
+# What `datasets.load_dataset` reads of a folder; it would take the journal for data, too.
+LOADED = {
+    "coco": {"data_files": "captions.json", "field": "annotations"},
+    "jsonl": {"data_files": "captions.jsonl"},
+    "parquet": {"data_files": "data/*.parquet"},
+    "webdataset": {"data_files": "*.tar"},
+}
 PHOTOS = ("none", "copy", "link")
 JOURNAL = "every edit, in order, with its reason"
 
 
-def export(record: RunRecord, run: Path | None, folder: Path, *, format: str, photos: str) -> int:
+def export(
+    record: RunRecord,
+    run: Path | None,
+    folder: Path,
+    *,
+    format: str,
+    photos: str,
+    by_people: bool = False,
+) -> int:
     """Write the curated set with its journal and its card; returns the number of captions.
 
     The folder appears whole or not at all.
@@ -48,6 +63,7 @@ def export(record: RunRecord, run: Path | None, folder: Path, *, format: str, ph
         folder: new or empty.
         format: one of `FORMATS`.
         photos: one of `PHOTOS`: whether the pictures come along.
+        by_people: whether people had the last word, which the card says.
 
     Raises:
         ValueError: the folder holds something, or the format needs photos.
@@ -76,7 +92,8 @@ def export(record: RunRecord, run: Path | None, folder: Path, *, format: str, ph
             files=files | {FILE_NAME: JOURNAL},
             versions=read_json(versions_file, dict) if versions_file and is_known else None,
             truth=record.truth,
-            trained=run is not None,
+            decider="people" if by_people else "checks" if run is None else "training",
+            loaded=LOADED.get(format),
         )
         write_text(part / "README.md", text)
 

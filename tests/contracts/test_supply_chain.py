@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -119,8 +120,40 @@ def test_the_release_holds_no_secret_and_no_wide_permission(repository: Path) ->
         assert "${{" not in step.get("run", "")  # a tag's name could hold a command
     makefile = (repository / "Makefile").read_text(encoding="utf-8")
     targets = {word for s in steps for word in re.findall(r"make (\w+)", s.get("run", ""))}
-    assert targets == {"audit", "dist"}
+    assert targets == {"audit", "dist", "docs"}
     assert all(f"\n{target}: " in makefile for target in targets)
+
+
+def test_proposals_are_tested_on_every_python_without_secrets(repository: Path) -> None:
+    text = (repository / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "secrets" not in text
+    tests, docs = workflow["jobs"]["tests"], workflow["jobs"]["docs"]
+    assert tests["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    assert not any("permissions" in job for job in (tests, docs))
+    for step in (*tests["steps"], *docs["steps"]):
+        assert "${{" not in step.get("run", "")
+    assert tests["steps"][-1]["run"] == ".ci/run"
+    assert docs["steps"][-1]["run"] == "make docs"
+
+
+def test_the_citation_file_has_the_fields_of_its_format(repository: Path) -> None:
+    """Those that version 1.2.0 of the Citation File Format requires or types."""
+    citation = yaml.safe_load((repository / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= citation.keys()
+    known = {"cff-version", "message", "title", "authors", "type", "version", "license", "keywords"}
+    known |= {"abstract", "commit", "date-released", "doi", "identifiers", "references", "url"}
+    assert set(citation) <= known | {"preferred-citation", "repository-code"}
+    assert citation["type"] in ("software", "dataset")
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    people = {"family-names", "given-names", "name-particle", "name-suffix", "orcid", "affiliation"}
+    assert citation["authors"]
+    assert all("name" in author or set(author) <= people for author in citation["authors"])
+    assert all(isinstance(word, str) for word in citation["keywords"])
+    assert len(set(citation["keywords"])) == len(citation["keywords"])
 
 
 def test_security_page_names_pages_that_exist(repository: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from captioning.exports.bundle import FEATURES_PREFIX
 from captioning.exports.export import export
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
+from tests.hub_server import SENDS_FILES_AS_DATA, TOKEN, running_hub
 
 POLICY = ("steps=[plant_swap20]", "curation=remove", "curation.select.ratio=0.1")
 
@@ -82,6 +84,7 @@ def test_an_export_says_what_it_is_and_names_no_folder_of_its_owner(run, tmp_pat
     assert f"| remove | {len(edits)} |" in card
     assert "CIDEr-D | " in card
     assert "grants no licence" in card
+    assert re.search(r"hours of training at 10 W \(assumed: 10 W for each of 1 threads\)", card)
     weights = load_file(folder / "model.safetensors")
     assert any(name.startswith(FEATURES_PREFIX) for name in weights)
     for name in ("README.md", "captioner.json", "config.yaml"):
@@ -183,3 +186,20 @@ def test_imported_features_have_no_photos(run: Path, tmp_path: Path) -> None:
     changed(tmp_path / "copy", "features.imported", "folder")
     with pytest.raises(ValueError, match="reads imported features, and has no backbone"):
         captioning.load(tmp_path / "copy")
+
+
+@pytest.mark.filterwarnings(SENDS_FILES_AS_DATA)
+def test_a_run_is_pushed_and_captions_by_name_and_commit(run, tmp_path, monkeypatch, capfd) -> None:
+    photos, expected = test_photos(run)
+    with running_hub(monkeypatch, tmp_path / "hub") as hub:
+        assert main(["push", str(run), "--repo", "owner/small"]) == 0
+        shown = "".join(capfd.readouterr())
+        repository = hub.repositories["model owner/small"]
+        ((commit, files),) = repository.commits.items()
+        name = f"owner/small@{commit}"
+        assert captioning.load(name, device="cpu").caption(photos[:2]) == expected[:2]
+    assert repository.private
+    assert sorted(files) == ["README.md", "captioner.json", "config.yaml", "model.safetensors"]
+    assert f'captioning.load("{name}")' in shown
+    assert TOKEN not in shown
+    assert b'captioning.load("small")' in files["README.md"]

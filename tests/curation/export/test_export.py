@@ -173,3 +173,18 @@ def test_an_export_can_be_curated_again(record, tmp_path):
     export(record, tmp_path / "run", tmp_path / "out", format="jsonl", photos="none")
     roster = read_annotations([Path(tmp_path / "out/captions.jsonl")])
     assert len(roster) == 17
+
+
+@pytest.mark.parametrize("format", ["coco", "jsonl", "imagefolder", "parquet", "webdataset"])
+def test_datasets_loads_the_folder_and_no_journal(record, tmp_path, format):
+    datasets = pytest.importorskip("datasets")
+    if format == "webdataset":  # datasets wants photos of one type in it
+        kept = [e for e in record.view.journal if e.action != "replace_image"]
+        record = replace(record, view=replace(record.view, journal=()).apply(kept))
+    export(record, tmp_path / "run", tmp_path / "out", format=format, photos="copy")
+    loaded = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    rows = list(loaded["train"])
+    if format == "webdataset":
+        rows = [row["json"] for row in rows]
+    captions = [c for row in rows for c in row.get("captions") or [row["caption"]]]
+    assert sorted(captions) == sorted(sample.caption for sample in record.view.samples())

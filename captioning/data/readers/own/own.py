@@ -39,6 +39,7 @@ from captioning.data.readers.text_files import read_text_files
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.loadable import loadable
+from captioning.model_folder import data_folder
 from captioning.ranges import Name, Seed
 from captioning.types import Sample
 
@@ -78,7 +79,8 @@ def read_own(
 
     Args:
         name: of the roster.
-        folder: with captions and photos; see `recognise`.
+        folder: with captions and photos; see `recognise`. ``OWNER/NAME@COMMIT`` fetches a data set
+            from the hub.
         part: ``"train"``, ``"val"``, ``"test"``, or ``"all"``, with no split left out.
         layout: None: it is recognised, and said in the log.
         annotations: name of the file with the captions, where several could be meant.
@@ -92,7 +94,7 @@ def read_own(
         FileNotFoundError: no such folder, or nothing that is known in it.
         ValueError: annotations that are not as their reader has them; names file and row.
     """
-    found = recognise(folder, kind=layout, annotations=annotations)
+    found = recognise(data_folder(folder), kind=layout, annotations=annotations)
     given = {
         "image_folder": image_folder, "file_column": file_column, "caption_columns": caption_columns
     }  # fmt: skip

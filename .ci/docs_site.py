@@ -1,0 +1,79 @@
+"""Hooks of MkDocs: pages of the top folder, and links to what is no page.
+
+README.md is the start page. A link to a file outside of docs/ is shown by its path in the
+repository, as the site has no such file; one to nothing stays, and MkDocs refuses it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+# Pages of the site that are files of the top folder.
+TOP = {"index.md": "README.md", "changes.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+# Code, which stays as it is; a link; or `[1] [2]`, notes that would be taken for a reference.
+_PARTS = re.compile(
+    r"(?P<code>^```.*?^```|`[^`\n]*`)|(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)"
+    r"|(?P<notes>\] ?\[(?=\d+\]))",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages of the top folder."""
+    from mkdocs.structure.files import File  # where the site is built, and nowhere else
+
+    for page, source in TOP.items():
+        text = (REPOSITORY / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=rewritten(text, source, page)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The text of a page with its links."""
+    name = page.file.src_uri
+    return markdown if name in TOP else rewritten(markdown, f"docs/{name}", name)
+
+
+def rewritten(text: str, source: str, page: str) -> str:
+    """A text of the repository with links of the site.
+
+    Args:
+        text: Markdown.
+        source: its file, below the repository.
+        page: its file below docs/.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        if match["notes"]:
+            return match["notes"].replace("[", "\\[")
+        target = match["target"] or ""
+        if match["code"] or re.match(r"[a-z]+:|#", target):
+            return match[0]
+        name, mark, anchor = target.partition("#")
+        path = os.path.normpath(Path(source).parent / name)
+        there = _page(path)
+        if there is not None:
+            relative = os.path.relpath(there, Path(page).parent)
+            return f"[{match['text']}]({relative}{mark}{anchor})"
+        if not (REPOSITORY / path).exists():
+            return match[0]
+        return f"{match['text']} (`{path}`)"
+
+    return _PARTS.sub(replace, text)
+
+
+def _page(path: str) -> str | None:
+    """The page of the site, below docs/, that a file of the repository is, if it is one."""
+    for page, source in TOP.items():
+        if path == source:
+            return page
+    if not path.startswith("docs/"):
+        return None
+    if (REPOSITORY / path / "README.md").is_file():
+        path = f"{path}/README.md"
+    is_shown = (REPOSITORY / path).is_file() and not path.endswith((".yaml", ".jsonl"))
+    return path.removeprefix("docs/") if is_shown else None

@@ -1,0 +1,47 @@
+"""``captioning push``: exports on the hub."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from captioning.commands.command import PlainCommand
+from captioning.commands.quick_imports import quick_imports
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("source", help="a run, an exported captioner, or an exported set")
+    add("--repo", required=True, metavar="OWNER/NAME", help="on the hub; made if it is not there")
+    add("--public", action="store_true", help="a new repository is for everybody")
+    add(
+        "--replace",
+        action="store_true",
+        help="other files of the repository leave its newest commit",
+    )
+    add("--dry-run", action="store_true", help="say what would be sent, and send nothing")
+
+
+def _push(options: Namespace) -> None:
+    with quick_imports():
+        from captioning.exports.push import prepared, send
+
+    with prepared(options.source, options.repo) as upload:
+        size = f"{len(upload.sizes)} files, {sum(upload.sizes.values()) / 1e6:.1f} MB"
+        if options.dry_run:
+            print(f"{upload.kind} {options.repo}: {size}; nothing was sent")
+            for name, count in upload.sizes.items():
+                print(f"{count:14,}  {name}")
+            return
+        name = send(upload, options.repo, public=options.public, replace=options.replace)
+    use = f'captioning.load("{name}")'
+    if upload.kind == "dataset":
+        use = f"captioning train data=own data.root={name}"
+    print(f"{name}: {size}\n{use}")
+
+
+PUSH = PlainCommand(
+    name="push",
+    summary="Put a captioner or a curated set on the hub, with its card.",
+    add_arguments=_arguments,
+    call=_push,
+)

@@ -1,0 +1,85 @@
+"""``captioning curate suspects|corrections``: captions to annotation tools and back."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from captioning.commands.command import PlainCommand
+from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS
+from captioning.commands.quick_imports import quick_imports
+from captioning.plugins import import_plugins
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("source", help="folder that captioning check wrote, or a run")
+    add("--export", choices=("fiftyone", "label-studio"), required=True)
+    add("--output", required=True, metavar="FOLDER", help="new or empty")
+    add("--top", type=int, metavar="N", help="of a run: the N captions of the highest loss")
+    add("--root", metavar="FOLDER", help="label-studio: that photos are served from")
+    add("--url", metavar="ADDRESS", help="label-studio: before their paths below the root")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names")
+
+
+def _suspects(options: Namespace) -> None:
+    with quick_imports():
+        from curation.suspects.fiftyone import write_fiftyone
+        from curation.suspects.label_studio import LOCAL_FILES, write_label_studio
+        from curation.suspects.suspects import read_suspects
+
+    import_plugins(options.plugins)
+    folder = Path(options.output)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"--output {folder} holds something already; choose a new folder")
+    if options.export == "fiftyone" and (options.root or options.url):
+        raise ValueError("--root and --url are for label-studio; FiftyOne opens files")
+    suspects = read_suspects(options.source, top=options.top)
+    if options.export == "fiftyone":
+        write_fiftyone(suspects, folder)
+        print(f"{folder}: {len(suspects)} captions, as fiftyone.types.FiftyOneDataset")
+        return
+    root = None if options.root is None else Path(options.root)
+    address = options.url or LOCAL_FILES
+    root = write_label_studio(suspects, folder, root=root, address=address)
+    print(
+        f"{folder}: {len(suspects)} tasks, photos below {root}; interface.xml sets the project up"
+    )
+
+
+def _corrections_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("decisions", help="what Label Studio exported as JSON")
+    add("source", help="the folder of photos that was checked, or the run")
+    add("folder", help="new folder for the corrected set")
+    add("--format", choices=EXPORT_FORMATS, default="coco")
+    add("--photos", choices=EXPORT_PHOTOS, help="none; copy for an image folder")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names")
+
+
+def _corrections(options: Namespace) -> None:
+    with quick_imports():
+        from curation.suspects.corrections import write_corrected
+
+    import_plugins(options.plugins)
+    photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
+    counts = write_corrected(
+        options.decisions, options.source, options.folder, format=options.format, photos=photos
+    )
+    left = counts.pop("left")
+    decided = ", ".join(f"{count} x {name}" for name, count in counts.items()) or "nothing decided"
+    print(f"{options.folder}: {left} captions; {decided}")
+
+
+SUSPECTS = PlainCommand(
+    name="curate suspects",
+    summary="Write suspected captions for FiftyOne or Label Studio.",
+    add_arguments=_arguments,
+    call=_suspects,
+)
+CORRECTIONS = PlainCommand(
+    name="curate corrections",
+    summary="Write a set with what people decided in Label Studio.",
+    add_arguments=_corrections_arguments,
+    call=_corrections,
+)

@@ -1,0 +1,1 @@
+"""Suspected captions to annotation tools and back."""

@@ -1,0 +1,56 @@
+"""The set as people corrected it, with journal and card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from captioning.data.roster import CurationView
+from curation.check.run import read_all
+from curation.export.export import export
+from curation.finished_run import read_run
+from curation.journal.journal import FILE_NAME
+from curation.record import RunRecord
+from curation.suspects.label_studio import POLICY, read_label_studio
+
+
+def write_corrected(
+    decisions: str | Path, source: str | Path, folder: str | Path, *, format: str, photos: str
+) -> dict[str, int]:
+    """Write a set with what people decided in Label Studio.
+
+    Of a run, its own edits stay where nobody judged the caption.
+
+    Args:
+        decisions: JSON that Label Studio exported.
+        source: the folder that was checked, or the run.
+        folder: new or empty.
+        format: one of `curation.export.export.FORMATS`.
+        photos: one of `curation.export.export.PHOTOS`.
+
+    Returns:
+        Counts of what was decided (``"keep"`` and actions of edits), and the captions left
+        (``"left"``).
+
+    Raises:
+        FileNotFoundError, ValueError, OSError: see `read_label_studio` and `export`.
+    """
+    run = Path(source) if (Path(source) / FILE_NAME).is_file() and _is_run(Path(source)) else None
+    if run is None:
+        view = CurationView(roster=read_all(source))
+        record = RunRecord(policy=POLICY, seed=0, view=view)
+    else:
+        record = read_run(run)
+    epoch = max((edit.epoch for edit in record.view.journal), default=-1)
+    decided = read_label_studio(decisions, record.view.roster, epoch=epoch)
+    kept = [edit for edit in record.view.journal if edit.sample_id not in decided]
+    people = [edit for edit in decided.values() if edit is not None]
+    view = replace(record.view, journal=()).apply([*kept, *people])
+    record = replace(record, policy=POLICY, view=view)
+    count = export(record, run, Path(folder), format=format, photos=photos, by_people=True)
+    actions = ["keep" if edit is None else edit.action for edit in decided.values()]
+    return {**{name: actions.count(name) for name in dict.fromkeys(actions)}, "left": count}
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "config.yaml").is_file() or (folder / "curation").is_dir()

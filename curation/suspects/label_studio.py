@@ -1,0 +1,168 @@
+"""Suspects as tasks of Label Studio, and its annotations as edits; needs no Label Studio."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from captioning.data.roster import Roster
+from captioning.files import read_json, write_json, write_text
+from captioning.types import Edit
+from captioning.vision.photo_places import place_in_shard
+from curation.suspects.suspects import Suspect
+
+POLICY = "people"
+KEEP, REMOVE, CORRECT = "keep", "remove", "correct"
+VERDICT, CORRECTION, PHOTO = "verdict", "correction", "photo"
+# Label Studio serves files below its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT under this address.
+LOCAL_FILES = "/data/local-files/?d="
+INTERFACE = f"""<View>
+  <Image name="{PHOTO}" value="$image"/>
+  <Header value="The caption"/>
+  <Text name="caption" value="$caption"/>
+  <Text name="reason" value="$reason"/>
+  <Choices name="{VERDICT}" toName="{PHOTO}" choice="single" required="true">
+    <Choice value="{KEEP}" hint="it is right"/>
+    <Choice value="{REMOVE}"/>
+    <Choice value="{CORRECT}" hint="write the right one below"/>
+  </Choices>
+  <TextArea name="{CORRECTION}" toName="{PHOTO}" value="$caption" editable="true"
+            maxSubmissions="1" rows="2"/>
+</View>
+"""
+
+
+def write_label_studio(
+    suspects: Sequence[Suspect],
+    folder: Path,
+    *,
+    root: Path | None = None,
+    address: str = LOCAL_FILES,
+) -> Path:
+    """Write ``tasks.json`` and ``interface.xml``, the set-up of the project; photos stay.
+
+    Args:
+        suspects: one is a task, with a prediction: what the check or run would do.
+        folder: for the two files.
+        root: folder that photos are served from; None: the one that all of them lie in.
+        address: what stands before a photo's path below the root.
+
+    Returns:
+        The root.
+
+    Raises:
+        ValueError: a photo lies in a shard, or outside the root.
+        OSError: the folder cannot be written.
+    """
+    photos = [suspect.photo.resolve() for suspect in suspects]
+    common = os.path.commonpath([photo.parent for photo in photos])
+    top = (root or Path(common)).resolve()
+    tasks = []
+    for suspect, photo in zip(suspects, photos, strict=True):
+        if place_in_shard(suspect.photo):
+            raise ValueError(
+                f"{suspect.photo}: a photo in a shard, which cannot be served: write the set with "
+                "its photos first (captioning check --export imagefolder)"
+            )
+        if not photo.is_relative_to(top):
+            raise ValueError(f"{photo}: not below --root {top}")
+        tasks.append(_task(suspect, address + quote(photo.relative_to(top).as_posix())))
+    write_text(folder / "interface.xml", INTERFACE)
+    write_json(folder / "tasks.json", tasks)
+    return top
+
+
+def _task(suspect: Suspect, image: str) -> dict[str, Any]:
+    verdict = REMOVE if suspect.proposal is None else CORRECT
+    result = [_part(VERDICT, "choices", {"choices": [verdict]})]
+    if suspect.proposal is not None:
+        result.append(_part(CORRECTION, "textarea", {"text": [suspect.proposal]}))
+    score = {} if suspect.suspicion is None else {"score": suspect.suspicion}
+    return {
+        "data": {
+            "image": image,
+            "caption": suspect.caption,
+            "sample_id": suspect.sample_id,
+            "issues": ", ".join(suspect.issues),
+            "reason": suspect.reason,
+        },
+        "predictions": [{"model_version": "caption-curation", "result": result, **score}],
+    }
+
+
+def _part(name: str, kind: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"id": name, "from_name": name, "to_name": PHOTO, "type": kind, "value": value}
+
+
+def read_label_studio(
+    path: str | Path, roster: Roster, *, epoch: int = -1
+) -> dict[str, Edit | None]:
+    """What people decided, by ``sample_id``; None for captions that they keep.
+
+    Of several annotations of a task the latest counts; skipped tasks and those without annotation
+    are left out.
+
+    Args:
+        path: what Label Studio exported as JSON.
+        roster: that the suspects are of.
+        epoch: of the edits.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such an export, a caption that the roster has not, or a correction without
+            a text; names the task.
+    """
+    tasks = read_json(path, list)
+    decided: dict[str, Edit | None] = {}
+    for number, task in enumerate(tasks, start=1):
+        where = f"{path}: task {number}"
+        try:
+            name, caption = task["data"]["sample_id"], task["data"]["caption"]
+            parts = _latest(task["annotations"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{where} has no {error}: export the project of captioning curate suspects as JSON "
+                "(not JSON-MIN)"
+            ) from error
+        sample = roster.by_id.get(name)
+        if sample is None or sample.caption != caption:
+            raise ValueError(
+                f"{where}: {json.dumps(name)} with this caption is not in {roster.name}: name the "
+                "set that the suspects are of, unchanged"
+            )
+        if parts is not None:
+            decided[name] = _edit(name, parts, where=where, epoch=epoch)
+    return decided
+
+
+def _latest(annotations: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Values by name of the control, of the annotation that was last made."""
+    made = [entry for entry in annotations if not entry.get("was_cancelled")]
+    if not made:
+        return None
+    last = max(made, key=lambda entry: str(entry.get("updated_at") or entry.get("created_at")))
+    return {part["from_name"]: part["value"] for part in last["result"]}
+
+
+def _edit(name: str, parts: Mapping[str, Any], *, where: str, epoch: int) -> Edit | None:
+    verdict = next(iter(parts.get(VERDICT, {}).get("choices", ())), None)
+    if verdict not in (KEEP, REMOVE, CORRECT):
+        raise ValueError(f"{where}: its verdict is {verdict!r}, not keep, remove or correct")
+    if verdict == KEEP:
+        return None
+    common = {"sample_id": name, "policy": POLICY, "reason": "judged by people", "epoch": epoch}
+    if verdict == REMOVE:
+        return Edit(action="remove", **common)
+    text = " ".join(" ".join(_texts(parts.get(CORRECTION, {}).get("text", ()))).split())
+    if not text:
+        raise ValueError(f"{where}: to be corrected, but no caption is written")
+    return Edit(action="replace_caption", value=text, **common)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """A text, or several."""
+    yield from [value] if isinstance(value, str) else map(str, value)

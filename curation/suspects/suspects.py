@@ -1,0 +1,124 @@
+"""Suspected captions: those that a check flagged, that a run changed, or of the highest losses."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from captioning.vision.photo_places import photo_exists
+from curation.check.result import CSV_NAME, LEFT_OUT
+from curation.finished_run import read_run
+from curation.record import RunRecord, changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A caption that people shall look at.
+
+    Attributes:
+        sample_id: of the roster.
+        photo: where it lies.
+        caption: as the annotations have it.
+        suspicion: in [0, 1]; None where nothing measured it.
+        issues: names of what is wrong.
+        reason: for people.
+        proposal: another caption for the photo, if there is one.
+    """
+
+    sample_id: str
+    photo: Path
+    caption: str
+    suspicion: float | None
+    issues: tuple[str, ...]
+    reason: str
+    proposal: str | None = None
+
+
+def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect]:
+    """Suspects of a check or of a run.
+
+    Args:
+        source: folder that ``captioning check`` wrote, or of a run.
+        top: of a run: this many captions of the highest loss in its last epoch; None: those that
+            its policy changed.
+
+    Raises:
+        FileNotFoundError: neither of them.
+        ValueError: nothing is suspected, or a damaged file.
+    """
+    table = Path(source) / CSV_NAME
+    if table.is_file():
+        if top is not None:
+            raise ValueError(f"{table}: --top is for runs; a check flags by its thresholds")
+        suspects = list(_of_table(table))
+        if suspects and not any(photo_exists(suspect.photo) for suspect in suspects):
+            raise ValueError(
+                f"{table}: {suspects[0].photo} and all other photos are not there; start this "
+                "where captioning check was started"
+            )
+    else:
+        record = read_run(source)
+        suspects = list(_changed(record) if top is None else _of_losses(record, top))
+    if not suspects:
+        hint = "nothing is flagged in it" if table.is_file() else "its policy changed no caption"
+        more = "" if table.is_file() else "; --top N takes those of the highest loss"
+        raise ValueError(f"{source}: {hint}{more}")
+    return suspects
+
+
+def _of_table(path: Path) -> Iterator[Suspect]:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        needed = {"file", "sample_id", "caption", "flag", "suspicion", "issues", "reason"}
+        if lacking := needed.difference(reader.fieldnames or ()):
+            raise ValueError(f"{path}: lacks the column {min(lacking)}; check the folder anew")
+        for row in reader:
+            if row["flag"] == "True" and row["issues"] != LEFT_OUT:
+                yield Suspect(
+                    sample_id=row["sample_id"],
+                    photo=Path(row["file"]),
+                    caption=row["caption"],
+                    suspicion=float(row["suspicion"]),
+                    issues=tuple(row["issues"].split(";")),
+                    reason=row["reason"],
+                )
+
+
+def _changed(record: RunRecord) -> Iterator[Suspect]:
+    """A suspect for each caption that was changed, by its last edit."""
+    last = {change.edit.sample_id: change.edit for change in changes(record.view, record.truth)}
+    for name, edit in last.items():
+        sample = record.view.roster.by_id[name]
+        yield Suspect(
+            sample_id=name,
+            photo=sample.image_path,
+            caption=sample.caption,
+            suspicion=None,
+            issues=(edit.action,),
+            reason=f"{edit.policy}, epoch {edit.epoch}: {edit.reason}",
+            proposal=edit.value if edit.action == "replace_caption" else None,
+        )
+
+
+def _of_losses(record: RunRecord, top: int) -> Iterator[Suspect]:
+    if top < 1:
+        raise ValueError(f"--top must be at least 1: got {top}")
+    if not record.epochs:
+        raise ValueError("the run kept no losses; train with curation=track")
+    losses = record.history[-1]
+    seen = np.flatnonzero(~np.isnan(losses))
+    for row in seen[np.argsort(-losses[seen], kind="stable")][:top]:
+        sample = record.view.roster.samples[row]
+        reason = f"loss {losses[row]:.2f} nats a token in epoch {record.epochs[-1]}"
+        yield Suspect(
+            sample_id=sample.sample_id,
+            photo=sample.image_path,
+            caption=sample.caption,
+            suspicion=None,
+            issues=("high_loss",),
+            reason=reason,
+        )

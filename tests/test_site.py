@@ -1,0 +1,87 @@
+"""The site: its navigation has every page, and every link of the pages leads somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    """The hooks of the site."""
+    spec = importlib.util.spec_from_file_location("docs_site", REPOSITORY / ".ci" / "docs_site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def files_of(entries: list[object]) -> list[str]:
+    """Files of a navigation, in order."""
+    found: list[str] = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            (below,) = entry.values()
+            found += files_of(below) if isinstance(below, list) else [below]
+        else:
+            found.append(str(entry))
+    return found
+
+
+def lost_links(text: str, folder: Path) -> list[str]:
+    """Links of a text to files that are not there, code aside."""
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    names = [target.partition("#")[0] for target in targets if not re.match(r"[a-z]+:", target)]
+    return [name for name in names if name and not (folder / name).exists()]
+
+
+def test_every_page_is_in_the_navigation(site: ModuleType) -> None:
+    text = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = files_of(yaml.safe_load(text)["nav"])
+    assert len(pages) == len(set(pages))
+    there = {page.relative_to(REPOSITORY / "docs").as_posix() for page in PAGES}
+    assert set(pages) == there | set(site.TOP)
+
+
+@pytest.mark.parametrize("page", [REPOSITORY / "README.md", *PAGES], ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    assert lost_links(page.read_text(encoding="utf-8"), page.parent) == []
+
+
+def test_a_lost_link_is_seen(tmp_path: Path) -> None:
+    text = "[here](there.md#part) and `[no](link)`\n```\n[nor](this)\n```\n[web](https://a.b)"
+    assert lost_links(text, tmp_path) == ["there.md"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[pages](docs/check.md#the-checks)", "[pages](check.md#the-checks)"),
+        ("[all](docs/results)", "[all](results/README.md)"),
+        ("[how](CONTRIBUTING.md)", "[how](contributing.md)"),
+        ("[short](examples)", "short (`examples`)"),
+        ("[lost](nowhere.md)", "[lost](nowhere.md)"),  # MkDocs refuses it
+        ("[web](https://a.b) [part](#part)", "[web](https://a.b) [part](#part)"),
+        ("`[x](docs/check.md)`", "`[x](docs/check.md)`"),
+        ("0.3 [5] [6]", r"0.3 [5] \[6]"),
+    ],
+)
+def test_links_of_the_start_page_are_those_of_the_site(
+    site: ModuleType, text: str, expected: str
+) -> None:
+    assert site.rewritten(text, "README.md", "index.md") == expected
+
+
+def test_links_out_of_a_folder_are_relative_to_it(site: ModuleType) -> None:
+    links = site.rewritten(
+        "[a](../tables.md) [b](../../Makefile)", "docs/results/a.md", "results/a.md"
+    )
+    assert links == "[a](../tables.md) b (`Makefile`)"
