@@ -126,7 +126,8 @@ def main() -> int:
     arguments = parser.parse_intermixed_args()
     facts = versions()
     about = {key: facts[key] for key in ("commit", "machine", "date", "python", "torch")}
-    about["command"] = f"python benchmarks/soak.py --hours {arguments.hours}"
+    command = ["python benchmarks/soak.py --hours", str(arguments.hours), *arguments.options]
+    about["command"] = " ".join(command)
     folder, samples = Path(tempfile.mkdtemp(prefix="soak")), []
     arguments.record.parent.mkdir(parents=True, exist_ok=True)
     try:
