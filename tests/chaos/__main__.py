@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -21,16 +22,30 @@ from tests.chaos.nursery import Nursery
 from tests.fuzz.suite import facts
 
 
+def merged(path: Path, record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines of a record, with one of the same scenario or fault replaced, or added."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    earlier = [json.loads(line) for line in lines]
+    return [*(line for line in earlier if _subject(line) != _subject(record)), record]
+
+
+def _subject(record: dict[str, Any]) -> str:
+    return record.get("scenario") or record["fault"]
+
+
 def main() -> int:
     """Run all scenarios; returns 1 where something failed."""
     parser = ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="WORD", help="scenarios with it in the name")
-    parser.add_argument("--record", type=Path, help="JSON Lines file to write")
+    parser.add_argument(
+        "--record", type=Path, help="JSON Lines file; lines of scenarios that are run are replaced"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work there, and leave it")
     options = parser.parse_args()
     base = options.keep or Path(tempfile.mkdtemp(prefix="chaos"))
-    about = facts(f"python -m tests.chaos --seed {options.seed}")
+    only = f" --only {shlex.quote(options.only)}" if options.only else ""
+    about = facts(f"python -m tests.chaos --seed {options.seed}{only}")
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     records: list[dict[str, Any]] = []
@@ -38,7 +53,7 @@ def main() -> int:
     def keep(record: dict[str, Any]) -> None:
         records.append(record)
         if options.record:
-            write_lines(options.record, map(json.dumps, records))
+            write_lines(options.record, map(json.dumps, merged(options.record, record)))
 
     nursery = Nursery({"PYTHONWARNINGS": "ignore"})
     try:

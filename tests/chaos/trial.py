@@ -19,7 +19,7 @@ from tests.chaos.nursery import Nursery
 from tests.chaos.scenarios import Scenario
 
 PATIENCE = 900.0  # seconds for a run that is left alone, on a machine with more to do
-SECONDS_TO_END = 30.0  # for what a struck command has started
+SECONDS_TO_END = 30.0  # for what a struck command has started, where there is a core for each
 
 
 @dataclass(kw_only=True)
@@ -150,7 +150,8 @@ class Trial:
             self._failed(f"hung for {PATIENCE} s: {self._words()}")
             self.nursery.wait(pid, 10)
             status = 1
-        limit = time.monotonic() + SECONDS_TO_END
+        load = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        limit = time.monotonic() + SECONDS_TO_END * load
         while (left := self.nursery.left(pid)) and time.monotonic() < limit:
             time.sleep(0.1)
         if left and self.scenario.processes == 1:
