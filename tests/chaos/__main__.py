@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -19,18 +18,7 @@ from captioning.files import write_lines
 from tests.chaos import suite
 from tests.chaos.faults import Faults
 from tests.chaos.nursery import Nursery
-from tests.fuzz.suite import facts
-
-
-def merged(path: Path, record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The lines of a record, with one of the same scenario or fault replaced, or added."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    earlier = [json.loads(line) for line in lines]
-    return [*(line for line in earlier if _subject(line) != _subject(record)), record]
-
-
-def _subject(record: dict[str, Any]) -> str:
-    return record.get("scenario") or record["fault"]
+from tests.fuzz.suite import facts, merged
 
 
 def main() -> int:
@@ -53,7 +41,7 @@ def main() -> int:
     def keep(record: dict[str, Any]) -> None:
         records.append(record)
         if options.record:
-            write_lines(options.record, map(json.dumps, merged(options.record, record)))
+            write_lines(options.record, merged(options.record, record))
 
     nursery = Nursery({"PYTHONWARNINGS": "ignore"})
     try:
