@@ -52,8 +52,10 @@ _FUZZED = ("what read them", "inputs", "read", "refused in a line", "failures")
 
 
 def _struck(record: Mapping[str, Any]) -> list[str]:
+    ended = record.get("launcher", 0)
+    note = f" ({ended} times the other waited for a lost process, and was ended)" if ended else ""
     values = (record["kills"], record["terms"], record["rounds"], len(record["failures"]))
-    return [record["scenario"], *map(str, values)]
+    return [record["scenario"] + note, *map(str, values)]
 
 
 def _fault(record: Mapping[str, Any]) -> list[str]:
