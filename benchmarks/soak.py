@@ -1,9 +1,9 @@
 """Trains with curation on MiniWorld for hours, and writes down what it takes of the machine.
 
 ``python benchmarks/soak.py --hours 6`` starts the training as a program of its own, again with
-another seed where one ends, and samples it: memory, open files, threads, processes, and the
-size of the run folder and of its logs. The record is a JSON Lines file that grows by a line a
-sample; the plot beside it is drawn at the end. It fails if memory grows (see `growth`).
+another seed where one ends, and samples it: memory, open files, threads, processes, the size of
+the run folder and of its logs, epochs and steps. The record is a JSON Lines file that grows by a
+line a sample; the plot beside it is drawn at the end. It fails if memory grows (see `growth`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIB = 2**20
 TRAIN = (
     *("data=miniworld", "model=updown_small", "curation=remove", "curation.select.ratio=0.002"),
     *("steps=[plant_swap20]", "monitor=last", "metrics.test=[BLEU]", "metrics.tokenizer=python"),
-    "trainer.enable_progress_bar=false",
+    *("num_epochs=300", "trainer.enable_progress_bar=false"),
 )
 KEYS = ("rss", "files", "threads", "processes", "folder", "logs")
 
@@ -62,6 +62,13 @@ def measured(pid: int, folder: Path) -> dict[str, int]:
     return sample
 
 
+def progress(folder: Path) -> dict[str, int]:
+    """Epochs and steps of all runs in a folder, up to their last whole epoch."""
+    paths = sorted(folder.glob("*/timing.json"))
+    epochs = [epoch for path in paths for epoch in json.loads(path.read_text())["epochs"]]
+    return {"epochs": len(epochs), "steps": sum(epoch["updates"] for epoch in epochs)}
+
+
 def growth(samples: Sequence[Mapping[str, Any]], key: str) -> float:
     """Mean of the last quarter over that of the second one: the first quarter warms up."""
     values = [sample[key] for sample in samples]
@@ -82,7 +89,8 @@ def soak(folder: Path, *, hours: float, every: float, options: Sequence[str]) ->
             while program.poll() is None and (time.monotonic() - begun) / 3600 < hours:
                 time.sleep(every)
                 seconds = round(time.monotonic() - begun)
-                yield {"seconds": seconds, "seed": seed, **measured(program.pid, run)}
+                sample = {"seconds": seconds, "seed": seed, **progress(folder)}
+                yield sample | measured(program.pid, run)
             if program.poll() is None:
                 program.terminate()  # it saves what it has
                 program.wait(300)
@@ -118,7 +126,8 @@ def main() -> int:
     arguments = parser.parse_intermixed_args()
     facts = versions()
     about = {key: facts[key] for key in ("commit", "machine", "date", "python", "torch")}
-    about["command"] = f"python benchmarks/soak.py --hours {arguments.hours}"
+    command = ["python benchmarks/soak.py --hours", str(arguments.hours), *arguments.options]
+    about["command"] = " ".join(command)
     folder, samples = Path(tempfile.mkdtemp(prefix="soak")), []
     arguments.record.parent.mkdir(parents=True, exist_ok=True)
     try:

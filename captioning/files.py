@@ -93,7 +93,11 @@ def write_json(path: str | Path, value: Any, *, indent: int | None = 1) -> None:
     Raises:
         ValueError: a number that JSON lacks (NaN, infinity).
     """
-    write_text(path, json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False) + "\n")
+    try:
+        text = json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be written: {error}") from error
+    write_text(path, text + "\n")
 
 
 def read_json(path: str | Path, kind: type | None = None) -> Any:

@@ -20,6 +20,8 @@ HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
 OLDER_FILE = "pytorch_model.bin"
 # What a model's outputs depend on.
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LAYERS = re.compile(r'"(\w*layers?)"\s*:\s*(\d{1,40})')
+MOST_LAYERS = 1000
 IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
 
 
@@ -238,6 +240,7 @@ def load_network(
     if is_older:
         options["state_dict"] = load_plain(folder / OLDER_FILE)
     with damage_named(name), quiet_loading():
+        _check_layers(folder / "config.json")
         model, report = load(network, folder, dtype=dtype, **options)
     missing = sorted(report["missing_keys"])
     if missing:
@@ -245,6 +248,14 @@ def load_network(
             f"{name}: weights lack {len(missing)} tensors of {kind}, such as {missing[0]}{hint}"
         )
     return model
+
+
+def _check_layers(path: Path) -> None:
+    """Refuse a number of layers that no model has: transformers would build them without end."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    for key, number in _LAYERS.findall(text):
+        if int(number) > MOST_LAYERS:
+            raise ValueError(f"{path.name}: {key} is {number}, at most {MOST_LAYERS}")
 
 
 def _load_safe(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:

@@ -39,6 +39,7 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     except InstantiationException as error:
         if error.__cause__ is not None and not isinstance(error.__cause__, TypeError):
             raise error.__cause__ from None
-        raise ValueError(f"cannot build {config.get('_target_')}: {error}") from error
+        told = " ".join(str(error).split())  # Hydra's has several lines
+        raise ValueError(f"cannot build {config.get('_target_')}: {told}") from error
     except TypeError as error:
         raise ValueError(f"cannot build {config.get('_target_')}: {error}") from error

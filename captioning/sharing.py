@@ -1,8 +1,12 @@
-"""Distribution of work over the processes of a run."""
+"""Distribution of work over the processes of a run, and the end of those that it starts."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -49,3 +53,17 @@ def distribute(
         if message:
             raise RuntimeError(f"process {number} could not do its share: {message}")
     return {item: value for part, _ in gathered for item, value in part.items()}
+
+
+def end_with_parent() -> None:
+    """Let this process end as soon as the one that started it has ended, killed or not.
+
+    The worker of a pool waits for work for ever else: it holds both ends of the pipe itself.
+    """
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+
+
+def _follow(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)

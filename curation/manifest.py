@@ -131,8 +131,11 @@ def read_loop_roster(folder: Path) -> Roster:
     manifest, path = read_manifest(folder), folder / ROSTER_NAME
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: restore it, or run again")
-    with path.open(encoding="utf-8") as file:
-        samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(file, start=1)]
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error}): it was damaged; restore it") from error
+    samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(lines, 1) if line]
     if not samples:
         raise ValueError(f"{path}: holds no sample: it was cut off; restore it")
     truth_path = folder / TRUTH_NAME
@@ -143,7 +146,10 @@ def read_loop_roster(folder: Path) -> Roster:
         else sample
         for sample in samples
     ]
-    roster = build_roster(manifest.roster, samples)
+    try:
+        roster = build_roster(manifest.roster, samples)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     if roster.fingerprint != manifest.fingerprint:
         raise ValueError(
             f"{path}: its samples have fingerprint {roster.fingerprint}, the run's had "
@@ -200,7 +206,7 @@ def _lines(roster: Roster) -> Iterator[str]:
 def _sample(line: str, where: str) -> Sample:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON ({error})") from error
     if not isinstance(record, dict) or not all(isinstance(record.get(k), str) for k in TEXTS):
         raise ValueError(f"{where}: must be an object with the texts {', '.join(TEXTS)}")

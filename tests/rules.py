@@ -85,6 +85,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.adapters": (
         *CONTRACTS,
         "captioning.data.roster",
+        "captioning.data.file_lock",
         "captioning.vision.photos",
         "curation.base",
         "curation.journal",

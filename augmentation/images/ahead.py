@@ -14,6 +14,7 @@ import torch
 
 from augmentation.images.cache import PictureCache
 from augmentation.images.generator import AbstractGenerator, Job, Producer
+from captioning.sharing import end_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -134,12 +135,13 @@ def _work(
     """The worker: takes the newest list, makes its pictures batch by batch."""
     # Ctrl-C reaches the whole group of processes; the trainer's close() ends this one in order
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()  # also amid a picture, which may take minutes
     os.nice(NICENESS)
     torch.set_num_threads(num_threads)
     producer = Producer(generator=generator, cache=cache)
     remaining: list[Job] = []
     answers.put(0)
-    while _parent_lives():
+    while True:
         newest = _newest(orders, wait=not remaining)
         if newest is None:
             return
@@ -169,9 +171,3 @@ def _newest(orders: Any, *, wait: bool) -> Any:
     except queue.Empty:
         return newest
     return None
-
-
-def _parent_lives() -> bool:
-    """False once the training process is gone, however it ended."""
-    parent = multiprocessing.parent_process()
-    return parent is None or parent.is_alive()

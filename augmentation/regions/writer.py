@@ -28,6 +28,7 @@ from augmentation.regions.rendering import PictureFormat, PictureRecord, Rendere
 from augmentation.regions.sheet import pair_sheet
 from augmentation.set_folder import claim_folder
 from captioning.files import write_atomically
+from captioning.sharing import end_with_parent
 from captioning.vision.photos import load_rgb
 
 CHUNK = 16  # proposals sent to a process at once
@@ -196,6 +197,7 @@ _worker: list[Renderer] = []
 def _start_worker(
     build: Callable[..., Renderer], build_ranker: Callable[[], Ranker] | None
 ) -> None:
+    end_with_parent()
     _worker[:] = [build(ranker=None if build_ranker is None else build_ranker())]
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from captioning.commands.command import PlainCommand
 
@@ -53,15 +56,30 @@ def _show(options: Namespace) -> None:
         print(f"  ... {len(edits) - len(shown)} more (--limit 0 shows all)")
 
 
+@contextmanager
+def _alone_with(journal: Path) -> Iterator[None]:
+    """Keep a run that goes on out of the journal, where it is a run folder's."""
+    from captioning.data.file_lock import held, lock_of
+    from curation.manifest import FILE_NAME as MANIFEST
+
+    folder = journal.parent
+    if not any((folder / name).is_file() for name in ("config.yaml", MANIFEST)):
+        yield
+        return
+    with held(lock_of(folder), subject=str(folder), warn=print):
+        yield
+
+
 def _undo(options: Namespace) -> None:
     from curation.journal.journal import encode, find_journal, read_journal, undo, write_journal
 
-    header, edits = read_journal(options.journal)
-    result = undo(
-        edits, sample_ids=options.sample_ids, epochs=options.epochs, policy=options.policy
-    )
-    output = options.output or find_journal(options.journal)
-    write_journal(output, header, (encode(edit) for edit in result.journal))
+    output = Path(options.output or find_journal(options.journal))
+    with _alone_with(output):
+        header, edits = read_journal(options.journal)
+        result = undo(
+            edits, sample_ids=options.sample_ids, epochs=options.epochs, policy=options.policy
+        )
+        write_journal(output, header, (encode(edit) for edit in result.journal))
     print(
         f"{len(result.undone)} edits undone, {len(result.followed)} that rested on them too, "
         f"{len(result.journal)} left in {output}"
@@ -69,9 +87,10 @@ def _undo(options: Namespace) -> None:
 
 
 def _repair(options: Namespace) -> None:
-    from curation.journal.journal import read_journal, repair
+    from curation.journal.journal import find_journal, read_journal, repair
 
-    repaired = repair(options.journal)
+    with _alone_with(find_journal(options.journal)):
+        repaired = repair(options.journal)
     if repaired.cut is not None:
         print(f"dropped: {repaired.cut!r}")
     if repaired.doubles:

@@ -59,24 +59,37 @@ def locked(
         lock.release()
 
 
+def lock_of(folder: Path) -> Path:
+    """The lock file of a run folder: beside it, as ``resume=never`` renames the folder."""
+    folder = folder.resolve()
+    return folder.with_name(f".{folder.name}.lock")
+
+
 @contextlib.contextmanager
 def held(
-    path: Path, *, subject: str, warn: Callable[[str], None], seconds: float
+    path: Path,
+    *,
+    subject: str,
+    warn: Callable[[str], None],
+    seconds: float = 0.0,
+    by_process: bool = False,
 ) -> Iterator[None]:
     """Hold the lock file ``path`` of a folder that a single program may write to.
 
     Where the file system has no locks, it is warned of, and the block runs all the same.
 
     Args:
-        path: the lock file; its folder must exist. It stays behind, and names its last holder.
+        path: the lock file; folders are made. It stays behind, and names its last holder.
         subject: the folder, for messages.
         warn: shows one line to the user.
         seconds: how long to wait for the holder, which may be about to end.
+        by_process: whether this process may hold it several times at once.
 
     Raises:
         ValueError: another process holds it, which is named.
     """
-    lock = FileLock(path, fallback_to_soft=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, fallback_to_soft=False, is_singleton=by_process)
     weakness = lock_weakness(path)
     try:
         lock.acquire(timeout=seconds)

@@ -61,13 +61,13 @@ class Record:
         return value
 
     def identifier(self, key: str) -> str:
-        """A whole number or a text without white space at its ends, as text."""
+        """A whole number or a text of one line without white space at its ends, as text."""
         value = self.get(key)
         if type(value) is int:  # not a bool, which is an int too
             return str(value) if value >= 0 else str(self.integer(key, 0))
-        if not isinstance(value, str) or not value.strip() or value != value.strip():
+        if not isinstance(value, str) or [value] != value.strip().splitlines():
             raise self.invalid(
-                key, "a whole number or a text (not blank, no white space at its ends)"
+                key, "a whole number or a line of text (not blank, no white space at its ends)"
             )
         return checked_text(value, f"{self.where}: {key!r}")
 

@@ -63,8 +63,10 @@ class TextBlock:
         """
         try:
             block, check = cls._mapped(path)
-        except (SafetensorError, KeyError, RuntimeError) as error:
+        except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path}: damaged ({error})") from error
+        if [tensor.ndim for tensor in block._tensors().values()] != [2, 1, 1]:
+            raise ValueError(f"{path}: damaged (its tensors have other shapes)")
         if len(block) != number:
             raise ValueError(f"{path}: damaged (it has {len(block)} captions, not {number})")
         if block._check() != check:

@@ -52,7 +52,7 @@ def config_of(path: Path) -> DictConfig | None:
     """
     text = _content(path).get("config")
     try:
-        config = OmegaConf.create(str(text)) if text else None
+        config = OmegaConf.create(text) if isinstance(text, str) and text else None
     # OmegaConf asserts that text holds settings.
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, AssertionError) as error:
         raise _damaged(path, "its config cannot be read") from error

@@ -24,6 +24,10 @@ NOT_READ = (
     *("run_name", "run_dir", "resume", "branch_from", "logger", "trainer", "callbacks", "hydra"),
     *("paths.data", "paths.runs"),
 )
+_DAMAGE = (
+    *(yaml.YAMLError, OSError, TypeError, ValueError, OmegaConfBaseException),
+    RecursionError,  # nested too deep
+)
 MAX_SHOWN = 20  # paths of a folder
 _shown: set[tuple[str, str]] = set()
 
@@ -39,7 +43,7 @@ def read_folder_config(path: Path) -> DictConfig:
         if not isinstance(config, DictConfig) or not config:
             raise ValueError("it holds no settings")
         values = OmegaConf.to_container(config, resolve=False)
-    except (yaml.YAMLError, OSError, TypeError, ValueError, OmegaConfBaseException) as error:
+    except _DAMAGE as error:
         raise ValueError(
             f"{path} cannot be read ({str(error).partition(chr(10))[0]}): it was damaged or cut "
             "off; restore it, or give another folder"

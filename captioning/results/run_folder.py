@@ -178,6 +178,8 @@ class RunFolder:
         record = read_json(path, dict) if path.is_file() else versions()
         if path.is_file():
             now, history = versions(), record.get("resumed", [])
+            if not isinstance(history, list) or not all(isinstance(v, dict) for v in history):
+                raise ValueError(f"{path}: 'resumed' must be a list of objects; remove the file")
             _warn_of_other_versions(history[-1] if history else record, now)
             record["resumed"] = [*history, now]
         write_json(path, record)

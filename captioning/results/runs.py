@@ -143,9 +143,10 @@ def _is_named(run: Run, patterns: Sequence[str]) -> bool:
 def _of_study(path: Path) -> list[Run]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file of records")
+    records = read_study(path)
     try:
-        return [_run_of_record(record) for record in read_study(path)]
-    except (KeyError, TypeError, AttributeError) as error:
+        return [_run_of_record(record) for record in records]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{path}: a record of a run is damaged ({error!r}); get the file anew"
         ) from error

@@ -129,7 +129,7 @@ def model_kind(folder: str) -> str:
         config = imported("transformers").AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-    architectures = config.architectures or []
+    architectures = [str(name) for name in config.architectures or ()]
     kinds = {
         "masked" if name.endswith(("MaskedLM", "PreTraining")) else "causal"
         for name in architectures

@@ -17,6 +17,7 @@ from captioning.files import read_json
 from captioning.interfaces import AbstractParser
 from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
+from captioning.sharing import end_with_parent
 from captioning.text.lemmas import Lemmatizer, load_lemmas, universal_pos
 from captioning.text.parse_cache import ParseCache, pack, unpack
 from captioning.types import Parse, Token
@@ -128,6 +129,7 @@ _worker: list[_Pipeline] = []
 
 
 def _start_worker(folder: Path) -> None:
+    end_with_parent()
     _worker[:] = [_Pipeline(folder)]
 
 

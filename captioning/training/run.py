@@ -19,7 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
-from captioning.data.file_lock import held
+from captioning.data.file_lock import held, lock_of
 from captioning.data.readers.collector import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
@@ -101,10 +101,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
     if getattr(rank_zero_only, "rank", 0) != 0:
         yield
         return
-    # Beside the folder, which resume=never renames.
-    lock = folder.with_name(f".{folder.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with held(lock, subject=f"run_dir={folder}", warn=log.warning, seconds=LOCK_SECONDS):
+    subject = f"run_dir={folder}"
+    with held(lock_of(folder), subject=subject, warn=log.warning, seconds=LOCK_SECONDS):
         yield
 
 

@@ -89,7 +89,7 @@ def _item(line: bytes) -> list[Any] | None:
         return None
     try:
         item = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_item = isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)
     return item if is_item else None

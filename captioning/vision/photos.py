@@ -82,7 +82,8 @@ def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
             orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
     except FileNotFoundError:
         raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, MemoryError) as error:
+        # Pillow decodes a PNG to find EXIF behind its pixels.
         raise ValueError(f"{path}: cannot be opened as a photo") from error
     turned = orientation in _QUARTER_TURNS
     return (width, height), ((height, width) if turned else (width, height))

@@ -113,7 +113,8 @@ class Curation:
             plot: whether a histogram of the losses is drawn for each epoch.
 
         Raises:
-            ValueError: the folder holds another run, or none that came as far as ``first_epoch``;
+            ValueError: the folder holds another run, or none that came as far as ``first_epoch``,
+                or another process writes there;
                 a policy that needs this project's own captioners; samples that cannot be read.
             FileNotFoundError: a file or a folder that is not there.
         """
@@ -136,6 +137,8 @@ class Curation:
         )
         policy.amend.start(curator.view)
         files = LoopFolder(path=folder, plot=plot)
+        if is_writer():
+            files.lock()
         state = files.saved_state(curator, first_epoch)
         if state is not None:
             curator.load_state_dict(state)
@@ -278,8 +281,9 @@ class Curation:
         self.close()
 
     def close(self) -> None:
-        """Let go of what the policy holds, as after an error; `finish` does so, too."""
+        """Let go of the folder and what the policy holds, as after an error, and in `finish`."""
         self._curator.policy.amend.close()
+        self._files.unlock()
 
     def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
         """The state for a checkpoint of yours: plain values and tensors.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from captioning.data.file_lock import held, lock_of
 from captioning.files import write_json
 from curation.adapters.state import FILE_NAME, read_state, state_before, write_state
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
@@ -27,6 +30,20 @@ class LoopFolder:
 
     path: Path
     plot: bool = True
+    _held: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    def lock(self) -> None:
+        """Keep other processes out until `unlock`, or until this process ends.
+
+        Raises:
+            ValueError: another process, which is named, writes there.
+        """
+        lock, subject = lock_of(self.path), str(self.path)
+        self._held.enter_context(held(lock, subject=subject, warn=warnings.warn, by_process=True))
+
+    def unlock(self) -> None:
+        """Let others in."""
+        self._held.close()
 
     @property
     def _files(self) -> CurationFiles:

@@ -86,8 +86,12 @@ def read_samples(path: str | Path) -> Roster:
         ValueError: a line that is not an object with the four text fields, or a repeated id.
     """
     samples = []
-    with Path(path).open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
+    for number, line in enumerate(lines, start=1):
+        if line:
             samples.append(_sample(line, f"{path} line {number}"))
     return build_roster(str(path), samples)
 
@@ -95,7 +99,7 @@ def read_samples(path: str | Path) -> Roster:
 def _sample(line: str, where: str) -> Sample:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON ({error})") from error
     if not isinstance(record, dict) or not all(
         isinstance(record.get(name), str) for name in ROSTER_FIELDS

@@ -313,7 +313,7 @@ def _header(line: str, where: str) -> Header:
 def _object(line: str, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON ({error}): {line[:80]!r}") from error
     if not isinstance(record, dict):
         raise ValueError(f"{where}: must be a JSON object: got {line[:80]!r}")

@@ -39,7 +39,7 @@ def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
             )
         try:
             truth = json.loads(Path(source).read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{where}: not JSON ({error})") from error
     if not isinstance(truth, Mapping) or not all(
         isinstance(key, str) and isinstance(kind, str) for key, kind in truth.items()

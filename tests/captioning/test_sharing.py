@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
+from types import SimpleNamespace
+
 import pytest
 import torch.distributed as dist
 
-from captioning.sharing import distribute, rank_and_size
+from captioning.sharing import distribute, end_with_parent, rank_and_size
 
 
 @pytest.fixture
@@ -54,3 +59,22 @@ def test_a_failure_elsewhere_is_raised_here(second_of_three):
     second_of_three[2] = ({}, "the disk is full")
     with pytest.raises(RuntimeError, match="process 2 could not do its share: the disk is"):
         distribute("abc", lambda part: {})
+
+
+def test_a_worker_ends_as_its_parent_does(monkeypatch):
+    sentinel, parent = os.pipe()
+    ended = threading.Event()
+    played = SimpleNamespace(sentinel=sentinel)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: played)
+    monkeypatch.setattr(os, "_exit", lambda status: ended.set())
+    end_with_parent()
+    assert not ended.wait(0.1)
+    os.close(parent)  # as the kernel does for a killed process
+    assert ended.wait(10)
+    os.close(sentinel)
+
+
+def test_a_process_of_the_users_goes_on():
+    threads = threading.active_count()
+    end_with_parent()
+    assert threading.active_count() == threads

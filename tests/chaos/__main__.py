@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -18,7 +18,7 @@ from captioning.files import write_lines
 from tests.chaos import suite
 from tests.chaos.faults import Faults
 from tests.chaos.nursery import Nursery
-from tests.fuzz.suite import facts
+from tests.fuzz.suite import facts, merged
 
 
 def main() -> int:
@@ -26,11 +26,14 @@ def main() -> int:
     parser = ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="WORD", help="scenarios with it in the name")
-    parser.add_argument("--record", type=Path, help="JSON Lines file to write")
+    parser.add_argument(
+        "--record", type=Path, help="JSON Lines file; lines of scenarios that are run are replaced"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work there, and leave it")
     options = parser.parse_args()
     base = options.keep or Path(tempfile.mkdtemp(prefix="chaos"))
-    about = facts(f"python -m tests.chaos --seed {options.seed}")
+    only = f" --only {shlex.quote(options.only)}" if options.only else ""
+    about = facts(f"python -m tests.chaos --seed {options.seed}{only}")
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     records: list[dict[str, Any]] = []
@@ -38,7 +41,7 @@ def main() -> int:
     def keep(record: dict[str, Any]) -> None:
         records.append(record)
         if options.record:
-            write_lines(options.record, map(json.dumps, records))
+            write_lines(options.record, merged(options.record, record))
 
     nursery = Nursery({"PYTHONWARNINGS": "ignore"})
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ import yaml
 from PIL import Image
 from safetensors import safe_open
 
+from captioning.data.features.index import LOG_NAME, load_index
+from captioning.vision.line_store import _read as read_lines
+
 # Files and folders that tell of times, machines and restarts.
 LEFT_OUT = ("timing.json", "versions.json", "lock", "logs", "failed.json")
+LINES = "*.jsonl"
 # The journal of a run that was killed before its first checkpoint is kept beside the new one.
 SET_ASIDE = "curation.old-"
 CLOCKS = ("date", "seconds", "command", "versions", "machine", "load", "wall", "rate", "timing")
@@ -23,13 +28,19 @@ PARTS = ("state_dict", "current_model_state", "optimizer_states", "epoch", "glob
 
 def difference(first: Path, second: Path) -> str:
     """What differs first between two folders, or nothing."""
-    names, others = (set(_files(folder)) for folder in (first, second))
+    names, others = ({_entry(name) for name in _files(folder)} for folder in (first, second))
     if names != others:
         return f"files: {', '.join(sorted(names ^ others)[:4])}"
     for name in sorted(names):
         if not _same(first / name, second / name):
             return name
     return ""
+
+
+def _entry(name: str) -> str:
+    """A file; the files of a store of lines, which its processes name by themselves, are one."""
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/{LINES}" if re.fullmatch(r"\d+-[0-9a-f]{12}\.jsonl", file) else name
 
 
 def damaged(folder: Path) -> list[str]:
@@ -59,15 +70,39 @@ def _files(folder: Path) -> list[str]:
 
 
 def _same(first: Path, second: Path) -> bool:
+    if first.name == LINES:
+        return _lines(first.parent) == _lines(second.parent)
     if first.suffix == ".ckpt":
         one, other = (_checkpoint(path) for path in (first, second))
         return _equal(one, other)
     if first.read_bytes() == second.read_bytes():
         return True
+    if first.name == LOG_NAME:
+        return _store(first.parent) == _store(second.parent)
+    if first.name == "photos.json":
+        return _checked_photos(first) == _checked_photos(second)
     if first.suffix == ".json":
         one, other = (_without_clocks(json.loads(p.read_text())) for p in (first, second))
         return one == other
     return False
+
+
+def _lines(folder: Path) -> dict[str, Any]:
+    """What a store of lines reads; the torn end that a killed process left is nothing."""
+    return {key: item for file in folder.glob(LINES) for key, item in read_lines(file).items()}
+
+
+def _checked_photos(path: Path) -> Any:
+    """Sizes of photos and what is wrong with them, but when they were written."""
+    content = json.loads(path.read_text())
+    return content | {"photos": {p: (s, told) for p, (s, _, told) in content["photos"].items()}}
+
+
+def _store(folder: Path) -> Any:
+    """What a store's index says, but when photos were written and what was committed together."""
+    index = load_index(folder)
+    digests = {path: digest for path, (_, _, digest) in index.paths.items()}
+    return index.positions, index.counts, index.checks, index.sizes, index.shard_rows, digests
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:

@@ -34,7 +34,8 @@ def tables(records: Mapping[str, Records]) -> str:
         lines += markdown_lines(_STRUCK, map(_struck, struck))
         lines += _failures(struck, "scenario")
     if faults:
-        lines += ["", "### Faults of the machine", *markdown_lines(_FAULTS, map(_fault, faults))]
+        lines += ["", "### Faults of the machine", *_about(faults)]
+        lines += markdown_lines(_FAULTS, map(_fault, faults))
         lines += _failures(faults, "fault")
     if records["fuzz"]:
         lines += ["", "### Damaged files", *_inputs(records["fuzz"]), *_about(records["fuzz"])]
@@ -51,8 +52,10 @@ _FUZZED = ("what read them", "inputs", "read", "refused in a line", "failures")
 
 
 def _struck(record: Mapping[str, Any]) -> list[str]:
+    ended = record.get("launcher", 0)
+    note = f" ({ended} times the other waited for a lost process, and was ended)" if ended else ""
     values = (record["kills"], record["terms"], record["rounds"], len(record["failures"]))
-    return [record["scenario"], *map(str, values)]
+    return [record["scenario"] + note, *map(str, values)]
 
 
 def _fault(record: Mapping[str, Any]) -> list[str]:
@@ -82,9 +85,12 @@ def _inputs(records: Records) -> list[str]:
 
 
 def _about(records: Records) -> list[str]:
-    first = records[0]
-    told = f"{first['date']}, commit {first['commit']}, {first['machine']}: `{first['command']}`."
-    return [told, ""]
+    """When, on what and by which commands; parts of a suite may have been run apart."""
+    told = [f"{r['date']}, commit {r['commit']}, {r['machine']}: `{r['command']}`" for r in records]
+    distinct = list(dict.fromkeys(told))
+    if len(distinct) == 1:
+        return [f"{distinct[0]}.", ""]
+    return ["", *(f"- {text} ({told.count(text)} of the lines below)" for text in distinct), ""]
 
 
 def _failures(records: Records, name: str) -> list[str]:
@@ -98,7 +104,8 @@ def _failures(records: Records, name: str) -> list[str]:
 
 
 def _soaked(samples: Records) -> list[str]:
-    hours = samples[-1]["seconds"] / 3600
+    last = samples[-1]
+    hours = last["seconds"] / 3600
     rows = []
     for key in ("rss", "files", "threads", "folder", "logs"):
         values = [
@@ -108,7 +115,8 @@ def _soaked(samples: Records) -> list[str]:
         middle = values[len(values) // 2]
         rows.append([key + unit, *(f"{value:,.0f}" for value in (values[0], middle, values[-1]))])
     return [
-        f"{len(samples)} samples in {hours:.2f} hours of training with curation on MiniWorld.",
+        f"{hours:.2f} hours of training with curation on MiniWorld, {last['epochs']:,} epochs, "
+        f"{last['steps']:,} steps, {len(samples)} samples. Six hours are what `make soak` runs.",
         "",
         *markdown_lines(("of the process", "first", "half way", "last"), rows),
         "",

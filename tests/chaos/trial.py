@@ -19,7 +19,9 @@ from tests.chaos.nursery import Nursery
 from tests.chaos.scenarios import Scenario
 
 PATIENCE = 900.0  # seconds for a run that is left alone, on a machine with more to do
-SECONDS_TO_END = 30.0  # for what a struck command has started
+# A process that is lost before all of a run have met is waited for by torch for half an hour.
+SECONDS_OF_A_LAUNCHER = 120.0
+SECONDS_TO_END = 30.0  # for what a struck command has started, where there is a core for each
 
 
 @dataclass(kw_only=True)
@@ -36,6 +38,7 @@ class Result:
     seconds_alone: float = 0.0
     events: int = 0
     left_over: int = 0
+    launcher: int = 0
     failures: list[str] = field(default_factory=list)
 
 
@@ -112,10 +115,21 @@ class Trial:
             time.sleep(float(self.rng.uniform(0.05, 1.0)) * max(self.result.seconds_alone, 0.3))
             if self.nursery.status(pids[victim]) is None:
                 os.kill(pids[victim], number)
+        if self.scenario.processes > 1:
+            self._launch(pids, victim)
         statuses = [self._ended(pid) for pid in pids]
         if self.scenario.processes > 1 and any(statuses):
             return statuses[victim] or next(filter(None, statuses))
         return statuses[victim]
+
+    def _launch(self, pids: list[int], victim: int) -> None:
+        """Do what launchers do: end the other processes of a run, if they do not end themselves."""
+        if not self.nursery.wait(pids[victim], PATIENCE):
+            return
+        for pid in pids:
+            if self.nursery.wait(pid, SECONDS_OF_A_LAUNCHER) is None:
+                os.kill(pid, signal.SIGKILL)
+                self.result.launcher += 1
 
     def _alone(self) -> int:
         statuses = [self._ended(pid) for pid in self._start(at=0)]
@@ -150,7 +164,8 @@ class Trial:
             self._failed(f"hung for {PATIENCE} s: {self._words()}")
             self.nursery.wait(pid, 10)
             status = 1
-        limit = time.monotonic() + SECONDS_TO_END
+        load = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        limit = time.monotonic() + SECONDS_TO_END * load
         while (left := self.nursery.left(pid)) and time.monotonic() < limit:
             time.sleep(0.1)
         if left and self.scenario.processes == 1:

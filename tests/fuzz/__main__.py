@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import tempfile
@@ -21,15 +22,18 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=60_000, help="of all targets together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="WORD", help="targets with it in their name")
-    parser.add_argument("--record", type=Path, help="JSON Lines file to write")
+    parser.add_argument(
+        "--record", type=Path, help="JSON Lines file; lines of targets that are run are replaced"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keeps inputs that failed")
     options = parser.parse_args()
     torch.set_num_threads(1)
     import_plugins(["tests"])
-    about = suite.facts(f"python -m tests.fuzz --inputs {options.inputs} --seed {options.seed}")
+    command = f"python -m tests.fuzz --inputs {options.inputs} --seed {options.seed}"
+    about = suite.facts(command + (f" --only {shlex.quote(options.only)}" * bool(options.only)))
     base = options.keep or Path(tempfile.mkdtemp(prefix="fuzz"))
     base.mkdir(parents=True, exist_ok=True)
-    lines, failed = [], 0
+    failed = 0
     arguments = {"inputs": options.inputs, "seed": options.seed, "only": options.only}
     for outcome in suite.run(base, **arguments):
         print(
@@ -39,10 +43,10 @@ def main() -> int:
         )
         for failure, number in outcome.failures.items():
             print(f"    {number} x {failure}", flush=True)
-        lines.append(suite.line(outcome, about))
         failed += outcome.failed
         if options.record:
-            write_lines(options.record, lines)
+            record = suite.line(outcome, about)
+            write_lines(options.record, suite.merged(options.record, record))
     if options.keep is None:
         shutil.rmtree(base)
     return int(failed > 0)

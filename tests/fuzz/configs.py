@@ -68,9 +68,12 @@ def wrong_value(subject: Subject, draw: Draw) -> Callable[[], object]:
     node = changed
     for key in keys[:-1]:
         node = node[key]
-    kind = draw(st.integers(0, 3))
+    kind, named = draw(st.integers(0, 3)), [str(keys[0])]
+    if new == "${seed}":  # a wrong value is told by the key that it comes from
+        named.append("seed")
     if kind == 0 and isinstance(node, dict):
-        node[draw(st.sampled_from(("odd", "_target_", "_partial_", "")))] = new
+        named.append(draw(st.sampled_from(("odd", "_target_", "_partial_", ""))))
+        node[named[-1]] = new
     elif kind == 1 and isinstance(node, dict):
         del node[keys[-1]]
     else:
@@ -80,18 +83,18 @@ def wrong_value(subject: Subject, draw: Draw) -> Callable[[], object]:
         try:
             check_config(DictConfig(changed), settings)
         except ValueError as error:
-            _check_lines(str(error), str(keys[0]))
+            _check_lines(str(error), [word for word in named if word])
 
     return call
 
 
-def _check_lines(told: str, key: str) -> None:
-    """Each line begins with a key below the one that was changed, or names it."""
+def _check_lines(told: str, keys: list[str]) -> None:
+    """One of the lines names a key that was changed, or one above it."""
     lines = told.splitlines()
     assert lines, "nothing is said"
     assert len(lines) < 40, f"{len(lines)} lines for one value"
-    named = (key, "_target_: ", "configs may name")
-    assert any(word in line for line in lines for word in named), f"no {key!r} in {told[:200]!r}"
+    named = (*keys, "_target_: ", "configs may name")
+    assert any(word in line for line in lines for word in named), f"no {keys} in {told[:200]!r}"
 
 
 def command_line(subject: Subject, draw: Draw) -> Callable[[], object]:

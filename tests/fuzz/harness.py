@@ -87,6 +87,7 @@ class HungError(BaseException):
 def fuzz(target: Target, folder: Path, *, inputs: int, seed: int) -> Outcome:
     """Feed a target in a child process; what it wrote last counts, however it ended."""
     folder.mkdir(parents=True)
+    folder = folder.resolve()
     report = folder / "outcome.json"
     child = os.fork()
     if child == 0:
@@ -117,6 +118,7 @@ def _in_child(target: Target, folder: Path, inputs: int, seed: int) -> None:
         words = os.open(folder / "words.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for stream in (1, 2):
             os.dup2(words, stream)
+        os.chdir(folder)  # damaged settings may name files where the process is
         faulthandler.enable(file=2)
         warnings.simplefilter("ignore")
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -36,6 +36,17 @@ def facts(command: str) -> dict[str, Any]:
     return {"date": date, "command": command, **kept}
 
 
-def line(outcome: Outcome, about: dict[str, Any]) -> str:
+def merged(path: Path, record: dict[str, Any]) -> list[str]:
+    """The lines of a record file, with that of the same subject replaced, or one added."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    earlier = [other for other in map(json.loads, lines) if _subject(other) != _subject(record)]
+    return [json.dumps(line, ensure_ascii=False) for line in (*earlier, record)]
+
+
+def _subject(record: dict[str, Any]) -> str:
+    return next(record[key] for key in ("target", "scenario", "fault") if key in record)
+
+
+def line(outcome: Outcome, about: dict[str, Any]) -> dict[str, Any]:
     """A line of the record."""
-    return json.dumps({"suite": "fuzz", **asdict(outcome), **about}, ensure_ascii=False)
+    return {"suite": "fuzz", **asdict(outcome), **about}

@@ -201,15 +201,16 @@ class _explained:
         return None
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(
-                error.errno,
-                f"{self.folder}: the disk is full; what was committed before is valid. Free some "
-                "space or set CAPTIONING_CACHE to another disk, and start again: it goes on there",
-            ) from error
-        if isinstance(error, OSError):
-            raise OSError(
-                error.errno,
-                f"{self.folder}: features cannot be written ({error.strerror}); what was committed "
-                "before is valid. Set CAPTIONING_CACHE to a folder that can be written",
-            ) from error
+        if not isinstance(error, OSError):
+            return
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            told = (
+                "the disk is full; what was committed before is valid. Free some space or set "
+                "CAPTIONING_CACHE to another disk, and start again: it goes on there"
+            )
+        else:
+            told = (
+                f"features cannot be written ({error.strerror}); what was committed before is "
+                "valid. Set CAPTIONING_CACHE to a folder that can be written"
+            )
+        raise OSError(error.errno, told, str(error.filename or self.folder)) from error

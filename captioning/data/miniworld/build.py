@@ -24,6 +24,7 @@ from captioning.data.miniworld.draw import Drawing, check_size, draw_scene
 from captioning.data.miniworld.icons import font_version
 from captioning.data.miniworld.sample import SPLITS, sample_scene
 from captioning.data.miniworld.scene import Scene
+from captioning.sharing import end_with_parent
 
 VERSION = 3
 """Raised whenever the same settings would give other scenes, captions or pictures."""
@@ -145,7 +146,8 @@ def _draw_all(settings: Settings, staging: Path, workers: int) -> Iterator[str]:
         for lines in track(map(work, chunks), description=title, total=total, transient=True):
             yield from lines
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=end_with_parent) as pool:
         done = pool.map(work, chunks)
         for lines in track(done, description=title, total=total, transient=True):
             yield from lines

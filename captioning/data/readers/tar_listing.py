@@ -94,11 +94,14 @@ def _plain(listing: Listing, stamp: list[int]) -> dict[str, Any]:
 
 
 def _restored(content: Mapping[str, Any]) -> Listing:
+    items = [
+        Item(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem))
+        for key, photo, offset, captions, problem in content["items"]
+    ]
+    if len({item.key for item in items}) != len(items):
+        raise ValueError("a key stands twice")
     return Listing(
-        items=[
-            Item(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem))
-            for key, photo, offset, captions, problem in content["items"]
-        ],
+        items=items,
         twice=[str(name) for name in content["twice"]],
         left_out=[(str(name), str(rule)) for name, rule in content["left_out"]],
         damage=" ".join(str(content["damage"]).split()),

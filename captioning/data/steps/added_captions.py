@@ -49,7 +49,7 @@ def read_added_captions(folder: str | Path, roster: Roster) -> list[Sample]:
                 photo,
                 sample_id=f"{photo.image_id}#{name}-{number}",
                 caption=record.text("caption"),
-                phrases=tuple(_phrase(part) for part in record.records("phrases")),
+                phrases=tuple(_phrase(part, photo) for part in record.records("phrases")),
                 origin=f"added:{name}",
                 weight=1.0,
             )
@@ -57,13 +57,17 @@ def read_added_captions(folder: str | Path, roster: Roster) -> list[Sample]:
     return samples
 
 
-def _phrase(record: Record) -> Phrase:
+def _phrase(record: Record, photo: Sample) -> Phrase:
+    regions = record.items("regions")
+    if not all(type(region) is int and 0 <= region < len(photo.regions) for region in regions):
+        last = len(photo.regions) - 1
+        raise record.invalid("regions", f"regions of {photo.image_id!r}, numbers up to {last}")
     return Phrase(
         start=record.integer("start", 0),
         text=record.text("text"),
         chain_id=record.text("chain_id"),
         kinds=tuple(map(str, record.items("kinds"))),
-        regions=tuple(map(int, record.items("regions"))),
+        regions=tuple(regions),
     )
 
 
@@ -74,7 +78,7 @@ def _check_boxes(record: Record, photo: Sample) -> None:
         is_known = region < len(photo.regions)
         if not is_known or np.abs(np.subtract(photo.regions[region].box, box)).max() > CLOSE:
             raise ValueError(
-                f"{record.where}: region {region} of {photo.image_id} is not that of the data "
+                f"{record.where}: region {region} of {photo.image_id!r} is not that of the data "
                 "that is trained on; make the captions anew from these annotations"
             )
 

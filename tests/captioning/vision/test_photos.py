@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from captioning.vision.photos import load_rgb, photo_problem, photo_sizes
 from tests.photo_files import RULES, bad_photos, picture, turned
@@ -119,6 +120,17 @@ def test_sizes_of_what_is_no_photo(tmp_path, bad):
         photo_sizes(bad["text.jpg"])
     with pytest.raises(FileNotFoundError):
         photo_sizes(tmp_path / "none.jpg")
+
+
+def test_a_photo_beyond_memory_is_refused(tmp_path, monkeypatch):
+    def load(image: Image.Image) -> None:
+        raise MemoryError
+
+    Image.new("RGB", (2, 3)).save(tmp_path / "a.png")
+    monkeypatch.setattr(PngImageFile, "load", load)
+    with pytest.raises(ValueError, match=r"a\.png: cannot be opened"):
+        photo_sizes(tmp_path / "a.png")
+    assert photo_problem(tmp_path / "a.png")
 
 
 def test_large_jpegs_may_come_smaller(tmp_path) -> None:

@@ -9,10 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock, Timeout
 from foreign import make_policy, make_roster
 from plain_run import Rows, files_of, losses_of, opened, run_epoch
 
 from captioning.commands.main import main
+from captioning.data.file_lock import lock_of
 from curation.amend.down_weight import DownWeight
 from curation.amend.replace_caption import ReplaceCaption
 from curation.detect import contexts, detect_by_score
@@ -207,6 +209,18 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
     (tmp_path / "config.yaml").write_text("seed: 0")
     with pytest.raises(ValueError, match="is a run of `captioning train`: choose another folder"):
         opened(tmp_path)
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(tmp_path):
+    with FileLock(lock_of(tmp_path)), pytest.raises(ValueError, match="is in use by .*: wait"):
+        opened(tmp_path)
+    curation = opened(tmp_path)
+    assert opened(tmp_path).epoch == 0  # the same process may, as where a cell is run again
+    with pytest.raises(Timeout):
+        FileLock(lock_of(tmp_path)).acquire(timeout=0)
+    run_epoch(curation)
+    curation.finish()
+    FileLock(lock_of(tmp_path)).acquire(timeout=0)
 
 
 def test_damaged_files_are_named(tmp_path, capsys):

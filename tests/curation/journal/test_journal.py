@@ -7,11 +7,13 @@ import resource
 from dataclasses import asdict, replace
 
 import pytest
+from filelock import FileLock
 from foreign import make_roster
 from hypothesis import given
 from hypothesis import strategies as st
 
 from captioning.commands.main import main
+from captioning.data.file_lock import lock_of
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit
 from curation.journal.journal import (
@@ -113,6 +115,17 @@ def test_edits_that_contradict_each_other_are_not_called_whole(journal, capsys):
     assert "whole" not in shown.out
     assert "line 5: replace_caption of 'img1#0' in epoch 0 stands in line 3 already" in shown.err
     assert journal.read_bytes() == before
+
+
+@pytest.mark.parametrize("action", ["repair", "undo"])
+def test_the_journal_of_a_run_that_goes_on_is_left_alone(journal, capsys, action):
+    (journal.parent / "config.yaml").touch()
+    before, ids = journal.read_bytes(), ["--policy", "p"] if action == "undo" else []
+    with FileLock(lock_of(journal.parent)):
+        assert main(["curate", "journal", action, str(journal.parent), *ids]) == 1
+    assert f"{journal.parent} is in use by " in capsys.readouterr().err
+    assert journal.read_bytes() == before
+    assert main(["curate", "journal", action, str(journal.parent), *ids]) == 0
 
 
 def test_repair_names_a_file_that_is_no_text(journal, capsys):

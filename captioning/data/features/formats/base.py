@@ -151,7 +151,7 @@ def _cut(
     """Padded rows are cut off; features and boxes must be as many."""
     count = _number(arrays, COUNT, where)
     if count is not None:
-        if count != int(count) or not 1 <= count <= len(features):
+        if not 1 <= count <= len(features) or count != int(count):
             raise ValueError(f"{where}: num_boxes is {count:g}, features are {features.shape}")
         features = features[: int(count)]
         boxes = None if boxes is None else boxes[: int(count)]

@@ -246,8 +246,15 @@ def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):
     other = build_roster("x", [replace(s, regions=moved) for s in roster.samples])
     with pytest.raises(ValueError, match="make the captions anew"):
         read_added_captions(tmp_path / "out", other)
-    lines = (tmp_path / "out" / "captions.jsonl").read_text().splitlines()
-    assert json.loads(lines[0])["image_id"] == "0"
+    path = tmp_path / "out" / "captions.jsonl"
+    first, *rest = path.read_text().splitlines()
+    assert json.loads(first)["image_id"] == "0"
+    for region in ("dog", 9, -1):
+        content = json.loads(first)
+        content["phrases"][0]["regions"] = [region]
+        path.write_text("\n".join([json.dumps(content), *rest, ""]))
+        with pytest.raises(ValueError, match=r"jsonl:1: phrases\[0\]: 'regions' must be regions"):
+            read_added_captions(tmp_path / "out", roster)
 
 
 def test_captions_without_boxes_are_refused(roster: Roster):

@@ -242,7 +242,8 @@ def test_a_limit_of_file_sizes_names_the_folder(tmp_path: Path) -> None:
         writer.commit()
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
         try:
-            with pytest.raises(OSError, match=f"{tmp_path}: features cannot be written"):
+            told = rf"features cannot be written .*: .{tmp_path}"
+            with pytest.raises(OSError, match=told):
                 writer.append("b", np.ones((9000, 3), dtype=np.float16))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)

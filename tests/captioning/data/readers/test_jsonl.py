@@ -44,6 +44,7 @@ def change(**fields) -> dict:
     [
         (change(image="c.jpg"), "no photo 'c.jpg'"),
         (change(image_id=""), "'image_id' must be"),
+        (change(image_id="a\nb"), "'image_id' must be .* line of text"),
         (change(image_id="b.jpg"), "is of 'b.jpg' at .*own.jsonl:1 and of 'a.jpg' here"),
         (change(image_id=7), "file_name 'a.jpg' is used twice|no photo"),
         (change(caption="  "), "the caption is empty"),

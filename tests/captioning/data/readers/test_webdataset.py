@@ -165,6 +165,10 @@ def test_shards_are_listed_once(tmp_path, monkeypatch):
         file.write_text('{"version": 1}')
     assert len(read(tmp_path, cache_folder=cache)) == 3
     assert scanned == [shard, shard]
+    for file in cache.iterdir():
+        listing = json.loads(file.read_text())
+        file.write_text(json.dumps(listing | {"items": [listing["items"][0]] * 2}))
+    assert len(read(tmp_path, cache_folder=cache)) == 3
 
 
 def add_hostile(path: Path) -> None:
