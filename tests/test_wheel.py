@@ -119,7 +119,7 @@ def test_the_wheel_trains_evaluates_and_reports(installed: Path, place: Path) ->
     assert (place / "read_by_plugin").is_file()
     done = captioning(installed, place, "evaluate", "run=run", plugin, "metrics=fast")
     assert done.returncode == 0, done.stderr
-    done = captioning(installed, place, "curate", "report", "run", "--plugins", "my_package")
+    done = captioning(installed, place, "report", "run", "--plugins", "my_package")
     assert done.returncode == 0, done.stderr
     assert "<style>" in (place / "run" / "curation" / "report.html").read_text()
 

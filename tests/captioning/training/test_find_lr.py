@@ -27,7 +27,9 @@ def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> No
     folder = tmp_path / "run"
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
         "curve.csv",
+        "curve.pdf",
         "curve.png",
+        "curve.svg",
         "suggestion.json",
     ]
     assert json.loads((folder / "find_lr" / "suggestion.json").read_text())["lr"] == suggestion.rate
