@@ -100,7 +100,7 @@ def _distribution(run: Run) -> dict[str, Any] | None:
     values = [scores[metric] for scores in images if metric in scores]
     if not values:
         return None
-    edges = np.linspace(min(0.0, *values), max(*values, 1e-6), NUM_BINS + 1)
+    edges = np.linspace(min(0.0, *values), max(*values, 0.1), NUM_BINS + 1)
     counts = np.histogram(values, edges)[0].tolist()
     edges = [round(float(edge), 4) for edge in edges]
     return {"metric": metric, "edges": edges, "counts": counts, "median": float(np.median(values))}

@@ -79,6 +79,14 @@ def test_the_page_shows_scores_examples_and_edits(facts: Mapping[str, Any]) -> N
     assert facts["edits_page"] == "curation/report.html"
 
 
+def test_scores_of_nothing_but_zero_have_bins(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "zero", scores=[0.0] * 6)
+    assert main(["report", str(folder), "--no-figures"]) == 0
+    bars = page_data.facts(folder / "report.html")["test"]["distribution"]
+    assert bars["edges"] == sorted(set(bars["edges"]))
+    assert bars["counts"][0] == 6
+
+
 def test_intervals_that_the_test_left_are_taken(folder: Path, edit_json) -> None:
     edit_json(
         folder / "metrics.json",
