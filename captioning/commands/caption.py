@@ -18,7 +18,7 @@ _ABOUT = """examples:
   captioning caption holidays --format csv --output captions.csv
   captioning caption photo.jpg --model runs/flickr8k/updown_small/seed0 --n-best 3
   captioning caption photo.jpg --must-include dog grass,lawn
-exit status: 0; 1 if a photo is broken (it is named and left out) or after an error; 2 wrong usage"""
+exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:

@@ -80,6 +80,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
     ),
     "results": (report.REPORT, paper.PAPER, results.TABLE, results.RECORD),
     "making the weights that are shipped": (
+        assets.CAPTIONER,
         assets.JOINT_SPACE,
         assets.CAPTION_PARSER,
         assets.PARSER_CAPTIONS,

@@ -16,10 +16,11 @@ import captioning
 from captioning.configuration import compose_config
 from captioning.decoding.greedy import GreedySearch
 from captioning.exports import onnx as onnx_export
-from captioning.exports.captioner import Captioner, _samples
+from captioning.exports.captioner import Captioner
 from captioning.exports.export import export
 from captioning.exports.onnx_caption import OnnxCaptioner
 from captioning.exports.onnx_networks import networks_of
+from captioning.exports.photo_batches import photo_samples
 from captioning.training.run import train
 from tests.tiny import build
 
@@ -36,11 +37,11 @@ BLIP = (
 
 def greedy(captioner: Captioner, photos: list[Path]) -> list[str]:
     search = GreedySearch.with_settings(max_length=8, min_length=2)
-    loader = captioner._datamodule(_samples(photos, None, needs_boxes=False), 4)
-    batches = loader.eval_dataloader(loader.val)
+    samples, names = photo_samples(photos, None, Path())
+    batches = [part.batch for part in captioner._read(samples, 4, skips=False)]
     groups = [g for b in batches for g in captioner.model.candidates(b, search=search)]
     captions = {group[0].image_id: group[0].caption for group in groups}
-    return [captions[str(photo)] for photo in photos]
+    return [captions[name] for name in names]
 
 
 def photos_in(cache: Path) -> list[Path]:
