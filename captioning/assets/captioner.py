@@ -66,9 +66,11 @@ def ship(
     part = out.with_name(f".{secrets.token_hex(6)}.captioner")
     try:
         export(run, part)
+        roster = first_images(read_roster(RunFolder(run).config(), "test"), num_photos)
+        single = _captions(part, roster)
         halved = halve(part / WEIGHTS)
         card = _card(run, part, halved, terms)
-        card["half_precision"] = compare(run, part, num_photos=num_photos)
+        card["half_precision"] = compare(single, _captions(part, roster), roster)
         card["evaluations"] = {Path(f).name: _scores_of(Path(f)) for f in evaluations}
         write_json(part / CARD, card)
         _complete_readme(part / "README.md", card, part=part.name, name=out.name)
@@ -102,23 +104,25 @@ def _halved(tensor: Tensor) -> Tensor:
     return half if half.isfinite().all() else tensor
 
 
-def compare(run: Path, bundle: Path, *, num_photos: int) -> dict[str, Any]:
-    """Captions of a run and of its bundle on the first test photos of the run.
+def compare(single: Mapping[str, str], half: Mapping[str, str], roster: Roster) -> dict[str, Any]:
+    """How captions in single and in half precision differ.
+
+    Args:
+        single, half: a caption of each photo by image id.
+        roster: with the references of these photos.
 
     Raises:
-        ValueError: the bundle's CIDEr-D is lower by more than `MOST_LOSS`.
+        ValueError: half precision lowers CIDEr-D by more than `MOST_LOSS`.
     """
-    roster = first_images(read_roster(RunFolder(run).config(), "test"), num_photos)
-    captions = [_captions(folder, roster) for folder in (run, bundle)]
-    same = [a == b for a, b in zip(*(group.values() for group in captions), strict=True)]
-    before, after = (_cider(group, roster) for group in captions)
+    same = sum(single[image_id] == caption for image_id, caption in half.items())
+    before, after = _cider(single, roster), _cider(half, roster)
     if after < before - MOST_LOSS:
         raise ValueError(
-            f"{bundle}: half precision lowers CIDEr-D from {before:.4f} to {after:.4f} on "
-            f"{len(same)} test photos; the run's weights need single precision"
+            f"half precision lowers CIDEr-D from {before:.4f} to {after:.4f} on {len(half)} test "
+            "photos; the run's weights need single precision"
         )
-    shares = {"same_captions": sum(same) / len(same)}
-    return {"photos": len(same), **shares, "CIDEr-D": {"run": before, "shipped": after}}
+    scores = {"single": before, "half": after}
+    return {"photos": len(half), "same_captions": same / len(half), "CIDEr-D": scores}
 
 
 def _captions(folder: Path, roster: Roster) -> dict[str, str]:
@@ -188,8 +192,9 @@ def _complete_readme(path: Path, card: Mapping[str, Any], *, part: str, name: st
     lines = [
         "## Half precision",
         "",
-        f"On {half['photos']} test photos {half['same_captions']:.1%} of the captions are those of "
-        f"the run; CIDEr-D {half['CIDEr-D']['run']:.4f} became {half['CIDEr-D']['shipped']:.4f}.",
+        f"On {half['photos']} test photos {half['same_captions']:.1%} of the captions are those "
+        f"in single precision; CIDEr-D {half['CIDEr-D']['single']:.4f} became "
+        f"{half['CIDEr-D']['half']:.4f}.",
         "",
     ]
     for data, scores in card["evaluations"].items():

@@ -22,6 +22,7 @@ from captioning.decoding.sampling import Sampling
 from captioning.exports import loading
 from captioning.exports.caption_files import find_photos, json_table, table_lines
 from captioning.exports.chosen_search import chosen_search, words_machine
+from captioning.exports.export import export
 from captioning.training.run import train
 from captioning.types import Prediction, Region
 from tests.matching_folders import save_blip_captioner
@@ -44,6 +45,14 @@ def run(small, made, tmp_path: Path) -> Path:
     return made["run"]
 
 
+@pytest.fixture
+def bundle(run: Path, made) -> Path:
+    """The run's export, which has the weights of its backbone: a run of a test draws new ones."""
+    if "bundle" not in made:
+        made["bundle"] = export(run, made[""] / "bundle")
+    return made["bundle"]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three photos, one of them below, and what is no photo."""
@@ -61,21 +70,21 @@ def lines(text: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines()]
 
 
-def test_folders_are_walked_in_order_and_captioned(run, folder, capsys) -> None:
-    asked = [str(folder), str(folder / "b.png"), "--model", str(run), "--batch-size", "2"]
+def test_folders_are_walked_in_order_and_captioned(bundle, folder, capsys) -> None:
+    asked = [str(folder), str(folder / "b.png"), "--model", str(bundle), "--batch-size", "2"]
     assert main(["caption", *asked]) == 0
     rows = lines(capsys.readouterr().out)
     names = ["a.jpg", "b.png", "below/c.PNG"]
     assert [file for file, _ in rows] == [str(folder / name) for name in names]
-    captioner = Captioner.load(run, device="cpu")
+    captioner = Captioner.load(bundle, device="cpu")
     photos = [folder / names[0], Image.open(folder / names[1]), folder / names[0]]
     results = captioner.caption(photos)
     assert [result.caption for result in results] == [rows[0][1], rows[1][1], rows[0][1]]
     assert results[0].captions[0].score == results[0].score < 0
 
 
-def test_formats_hold_the_same(run, folder, tmp_path, capsys) -> None:
-    asked = ["caption", str(folder), "--model", str(run), "--n-best", "2"]
+def test_formats_hold_the_same(bundle, folder, tmp_path, capsys) -> None:
+    asked = ["caption", str(folder), "--model", str(bundle), "--n-best", "2"]
     assert main(asked) == 0
     text = lines(capsys.readouterr().out)
     assert main([*asked, "--format", "csv"]) == 0
@@ -89,6 +98,12 @@ def test_formats_hold_the_same(run, folder, tmp_path, capsys) -> None:
     assert [len(entry["captions"]) for entry in entries] == [2, 2, 2]
     assert entries[0]["captions"][0]["score"] == entries[0]["score"] == float(table[0]["score"])
     assert sorted(path.name for path in output.parent.iterdir()) == ["captions.json"]
+
+
+def test_a_run_captions_photos(run, folder, capsys) -> None:
+    asked = ["caption", str(folder / "a.jpg"), str(folder / "b.png"), "--model", str(run)]
+    assert main(asked) == 0
+    assert len(lines(capsys.readouterr().out)) == 2
 
 
 def test_broken_photos_are_named_and_left_out(run, folder, tmp_path, capsys) -> None:
@@ -106,9 +121,9 @@ def test_broken_photos_are_named_and_left_out(run, folder, tmp_path, capsys) -> 
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_captions_hold_given_words_and_lengths(run, folder, capsys) -> None:
-    asked = ["caption", str(folder), "--model", str(run)]
-    known = Captioner.load(run, device="cpu").model.tokenizer.words or ()
+def test_captions_hold_given_words_and_lengths(bundle, folder, capsys) -> None:
+    asked = ["caption", str(folder), "--model", str(bundle)]
+    known = Captioner.load(bundle, device="cpu").model.tokenizer.words or ()
     word = next(word for word in known[10:] if word.isalpha())
     assert main([*asked, "--must-include", f"{word},unheardof", "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)
@@ -119,9 +134,9 @@ def test_captions_hold_given_words_and_lengths(run, folder, capsys) -> None:
     assert {len(text.split()) for _, text in lines(capsys.readouterr().out)} <= {3, 4}
 
 
-def test_diverse_captions_go_by_the_seed(run, folder, capsys) -> None:
+def test_diverse_captions_go_by_the_seed(bundle, folder, capsys) -> None:
     def drawn(seed: int) -> str:
-        asked = ["--model", str(run), "--diverse", "--n-best", "4", "--seed", str(seed)]
+        asked = ["--model", str(bundle), "--diverse", "--n-best", "4", "--seed", str(seed)]
         assert main(["caption", str(folder), *asked]) == 0
         return capsys.readouterr().out
 
