@@ -132,7 +132,7 @@ def _of_transformers(folder: Path, device: torch.device, prompt: str | None) -> 
     config = compose_config("train", ["model=vlm", "features=vlm", "tokenizer=vlm", "search=beam"])
     config.model.pretrained, config.model.prompt = str(folder), prompt
     config.model.weights = str(chosen_dtype("auto", device)).removeprefix("torch.")
-    config.search |= {"beam_size": 3, "length_penalty": 1.0, "max_length": MAX_TOKENS}
+    config.search.update({"beam_size": 3, "length_penalty": 1.0, "max_length": MAX_TOKENS})
     tokenizer = ImageTextTokenizer.of_model(name=str(folder), prompt=prompt)
     inputs, backbone = _inputs(config, device)
     model = build_model(config, tokenizer, inputs, horizon=1)

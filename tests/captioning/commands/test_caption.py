@@ -179,6 +179,7 @@ def test_boxes_are_looked_at(small, folder, tmp_path, capsys) -> None:
     region = Region(box=(1.0, 2.0, 30.0, 40.0), label="dog", score=0.9)
     boxes.write_text('{"detector": "test"}\n' + detection_line("a.jpg", "", (80, 60), [region]))
     asked = ["caption", str(folder / "a.jpg"), "--model", str(tmp_path / "run")]
+    capsys.readouterr()  # of the training
     assert main([*asked, "--boxes", str(boxes), "--format", "json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["boxes"] == [[1.0, 2.0, 30.0, 40.0]]

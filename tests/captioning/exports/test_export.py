@@ -103,7 +103,7 @@ def test_nothing_is_written_over(run: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(FileExistsError, match="is there already"):
         export(run, tmp_path / "to")
     assert (tmp_path / "to" / "mine.txt").read_text() == "kept"
-    with pytest.raises(FileNotFoundError, match="is this a run folder"):
+    with pytest.raises(FileNotFoundError, match="no such folder; give a run folder"):
         export(tmp_path / "nowhere", tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["to"]
     assert main(["export", f"run={run}", f"to={tmp_path / 'new'}"]) == 0
