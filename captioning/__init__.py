@@ -16,13 +16,6 @@ __version__ = "0.1.0"
 _SLOW = ("Captioner", "CaptionedPhoto")
 
 
-def load(folder: Any = None, **options: Any) -> Captioner:
-    """The same as `captioning.exports.captioner.Captioner.load`; cards of exports call it."""
-    from captioning.exports.captioner import Captioner
-
-    return Captioner.load(folder, **options)
-
-
 def __getattr__(name: str) -> Any:
     if name not in _SLOW:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,6 +20,7 @@ from captioning.data.roster import Roster
 from captioning.exports.bundle import CONFIG, RECORD, WEIGHTS
 from captioning.exports.captioner import Captioner
 from captioning.exports.card import without_folders
+from captioning.exports.energy import CardFacts
 from captioning.exports.export import export
 from captioning.exports.loading import SHIPPED
 from captioning.extras import write_sums
@@ -32,7 +33,7 @@ from captioning.training.rosters import first_images, read_roster
 CARD = "card.json"
 MOST_BYTES = 25_000_000
 MOST_LOSS = 0.01  # of CIDEr-D by half precision
-TERMS = "## Licence"
+LICENCE = "## Licence"
 
 
 def ship(
@@ -65,7 +66,7 @@ def ship(
         raise FileExistsError(f"{out} is there already; remove it, or give a new folder")
     part = out.with_name(f".{secrets.token_hex(6)}.captioner")
     try:
-        export(run, part)
+        export(run, part, facts=CardFacts(terms=terms or None))
         roster = first_images(read_roster(RunFolder(run).config(), "test"), num_photos)
         single = _captions(part, roster)
         halved = halve(part / WEIGHTS)
@@ -187,7 +188,7 @@ def _scores_of(folder: Path) -> dict[str, Any]:
 def _complete_readme(path: Path, card: Mapping[str, Any], *, part: str, name: str) -> None:
     """The export's card under the bundle's own name, with what only this file says."""
     text = path.read_text(encoding="utf-8").replace(part, name)
-    before, _, licence = text.partition(TERMS)
+    before, _, licence = text.partition(LICENCE)
     half = card["half_precision"]
     lines = [
         "## Half precision",
@@ -201,8 +202,7 @@ def _complete_readme(path: Path, card: Mapping[str, Any], *, part: str, name: st
         rows = [f"| {key} | {v:.4f} |" for key, v in scores.items() if isinstance(v, float)]
         lines += [f"## Scores on {data}", "", f"{scores['photos']} photos.", ""]
         lines += ["| metric | score |", "|---|---|", *rows, ""]
-    said = "" if card["terms"] == "not said" else f"\n\n{card['terms']}"
-    write_text(path, before + "\n".join(lines) + "\n" + TERMS + said + licence)
+    write_text(path, before + "\n".join(lines) + "\n" + LICENCE + licence)
 
 
 def _check_size(folder: Path) -> None:

@@ -17,6 +17,7 @@ from captioning.data.roster import build_roster
 from captioning.data.steps.base import StepContext
 from captioning.exports.bundle import (
     FEATURES_PREFIX,
+    FILES,
     TRANSFORMERS,
     WEIGHTS,
     Bundle,
@@ -42,9 +43,8 @@ from captioning.training.run import build_model
 from captioning.types import Sample
 from captioning.vision.placement import chosen_device, chosen_dtype
 
+NO_HUB = "the folder of a run, an export or a model of transformers"
 SHIPPED = Path(__file__).parent / "weights" / "captioner"
-# Of an export or of a model of transformers on the hub: none of these files runs code.
-HUB_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "config.yaml", "README.md")
 # What models with a chat template are asked where nothing else is.
 REQUEST = "Describe the image in one sentence."
 # Their captions may be longer than those that a run learnt from.
@@ -121,7 +121,7 @@ def _folder(place: str | Path) -> Path:
             f"{place}: no such folder; give a run folder, an export, the folder of a model of "
             "transformers, or OWNER/NAME@COMMIT of the hub"
         )
-    return model_folder(str(place), instead="a folder of your own", files=HUB_FILES)
+    return model_folder(str(place), instead=NO_HUB, files=FILES)
 
 
 def _of_transformers(folder: Path, device: torch.device, prompt: str | None) -> LoadedCaptioner:

@@ -12,7 +12,6 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-import captioning
 from captioning.configuration import compose_config
 from captioning.decoding.greedy import GreedySearch
 from captioning.exports import onnx as onnx_export
@@ -67,7 +66,7 @@ def test_onnx_writes_the_same_captions(model, small, small_settings, cache, tmp_
     card = (folder / "README.md").read_text()
     assert "Checked against torch: log-probabilities differ by at most" in card
     assert ("reads all words anew" in card) is (model == "blip")
-    captioner, served = captioning.load(folder, device="cpu"), OnnxCaptioner(folder / "onnx")
+    captioner, served = Captioner.load(folder, device="cpu"), OnnxCaptioner(folder / "onnx")
     photos = photos_in(cache)
     assert len(photos) == 8
     expected = greedy(captioner, photos)
