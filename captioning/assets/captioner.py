@@ -1,7 +1,7 @@
 """Write a finished run as the captioner that is shipped: ``captioning assets captioner``.
 
-The bundle is that of ``captioning export``, with matrices in half precision, a card as JSON and
-digests beside it. Its captions of test photos are held against the run's own before it is kept.
+The bundle is that of ``captioning export`` with its matrices in 16 or 8 bits, a card as JSON and
+digests beside it. Its captions of test photos are held against those in 32 bits before it is kept.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from captioning.data.roster import Roster
-from captioning.exports.bundle import CONFIG, RECORD, WEIGHTS
+from captioning.exports.bundle import (
+    CONFIG,
+    FEATURES_PREFIX,
+    RECORD,
+    SCALES,
+    WEIGHTS,
+    in_eight_bits,
+)
 from captioning.exports.captioner import Captioner
 from captioning.exports.card import without_folders
 from captioning.exports.energy import CardFacts
@@ -32,7 +39,7 @@ from captioning.training.rosters import first_images, read_roster
 
 CARD = "card.json"
 MOST_BYTES = 25_000_000
-MOST_LOSS = 0.01  # of CIDEr-D by half precision
+MOST_LOSS = 0.01  # of CIDEr-D by fewer bits
 LICENCE = "## Licence"
 
 
@@ -41,6 +48,7 @@ def ship(
     out: str | Path = SHIPPED,
     *,
     num_photos: int = 200,
+    bits: Literal[8, 16] = 16,
     evaluations: Sequence[str | Path] = (),
     terms: str = "",
 ) -> dict[str, Any]:
@@ -50,6 +58,7 @@ def ship(
         run: folder of the run, with the data that it was tested on at hand.
         out: a new folder; digests of its files are in ``OUT.sha256``.
         num_photos: test photos on which both precisions are compared.
+        bits: of a number in matrices; 8 have a scale a row. Convolutions keep 16, vectors 32.
         evaluations: folders that ``captioning evaluate`` wrote, whose scores go into the card.
         terms: of data and weights, for the card.
 
@@ -59,7 +68,7 @@ def ship(
     Raises:
         FileExistsError: ``out`` is there already.
         FileNotFoundError: no run folder, or one without checkpoint.
-        ValueError: a bundle that is too large, or captions that half precision makes worse.
+        ValueError: a bundle that is too large, or captions that fewer bits make worse.
     """
     run, out = Path(run), Path(out)
     if out.exists():
@@ -68,10 +77,10 @@ def ship(
     try:
         export(run, part, facts=CardFacts(terms=terms or None))
         roster = first_images(read_roster(RunFolder(run).config(), "test"), num_photos)
-        single = _captions(part, roster)
-        halved = halve(part / WEIGHTS)
-        card = _card(run, part, halved, terms)
-        card["half_precision"] = compare(single, _captions(part, roster), roster)
+        whole = _captions(part, roster)
+        shrink(part / WEIGHTS, bits=bits)
+        card = _card(run, part, terms, bits)
+        card["precision"] = {"bits": bits, **compare(whole, _captions(part, roster), roster)}
         card["evaluations"] = {Path(f).name: _scores_of(Path(f)) for f in evaluations}
         write_json(part / CARD, card)
         _complete_readme(part / "README.md", card, part=part.name, name=out.name)
@@ -84,46 +93,43 @@ def ship(
     return card
 
 
-def halve(path: Path) -> int:
-    """Write a file's matrices in half precision where all of their values have it.
+def shrink(path: Path, *, bits: Literal[8, 16]) -> None:
+    """Write a file's matrices and convolutions with fewer bits where their values allow it.
 
     Vectors stay as they are: they are small, and variances of normalisation need their range.
-
-    Returns:
-        How many tensors were halved.
     """
     tensors, texts = read_tensors(path)
-    halved = {name: _halved(tensor) for name, tensor in tensors.items()}
-    write_tensors(path, halved, texts)
-    return sum(tensor.dtype == torch.float16 for tensor in halved.values())
+    shrunk: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        half = tensor.half()
+        if tensor.dtype != torch.float32 or tensor.ndim < 2 or not half.isfinite().all():
+            shrunk[name] = tensor
+        elif bits == 8 and tensor.ndim == 2 and not name.startswith(FEATURES_PREFIX):
+            shrunk[name], shrunk[f"{name}{SCALES}"] = in_eight_bits(tensor)
+        else:
+            shrunk[name] = half
+    write_tensors(path, shrunk, texts)
 
 
-def _halved(tensor: Tensor) -> Tensor:
-    if tensor.dtype != torch.float32 or tensor.ndim < 2:
-        return tensor
-    half = tensor.half()
-    return half if half.isfinite().all() else tensor
-
-
-def compare(single: Mapping[str, str], half: Mapping[str, str], roster: Roster) -> dict[str, Any]:
-    """How captions in single and in half precision differ.
+def compare(whole: Mapping[str, str], shipped: Mapping[str, str], roster: Roster) -> dict[str, Any]:
+    """How captions with 32 bits differ from those with fewer.
 
     Args:
-        single, half: a caption of each photo by image id.
+        whole, shipped: a caption of each photo by image id.
         roster: with the references of these photos.
 
     Raises:
-        ValueError: half precision lowers CIDEr-D by more than `MOST_LOSS`.
+        ValueError: fewer bits lower CIDEr-D by more than `MOST_LOSS`.
     """
-    same = sum(single[image_id] == caption for image_id, caption in half.items())
-    before, after = _cider(single, roster), _cider(half, roster)
+    same = sum(whole[image_id] == caption for image_id, caption in shipped.items())
+    before, after = _cider(whole, roster), _cider(shipped, roster)
     if after < before - MOST_LOSS:
         raise ValueError(
-            f"half precision lowers CIDEr-D from {before:.4f} to {after:.4f} on {len(half)} test "
-            "photos; the run's weights need single precision"
+            f"fewer bits lower CIDEr-D from {before:.4f} to {after:.4f} on {len(shipped)} test "
+            "photos; take 16 bits, or another run"
         )
-    scores = {"single": before, "half": after}
-    return {"photos": len(half), "same_captions": same / len(half), "CIDEr-D": scores}
+    scores = {"whole": before, "shipped": after}
+    return {"photos": len(shipped), "same_captions": same / len(shipped), "CIDEr-D": scores}
 
 
 def _captions(folder: Path, roster: Roster) -> dict[str, str]:
@@ -145,7 +151,7 @@ def _cider(captions: Mapping[str, str], roster: Roster) -> float:
     return float(result.corpus["CIDEr-D"])
 
 
-def _card(run: Path, bundle: Path, halved: int, terms: str) -> dict[str, Any]:
+def _card(run: Path, bundle: Path, terms: str, bits: int) -> dict[str, Any]:
     config = RunFolder(run).config()
     record = run / "versions.json"
     trained = read_json(record) if record.is_file() else {}
@@ -159,9 +165,9 @@ def _card(run: Path, bundle: Path, halved: int, terms: str) -> dict[str, Any]:
             "epochs": config.num_epochs,
             "versions": trained,
         },
-        "shipping": versions() | {"command": f"captioning assets captioner {run.name}"},
+        "shipping": versions()
+        | {"command": f"captioning assets captioner {run.name} --bits {bits}"},
         "scores": _scores_of(run),
-        "half_precision_tensors": halved,
         "bytes": (bundle / WEIGHTS).stat().st_size,
     }
 
@@ -189,13 +195,13 @@ def _complete_readme(path: Path, card: Mapping[str, Any], *, part: str, name: st
     """The export's card under the bundle's own name, with what only this file says."""
     text = path.read_text(encoding="utf-8").replace(part, name)
     before, _, licence = text.partition(LICENCE)
-    half = card["half_precision"]
+    found = card["precision"]
     lines = [
-        "## Half precision",
+        "## Precision",
         "",
-        f"On {half['photos']} test photos {half['same_captions']:.1%} of the captions are those "
-        f"in single precision; CIDEr-D {half['CIDEr-D']['single']:.4f} became "
-        f"{half['CIDEr-D']['half']:.4f}.",
+        f"Matrices have {found['bits']} bits a number. On {found['photos']} test photos "
+        f"{found['same_captions']:.1%} of the captions are those with 32 bits; CIDEr-D "
+        f"{found['CIDEr-D']['whole']:.4f} became {found['CIDEr-D']['shipped']:.4f}.",
         "",
     ]
     for data, scores in card["evaluations"].items():
@@ -210,7 +216,7 @@ def _check_size(folder: Path) -> None:
     if total > MOST_BYTES:
         raise ValueError(
             f"the bundle has {total / 1e6:.1f} MB, at most {MOST_BYTES / 1e6:.0f} are shipped; "
-            "train a smaller model, or one with fewer words"
+            "take 8 bits, or train a smaller model"
         )
     missing = [name for name in (RECORD, CONFIG, WEIGHTS, CARD) if not (folder / name).is_file()]
     if missing:

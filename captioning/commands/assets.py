@@ -87,6 +87,7 @@ def _captioner_arguments(parser: ArgumentParser) -> None:
     add("run", type=Path, help="a finished run")
     add("--out", type=Path, help="a new folder; default: where the package looks for it")
     add("--photos", type=int, default=200, help="test photos that the two precisions caption (200)")
+    add("--bits", type=int, choices=(8, 16), default=16, help="of a number in matrices (16)")
     add("--evaluation", type=Path, action="append", default=[], help="of captioning evaluate")
     add("--terms", type=Path, help="text file: terms of data and weights")
 
@@ -99,10 +100,11 @@ def _captioner(options: Namespace) -> None:
         options.run,
         out,
         num_photos=options.photos,
+        bits=options.bits,
         evaluations=options.evaluation,
         terms=options.terms.read_text(encoding="utf-8").strip() if options.terms else "",
     )
-    print(f"{out}: {card['bytes']:,} bytes of weights; {card['half_precision']}")
+    print(f"{out}: {card['bytes']:,} bytes of weights; {card['precision']}")
 
 
 CAPTIONER = PlainCommand(

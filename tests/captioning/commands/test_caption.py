@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import load_file
 
 from captioning import CaptionedPhoto, Captioner
 from captioning.assets import captioner as shipping
@@ -203,16 +204,20 @@ def test_models_of_transformers_caption(folder, tmp_path, capsys) -> None:
     )
 
 
-def test_the_shipped_captioner_is_a_run_in_half_precision(
-    run, folder, tmp_path, capsys, monkeypatch
+@pytest.mark.parametrize("bits", ["8", "16"])
+def test_the_shipped_captioner_is_a_run_in_fewer_bits(
+    run, folder, tmp_path, capsys, monkeypatch, bits
 ) -> None:
     (tmp_path / "terms.txt").write_text("Captions are under their owners' terms.\n")
     out = tmp_path / "weights" / "captioner"
     asked = [str(run), "--out", str(out), "--photos", "4", "--evaluation", str(run)]
+    asked += ["--bits", bits]
     assert main(["assets", "captioner", *asked, "--terms", str(tmp_path / "terms.txt")]) == 0
     card = json.loads((out / "card.json").read_text())
-    assert card["half_precision"]["photos"] == 4
-    assert card["half_precision_tensors"] > 10
+    assert card["precision"]["photos"] == 4
+    stored = load_file(out / "model.safetensors")
+    matrices = {str(t.dtype) for n, t in stored.items() if n.endswith("language.weight")}
+    assert matrices == {"torch.int8" if bits == "8" else "torch.float16"}
     assert card["scores"]["CIDEr-D"] >= 0
     readme = (out / "README.md").read_text()
     assert "Captions are under their owners' terms." in readme

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from captioning import CaptionedPhoto, Captioner
 from captioning.commands.main import main
-from captioning.exports.bundle import FEATURES_PREFIX
+from captioning.exports.bundle import FEATURES_PREFIX, in_eight_bits, in_full
 from captioning.exports.export import export
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
@@ -207,3 +207,15 @@ def test_a_run_is_pushed_and_captions_by_name_and_commit(run, tmp_path, monkeypa
     assert f'Captioner.load("{name}")' in shown
     assert TOKEN not in shown
     assert b'Captioner.load("small")' in files["README.md"]
+
+
+def test_matrices_in_eight_bits_are_made_whole() -> None:
+    matrix = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    matrix[2] = 0
+    small, scales = in_eight_bits(matrix)
+    found = in_full({"a": small, "a.scales": scales, "b": matrix})
+    assert sorted(found) == ["a", "b"]
+    assert (found["a"] - matrix).abs().max() <= scales.max() / 2 + 1e-7
+    assert found["a"][2].count_nonzero() == 0
+    with pytest.raises(ValueError, match=r"a: \(4,\) scales for \(5, 7\)"):
+        in_full({"a": small, "a.scales": scales[:4]})
