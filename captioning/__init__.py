@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 import captioning.run_names  # noqa: F401  # configs use its resolver, whichever part reads them
 
 if TYPE_CHECKING:
-    from captioning.exports.captioner import Captioner
+    from captioning.exports.captioner import CaptionedPhoto as CaptionedPhoto
+    from captioning.exports.captioner import Captioner as Captioner
 
 __version__ = "0.1.0"
 
+# Imported when they are asked for: they take seconds.
+_SLOW = ("Captioner", "CaptionedPhoto")
 
-def load(folder: Any, **options: Any) -> Captioner:
-    """A captioner from a run folder or an export, see `captioning.exports.captioner.load`."""
-    from captioning.exports.captioner import load as load_captioner  # slow, and needed here only
 
-    return load_captioner(folder, **options)
+def __getattr__(name: str) -> Any:
+    if name not in _SLOW:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from captioning.exports import captioner
+
+    return getattr(captioner, name)

@@ -24,7 +24,7 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.evaluation.photo_captioners import RunCaptioner
 from captioning.evaluation.predict import predict_run
 from captioning.exports.bundle import FORMAT
-from captioning.exports.captioner import load
+from captioning.exports.captioner import Captioner
 from captioning.parts import build_part
 from captioning.plugins import check_loadable, import_plugins, targets_in
 from captioning.results.folder_config import _shown
@@ -155,7 +155,7 @@ def test_the_attacks_would_do_harm(trace: Path, tmp_path: Path) -> None:
 
 
 def _of_bundle(run: Path, tmp_path: Path) -> None:
-    load(bundle_of(run), device="cpu")
+    Captioner.load(bundle_of(run), device="cpu")
 
 
 def _captioner(run: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ DOORS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "detect": ("data.train", lambda run, _: list(contexts(run))),
     "evaluate": ("data.test", lambda run, _: predict_run(run)),
     "steps of evaluate": ("steps.mine", lambda run, _: predict_run(run)),
-    "load": ("features.backbone", lambda run, _: load(run, device="cpu")),
+    "load": ("features.backbone", lambda run, _: Captioner.load(run, device="cpu")),
     "load an export": ("features.backbone", _of_bundle),
     "captioner of augment": ("features.backbone", _captioner),
 }

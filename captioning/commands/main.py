@@ -12,6 +12,7 @@ import captioning
 from captioning.commands import (
     assets,
     augmentation,
+    caption,
     check,
     convert,
     curation,
@@ -36,6 +37,7 @@ from captioning.commands.command import (
 from captioning.commands.hydra_command import run_hydra
 
 GROUPS: Mapping[str, Sequence[Command]] = {
+    "caption photos": (caption.CAPTION,),
     "train and evaluate": (
         training.TRAIN,
         evaluation.EVALUATE,
@@ -78,6 +80,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
     ),
     "results": (report.REPORT, paper.PAPER, results.TABLE, results.RECORD),
     "making the weights that are shipped": (
+        assets.CAPTIONER,
         assets.JOINT_SPACE,
         assets.CAPTION_PARSER,
         assets.PARSER_CAPTIONS,

@@ -33,6 +33,8 @@ RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
 FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", CONFIG)
 # Weights of the backbone whose features a run had cached, as they are named in the file.
 FEATURES_PREFIX = "features_backbone."
+# Of a matrix in 8 bits: what each of its rows is multiplied by.
+SCALES = ".scales"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +99,30 @@ def _weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; export the run anew")
     try:
-        return read_tensors(path)[0]
+        return in_full(read_tensors(path)[0])
     except ValueError as error:
         raise ValueError(f"{error}; export the run anew") from error
+
+
+def in_eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix ``(N, M)`` as ``int8``, and the scales ``(N,)`` of its rows."""
+    scales = (matrix.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    return (matrix / scales[:, None]).round().to(torch.int8), scales
+
+
+def in_full(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors with matrices in 8 bits made whole.
+
+    Raises:
+        ValueError: such a matrix has not one scale a row.
+    """
+    whole = dict(tensors)
+    for name in [name for name in tensors if f"{name}{SCALES}" in tensors]:
+        tensor, scales = whole[name], whole.pop(f"{name}{SCALES}")
+        if tensor.dtype != torch.int8 or tensor.ndim != 2 or scales.shape != tensor.shape[:1]:
+            raise ValueError(f"{name}: {tuple(scales.shape)} scales for {tuple(tensor.shape)}")
+        whole[name] = tensor.float() * scales[:, None]
+    return whole
 
 
 def check_shapes(

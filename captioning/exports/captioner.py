@@ -2,53 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
-from omegaconf import DictConfig, OmegaConf
-from torch import Tensor, nn
+from omegaconf import DictConfig
+from PIL import Image
+from torch import nn
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import build_roster
-from captioning.data.steps.base import StepContext
-from captioning.decoding.settings import SearchSettings
-from captioning.exports.bundle import (
-    FEATURES_PREFIX,
-    FILES,
-    RECORD,
-    TRANSFORMERS,
-    WEIGHTS,
-    Bundle,
-    check_shapes,
-    is_bundle,
-    read_bundle,
-    restore,
+from captioning.decoding.machine import Machine
+from captioning.decoding.sampling import Sampling
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import check_integer
+from captioning.exports.chosen_search import chosen_search, words_machine
+from captioning.exports.loading import LoadedCaptioner, load_captioner
+from captioning.exports.photo_batches import (
+    Box,
+    Photo,
+    PhotoBatch,
+    photo_samples,
+    read_batches,
 )
-from captioning.exports.live_features import LiveFeatures
-from captioning.interfaces import AbstractTokenizer
-from captioning.model_folder import model_folder
 from captioning.models.base import AbstractCaptioner
-from captioning.plugins import import_plugins
-from captioning.results.checkpoints import load_checkpoint
-from captioning.results.run_folder import RunFolder
-from captioning.text.tokenizers.subwords import restored
-from captioning.training.inputs import Inputs, Pictures, further_readers
-from captioning.training.parts import build_part
-from captioning.training.run import build_model
-from captioning.types import Prediction, Region, Sample
-from captioning.vision.photo_places import photo_exists
-from captioning.vision.placement import chosen_device
+from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.training.inputs import Inputs
+from captioning.types import Prediction, Sample
 
-Box = tuple[float, float, float, float]
+THREADS_AHEAD = 1
 
 
 @dataclass(frozen=True, kw_only=True)
+class CaptionedPhoto:
+    """What a captioner says of a photo.
+
+    Attributes:
+        photo: the file, or the number of a picture in memory, as text.
+        captions: best first, each with its ``caption`` and ``score``; none of a broken photo.
+        problem: what is wrong with a broken photo; else empty.
+        boxes: that were looked at, beside the whole photo.
+    """
+
+    photo: str
+    captions: tuple[Prediction, ...] = ()
+    problem: str = ""
+    boxes: tuple[Box, ...] = ()
+
+    @property
+    def caption(self) -> str:
+        """The best caption; empty of a broken photo."""
+        return self.captions[0].caption if self.captions else ""
+
+    @property
+    def score(self) -> float:
+        """Of the best caption: log-probability as its search compares captions."""
+        return self.captions[0].score if self.captions else -torch.inf
+
+
 class Captioner:
-    """A trained model with all that turns photos into its input.
+    """A trained model that captions photos; `load` gives one.
 
     Attributes:
         model: in evaluation mode.
@@ -56,248 +73,152 @@ class Captioner:
         inputs: readers of photos.
         device: where the model works.
         backbone: of the features that its run had cached; None where the model reads pixels.
+        takes_boxes: whether it looks at boxes, which `caption` must be given.
     """
 
-    model: AbstractCaptioner[Any]
-    config: DictConfig
-    inputs: Inputs
-    device: torch.device
-    backbone: nn.Module | None = None
+    def __init__(self, loaded: LoadedCaptioner) -> None:
+        self.model: AbstractCaptioner[Any] = loaded.model
+        self.config: DictConfig = loaded.config
+        self.inputs: Inputs = loaded.inputs
+        self.device: torch.device = loaded.device
+        self.backbone: nn.Module | None = loaded.backbone
+        self.takes_boxes: bool = loaded.config.features.get("kind") == "regions"
 
-    def caption(self, photos: Sequence[str | Path], **options: Any) -> list[str]:
-        """The best caption of each photo, in order; for options see `candidates`."""
-        return [group[0].caption for group in self.candidates(photos, **options)]
-
-    def candidates(
-        self,
-        photos: Sequence[str | Path],
+    @classmethod
+    def load(
+        cls,
+        model: str | Path | None = None,
         *,
-        batch_size: int = 16,
-        boxes: Sequence[Sequence[Box]] | None = None,
-        **search: Any,
-    ) -> list[list[Prediction]]:
-        """All captions that the search returns for each photo, best first.
+        device: str | torch.device = "auto",
+        plugins: Sequence[str] = (),
+        prompt: str | None = None,
+    ) -> Self:
+        """The captioner of this package, or another one; folders are known by their contents.
+
+        They may come from strangers: settings name no code but this project's and its libraries',
+        weights are plain tensors, and their sizes are checked.
 
         Args:
-            photos: files; repeats are allowed.
-            batch_size: photos at a time.
-            boxes: of each photo, ``(x1, y1, x2, y2)`` in its pixels, for runs on regions.
-            **search: settings of the run's search to change, such as ``beam_size=5``.
+            model: folder of a run with a finished epoch, of ``captioning export``, or of an
+                image-to-text model of transformers; or ``OWNER/NAME@COMMIT`` of the hub. None:
+                the shipped captioner.
+            device: ``"auto"`` takes a GPU if there is one.
+            plugins: packages of your own that its settings name.
+            prompt: what a model of transformers is asked; None: nothing, or for one sentence.
+
+        Raises:
+            FileNotFoundError: no such folder, a file is missing, or no captioner is shipped.
+            ValueError: no captioner in the folder, damaged files, parts that settings may not
+                name, or a run on imported features.
+            ConnectionError: the hub cannot be reached.
+        """
+        return cls(load_captioner(model, device=device, plugins=plugins, prompt=prompt))
+
+    def caption(self, photos: Sequence[Photo], **options: Any) -> list[CaptionedPhoto]:
+        """Captions of each photo, in order; for options see `stream`.
 
         Raises:
             FileNotFoundError: a photo does not exist.
             ValueError: a photo that cannot be read, or a setting out of its range.
             TypeError: no such setting.
         """
-        if isinstance(photos, str | Path):
-            raise TypeError(f"photos must be a list of files: got {photos!r}; write [{photos!r}]")
-        known = [field.name for field in fields(SearchSettings)]
-        if unknown := sorted(search.keys() - {*known}):
-            raise TypeError(f"search has no setting {unknown[0]}; there are {', '.join(known)}")
-        if not photos:
-            return []
-        samples = _samples(photos, boxes, needs_boxes=self.config.features.get("kind") == "regions")
-        chosen = self.model.search.changed(**search)
-        loader = self._datamodule(samples, batch_size)
-        captions: dict[str, list[Prediction]] = {}
-        for batch in loader.eval_dataloader(loader.val):
-            groups = self.model.candidates(batch.to(self.device), search=chosen)
-            captions |= {group[0].image_id: group for group in groups}
-        return [captions[str(Path(photo))] for photo in photos]
+        return list(self.stream(photos, **options))
 
-    def _datamodule(self, samples: Sequence[Sample], batch_size: int) -> CaptionDataModule:
+    def stream(
+        self,
+        photos: Sequence[Photo],
+        *,
+        batch_size: int = 16,
+        boxes: Sequence[Sequence[Box]] | None = None,
+        must_include: Sequence[str | Sequence[str]] = (),
+        skips_broken: bool = False,
+        **search: Any,
+    ) -> Iterator[CaptionedPhoto]:
+        """The same, photo by photo, while later ones are read.
+
+        Args:
+            photos: files or pictures of Pillow; repeats are allowed.
+            batch_size: photos at a time.
+            boxes: of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on regions.
+            must_include: words or phrases that each caption must hold; of several in a tuple one.
+                `Prediction.satisfied` says whether it does.
+            skips_broken: a broken photo comes with its `CaptionedPhoto.problem`, not as an error.
+            **search: ``diverse``, ``min_words``, ``max_words`` and settings of `SearchSettings`,
+                such as ``beam_size=3`` and ``num_captions=5``, see `chosen_search`.
+
+        Raises:
+            FileNotFoundError, ValueError, TypeError: see `caption`.
+        """
+        if isinstance(photos, str | Path | Image.Image):
+            raise TypeError(f"photos must be a list: got {photos!r}; put it into [...]")
+        check_integer("batch_size", batch_size, minimum=1)
+        self._check_boxes(photos, boxes)
+        machine = words_machine(must_include, self.model.tokenizer)
+        chosen = chosen_search(self.model.search, constrained=machine is not None, **search)
+        with tempfile.TemporaryDirectory() as folder:
+            samples, names = photo_samples(photos, boxes, Path(folder))
+            done: dict[str, CaptionedPhoto] = {}
+            position = 0
+            for part in self._read(samples, batch_size, skips=skips_broken):
+                done |= self._captioned(part, chosen, machine)
+                while position < len(names) and names[position] in done:
+                    yield done[names[position]]
+                    position += 1
+
+    def _check_boxes(self, photos: Sequence[Photo], boxes: Sequence[Sequence[Box]] | None) -> None:
+        if not self.takes_boxes and boxes is not None:
+            raise ValueError("this captioner reads whole photos: leave boxes out")
+        if self.takes_boxes and (boxes is None or len(boxes) != len(photos)):
+            got = "none" if boxes is None else str(len(boxes))
+            raise ValueError(
+                f"this captioner reads regions: boxes must be lists for each of {len(photos)} "
+                f"photos, got {got}"
+            )
+
+    def _read(
+        self, samples: Sequence[Sample], batch_size: int, *, skips: bool
+    ) -> Iterator[PhotoBatch]:
+        if not samples:
+            return
         roster = build_roster("photos", list(samples))
-        return CaptionDataModule(
+        datamodule = CaptionDataModule(
             splits=Splits(train=roster, val=roster),
             tokenizer=self.model.tokenizer,
             readers=self.inputs.readers,
             loader=LoaderSettings(eval_batch_size=batch_size),
         )
+        # The processor's tokenizer, which also makes text of tokens, is none for two threads.
+        ahead = 0 if isinstance(self.model.tokenizer, ImageTextTokenizer) else THREADS_AHEAD
+        dataset = datamodule.dataset(samples, "eval")
+        yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)
+
+    @torch.inference_mode()
+    def _captioned(
+        self, part: PhotoBatch, search: AbstractSearch, machine: Machine | None
+    ) -> dict[str, CaptionedPhoto]:
+        """Results by image id."""
+        groups: dict[str, list[Prediction]] = {}
+        if part.batch is not None:
+            batch = part.batch.to(self.device)
+            machines = None if machine is None else [machine] * len(batch.image_ids)
+            found = self.model.candidates(batch, search=search, machines=machines)
+            groups = dict(zip(batch.image_ids, found, strict=True))
+        return {
+            sample.image_id: CaptionedPhoto(
+                photo=sample.image_id,
+                captions=_different(groups.get(sample.image_id, ()), search),
+                problem=part.problems.get(sample.image_id, ""),
+                boxes=tuple(region.box for region in sample.regions),
+            )
+            for sample in part.samples
+        }
 
 
-def _samples(
-    photos: Sequence[str | Path], boxes: Sequence[Sequence[Box]] | None, *, needs_boxes: bool
-) -> list[Sample]:
-    """A sample of each different photo; its caption is not looked at."""
-    if needs_boxes and (boxes is None or len(boxes) != len(photos)):
-        got = "none" if boxes is None else str(len(boxes))
-        raise ValueError(
-            f"this captioner reads regions: boxes must be lists for each of {len(photos)} photos, "
-            f"got {got}"
-        )
-    by_path: dict[Path, Sequence[Box]] = {}
-    for number, photo in enumerate(photos):
-        if not photo_exists(photo):
-            raise FileNotFoundError(f"{photo}: no such photo")
-        by_path.setdefault(Path(photo), boxes[number] if boxes else ())
-    return [
-        Sample(
-            row=row,
-            sample_id=str(path),
-            image_id=str(path),
-            image_path=path,
-            caption="photo",
-            regions=tuple(Region(box=box, label="") for box in photo_boxes),
-        )
-        for row, (path, photo_boxes) in enumerate(by_path.items())
-    ]
-
-
-def load(
-    folder: str | Path, *, device: str | torch.device = "auto", plugins: Sequence[str] = ()
-) -> Captioner:
-    """A captioner from a run folder or an exported folder.
-
-    Both may come from strangers: settings name no code but this project's and its libraries',
-    weights are plain tensors, and their sizes are checked.
-
-    Args:
-        folder: of a run with a finished epoch, or written by ``captioning export``; or the name of
-            such an export on the hub with its commit, ``OWNER/NAME@COMMIT``.
-        device: ``"auto"`` takes a GPU if there is one.
-        plugins: packages of your own that its settings name.
-
-    Raises:
-        FileNotFoundError: no such folder, or a file is missing.
-        ValueError: damaged files, parts that settings may not name, or a run on imported features.
-        ConnectionError: the hub cannot be reached.
-    """
-    import_plugins(plugins)
-    folder = _fetched(folder)
-    build = _of_bundle if is_bundle(folder) else _of_run
-    return build(folder, chosen_device(device))
-
-
-def _fetched(folder: str | Path) -> Path:
-    if "@" not in str(folder) or Path(folder).exists():
-        return Path(folder)
-    instead = "a folder that captioning export wrote"
-    return model_folder(str(folder), instead=instead, marker=RECORD, files=FILES)
-
-
-def _of_run(folder: Path, device: torch.device) -> Captioner:
-    run = RunFolder(folder)
-    config = run.config()
-    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
-    inputs, backbone = _inputs(config, device)
-    model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs, horizon=1)
-    model.on_load_checkpoint(checkpoint)
-    try:
-        model.load_state_dict(checkpoint["state_dict"])
-    except RuntimeError as error:
-        reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
-        raise ValueError(f"{folder}: weights and config.yaml do not fit: {reason}") from error
-    return _ready(model, config, inputs, device, backbone)
-
-
-def _of_bundle(folder: Path, device: torch.device) -> Captioner:
-    bundle = read_bundle(folder)
-    config = _with_folder(bundle.config, folder)
-    try:
-        tokenizer = restored(bundle.captioner["tokenizer"])
-    except (TypeError, AttributeError, KeyError) as error:
-        raise ValueError(f"{folder}: its tokenizer is damaged ({error})") from error
-    of_features, of_model = _divided(bundle)
-    inputs, backbone = _inputs(config, device, weights=of_features, where=folder / WEIGHTS)
-    if of_model is not None:
-        _check_sizes(config, tokenizer, inputs, of_model, folder)
-    model = build_model(config, tokenizer, inputs, horizon=1)
-    model.on_load_checkpoint({"captioner": dict(bundle.captioner)})
-    if of_model is not None:
-        restore(model, of_model, where=folder / WEIGHTS)
-    return _ready(model, config, inputs, device, backbone)
-
-
-def _ready(
-    model: AbstractCaptioner[Any],
-    config: DictConfig,
-    inputs: Inputs,
-    device: torch.device,
-    backbone: nn.Module | None,
-) -> Captioner:
-    model = model.to(device).eval().requires_grad_(False)
-    return Captioner(model=model, config=config, inputs=inputs, device=device, backbone=backbone)
-
-
-def _with_folder(config: DictConfig, folder: Path) -> DictConfig:
-    """The settings with the folder's own weights where they name ``transformers``."""
-    values = OmegaConf.to_container(config, resolve=False)
-
-    def placed(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {name: placed(content, str(name)) for name, content in value.items()}
-        own = key == "pretrained" and value == TRANSFORMERS
-        return str(folder.resolve() / TRANSFORMERS) if own else value
-
-    return DictConfig(placed(values))
-
-
-def _divided(bundle: Bundle) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
-    """Weights of the features' backbone, and those of the model."""
-    weights = bundle.weights
-    if weights is None:
-        return {}, None
-    of_features = {
-        name.removeprefix(FEATURES_PREFIX): tensor
-        for name, tensor in weights.items()
-        if name.startswith(FEATURES_PREFIX)
-    }
-    rest = {n: tensor for n, tensor in weights.items() if not n.startswith(FEATURES_PREFIX)}
-    return of_features, rest
-
-
-def _check_sizes(
-    config: DictConfig,
-    tokenizer: AbstractTokenizer,
-    inputs: Inputs,
-    weights: Mapping[str, Tensor],
-    folder: Path,
-) -> None:
-    """Refuse settings of other sizes than the weights before memory is taken for them."""
-    try:
-        with torch.device("meta"):
-            empty = build_model(config, tokenizer, inputs, horizon=1)
-    except (NotImplementedError, RuntimeError):
-        return  # some models compute while they are built: sizes are checked afterwards
-    if empty.backbone is None:
-        check_shapes(empty.state_dict(), weights, where=folder / WEIGHTS)
-
-
-def _inputs(
-    config: DictConfig,
-    device: torch.device,
-    *,
-    weights: Mapping[str, Tensor] | None = None,
-    where: Path = Path(),
-) -> tuple[Inputs, nn.Module | None]:
-    """Readers of single photos, and the backbone of cached features."""
-    chosen = config.features
-    if chosen.get("imported"):
-        raise ValueError(
-            "this run reads imported features, and has no backbone for photos: caption a data set "
-            "with `captioning evaluate`, or train with features= of a backbone"
-        )
-    backbone = build_part(chosen.backbone) if chosen.get("backbone") else None
-    if weights and backbone is not None:
-        restore(backbone, weights, where=where)
-    size = 0 if backbone is None else backbone.dim
-    if chosen.get("reader"):
-        built = {} if backbone is None else {"backbone": backbone}
-        reader = build_part(chosen.reader, **built)
-        pictures = Pictures(reader=reader, feature_size=size, backbone=backbone)
-    elif backbone is None:
-        raise ValueError(f"features={chosen.name} needs one of backbone and reader")
-    else:
-        options = {"max_boxes": chosen.max_boxes} if chosen.get("max_boxes") else {}
-        live = LiveFeatures(backbone=backbone, kind=chosen.kind, device=device, **options)
-        pictures = Pictures(reader=live, feature_size=size)
-    # Nobody looks at them, but a run has samples.
-    nothing = {"sample_id": "0", "image_id": "0", "image_path": Path(), "caption": "photo"}
-    roster = build_roster("photos", [Sample(row=0, **nothing)])
-    inputs = Inputs(
-        splits=Splits(train=roster, val=roster),
-        pictures=pictures,
-        readers={"pictures": pictures.reader, **further_readers(config)},
-        steps=StepContext(split="eval", seed=0, cache_folder=Path()),
-    )
-    return inputs, None if chosen.get("reader") else backbone
+def _different(captions: Sequence[Prediction], search: AbstractSearch) -> tuple[Prediction, ...]:
+    """Captions without repeats, best first."""
+    different: dict[str, Prediction] = {}
+    for prediction in captions:
+        different.setdefault(prediction.caption, prediction)
+    if isinstance(search, Sampling):  # others give the best first
+        return tuple(sorted(different.values(), key=lambda prediction: -prediction.score))
+    return tuple(different.values())

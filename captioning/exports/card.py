@@ -14,10 +14,10 @@ from captioning.exports.energy import CardFacts, energy
 from captioning.files import read_json
 
 USE = """```python
-import captioning
+from captioning import Captioner
 
-captioner = captioning.load("{folder}")  # from the hub: load("OWNER/NAME@COMMIT")
-captioner.caption(["photo.jpg"], beam_size=5)
+captioner = Captioner.load("{folder}")  # from the hub: load("OWNER/NAME@COMMIT")
+captioner.caption(["photo.jpg"], beam_size=5)[0].caption
 ```"""
 LICENCE = (
     "This card grants no licence. The weights were learnt from the captions and photos named above"
@@ -119,9 +119,13 @@ def _versions(run: Path) -> list[str]:
         for name, value in versions.items()
         if name not in ("command", "resumed", "machine", "threads") and value is not None
     }
-    # The command may name folders of the machine that it ran on: their last parts stay.
-    command = " ".join(_short(word) for word in str(versions.get("command", "")).split())
+    command = without_folders(str(versions.get("command", "")))
     return [f"- {name}: {value}" for name, value in kept.items()] + ["", "```", command, "```"]
+
+
+def without_folders(command: str) -> str:
+    """A command without folders of the machine that it ran on: their last parts stay."""
+    return " ".join(_short(word) for word in command.split())
 
 
 def _short(word: str) -> str:

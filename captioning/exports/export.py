@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, Bundle, write_bundle
-from captioning.exports.captioner import Captioner, load
+from captioning.exports.captioner import Captioner
 from captioning.exports.card import write_card
 from captioning.exports.energy import CardFacts
 from captioning.files import write_text
@@ -44,7 +44,7 @@ def export(
     target = Path(to)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"to={target} is there already; give a new folder")
-    captioner = load(run, device="cpu")
+    captioner = Captioner.load(run, device="cpu")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{secrets.token_hex(6)}.export")
     try:

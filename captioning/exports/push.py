@@ -89,7 +89,7 @@ def send(upload: Upload, repository: str, *, public: bool = False, replace: bool
         replace: whether other files of the repository leave its newest commit.
 
     Returns:
-        ``OWNER/NAME@COMMIT``, which `captioning.load` and ``data.root=`` take.
+        ``OWNER/NAME@COMMIT``, which `Captioner.load` and ``data.root=`` take.
 
     Raises:
         PermissionError: nobody is logged in.

@@ -63,6 +63,18 @@ def load_rgb(
     raise ValueError(f"{path}: {opened}; {remedy}")
 
 
+def upright_rgb(picture: Image.Image) -> Image.Image:
+    """A picture in memory as `load_rgb` gives a photo.
+
+    Raises:
+        ValueError: it has 32-bit pixels of an unknown range.
+    """
+    upright = _as_rgb(ImageOps.exif_transpose(picture))
+    if isinstance(upright, str):
+        raise ValueError(f"{upright.replace('photo', 'picture')}; {_REMEDIES[OUT_OF_RANGE]}")
+    return upright
+
+
 def photo_problem(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> str:
     """The rule that a photo breaks, or an empty text for a good one; decodes it fully."""
     opened = _open(path, max_pixels)

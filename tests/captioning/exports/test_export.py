@@ -12,9 +12,9 @@ import torch
 from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
-import captioning
+from captioning import CaptionedPhoto, Captioner
 from captioning.commands.main import main
-from captioning.exports.bundle import FEATURES_PREFIX
+from captioning.exports.bundle import FEATURES_PREFIX, in_eight_bits, in_full
 from captioning.exports.export import export
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
@@ -51,20 +51,24 @@ def test_photos(run: Path) -> tuple[list[Path], list[str]]:
 test_photos.__test__ = False
 
 
+def texts(results: list[CaptionedPhoto]) -> list[str]:
+    return [result.caption for result in results]
+
+
 def test_a_run_and_its_export_caption_photos_as_the_test_did(run: Path, tmp_path: Path) -> None:
     photos, expected = test_photos(run)
-    captioner = captioning.load(run, device="cpu")
-    assert captioner.caption(photos) == expected
+    captioner = Captioner.load(run, device="cpu")
+    assert texts(captioner.caption(photos)) == expected
     # in any order, with repeats and by any number at a time
     again = captioner.caption([photos[3], photos[0], photos[3]], batch_size=1)
-    assert again == [expected[3], expected[0], expected[3]]
+    assert texts(again) == [expected[3], expected[0], expected[3]]
     assert captioner.caption([]) == []
 
-    exported = captioning.load(export(run, tmp_path / "export"), device="cpu")
-    assert exported.caption(photos) == expected
+    exported = Captioner.load(export(run, tmp_path / "export"), device="cpu")
+    assert texts(exported.caption(photos)) == expected
     (short,) = exported.caption(photos[:1], max_length=1, min_length=0)
-    assert len(short.split()) <= 1
-    group = exported.candidates(photos[:1], num_captions=2)[0]
+    assert len(short.caption.split()) <= 1
+    group = exported.caption(photos[:1], num_captions=2)[0].captions
     assert [prediction.score for prediction in group] == sorted(
         (prediction.score for prediction in group), reverse=True
     )
@@ -99,7 +103,7 @@ def test_nothing_is_written_over(run: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(FileExistsError, match="is there already"):
         export(run, tmp_path / "to")
     assert (tmp_path / "to" / "mine.txt").read_text() == "kept"
-    with pytest.raises(FileNotFoundError, match="is this a run folder"):
+    with pytest.raises(FileNotFoundError, match="no such folder; give a run folder"):
         export(tmp_path / "nowhere", tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["to"]
     assert main(["export", f"run={run}", f"to={tmp_path / 'new'}"]) == 0
@@ -107,9 +111,9 @@ def test_nothing_is_written_over(run: Path, tmp_path: Path, capsys) -> None:
 
 
 def test_wrong_calls_say_what_is_wrong(run: Path, tmp_path: Path) -> None:
-    captioner = captioning.load(run, device="cpu")
+    captioner = Captioner.load(run, device="cpu")
     photos, _ = test_photos(run)
-    with pytest.raises(TypeError, match=r"must be a list of files: got .*; write \["):
+    with pytest.raises(TypeError, match=r"must be a list: got .*; put it into \["):
         captioner.caption(str(photos[0]))
     with pytest.raises(TypeError, match="no setting beams; there are max_length"):
         captioner.caption(photos, beams=3)
@@ -117,8 +121,8 @@ def test_wrong_calls_say_what_is_wrong(run: Path, tmp_path: Path) -> None:
         captioner.caption(photos, beam_size=0)
     with pytest.raises(FileNotFoundError, match=r"none\.png: no such photo"):
         captioner.caption([tmp_path / "none.png"])
-    with pytest.raises(FileNotFoundError, match="is this a run folder"):
-        captioning.load(tmp_path)
+    with pytest.raises(ValueError, match="no captioner: it has neither config.yaml"):
+        Captioner.load(tmp_path)
 
 
 def changed(folder: Path, key: str, value: object) -> None:
@@ -143,7 +147,7 @@ def test_settings_of_strangers_run_nothing(run, tmp_path, key, value, message) -
     folder = export(run, tmp_path / "export")
     changed(folder, key, value)
     with pytest.raises(ValueError, match=message):
-        captioning.load(folder, device="cpu")
+        Captioner.load(folder, device="cpu")
 
 
 def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> Non
 
     def refused(message: str) -> None:
         with pytest.raises((ValueError, FileNotFoundError), match=message):
-            captioning.load(folder, device="cpu")
+            Captioner.load(folder, device="cpu")
 
     torch.save({"weights": torch.zeros(3)}, weights)  # a pickle
     refused("is no file of safetensors")
@@ -185,7 +189,7 @@ def test_imported_features_have_no_photos(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "copy")
     changed(tmp_path / "copy", "features.imported", "folder")
     with pytest.raises(ValueError, match="reads imported features, and has no backbone"):
-        captioning.load(tmp_path / "copy")
+        Captioner.load(tmp_path / "copy")
 
 
 @pytest.mark.filterwarnings(SENDS_FILES_AS_DATA)
@@ -197,9 +201,21 @@ def test_a_run_is_pushed_and_captions_by_name_and_commit(run, tmp_path, monkeypa
         repository = hub.repositories["model owner/small"]
         ((commit, files),) = repository.commits.items()
         name = f"owner/small@{commit}"
-        assert captioning.load(name, device="cpu").caption(photos[:2]) == expected[:2]
+        assert texts(Captioner.load(name, device="cpu").caption(photos[:2])) == expected[:2]
     assert repository.private
     assert sorted(files) == ["README.md", "captioner.json", "config.yaml", "model.safetensors"]
-    assert f'captioning.load("{name}")' in shown
+    assert f'Captioner.load("{name}")' in shown
     assert TOKEN not in shown
-    assert b'captioning.load("small")' in files["README.md"]
+    assert b'Captioner.load("small")' in files["README.md"]
+
+
+def test_matrices_in_eight_bits_are_made_whole() -> None:
+    matrix = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    matrix[2] = 0
+    small, scales = in_eight_bits(matrix)
+    found = in_full({"a": small, "a.scales": scales, "b": matrix})
+    assert sorted(found) == ["a", "b"]
+    assert (found["a"] - matrix).abs().max() <= scales.max() / 2 + 1e-7
+    assert found["a"][2].count_nonzero() == 0
+    with pytest.raises(ValueError, match=r"a: \(4,\) scales for \(5, 7\)"):
+        in_full({"a": small, "a.scales": scales[:4]})

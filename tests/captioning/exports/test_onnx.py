@@ -12,14 +12,14 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-import captioning
 from captioning.configuration import compose_config
 from captioning.decoding.greedy import GreedySearch
 from captioning.exports import onnx as onnx_export
-from captioning.exports.captioner import Captioner, _samples
+from captioning.exports.captioner import Captioner
 from captioning.exports.export import export
 from captioning.exports.onnx_caption import OnnxCaptioner
 from captioning.exports.onnx_networks import networks_of
+from captioning.exports.photo_batches import photo_samples
 from captioning.training.run import train
 from tests.tiny import build
 
@@ -36,11 +36,11 @@ BLIP = (
 
 def greedy(captioner: Captioner, photos: list[Path]) -> list[str]:
     search = GreedySearch.with_settings(max_length=8, min_length=2)
-    loader = captioner._datamodule(_samples(photos, None, needs_boxes=False), 4)
-    batches = loader.eval_dataloader(loader.val)
+    samples, names = photo_samples(photos, None, Path())
+    batches = [part.batch for part in captioner._read(samples, 4, skips=False)]
     groups = [g for b in batches for g in captioner.model.candidates(b, search=search)]
     captions = {group[0].image_id: group[0].caption for group in groups}
-    return [captions[str(photo)] for photo in photos]
+    return [captions[name] for name in names]
 
 
 def photos_in(cache: Path) -> list[Path]:
@@ -66,7 +66,7 @@ def test_onnx_writes_the_same_captions(model, small, small_settings, cache, tmp_
     card = (folder / "README.md").read_text()
     assert "Checked against torch: log-probabilities differ by at most" in card
     assert ("reads all words anew" in card) is (model == "blip")
-    captioner, served = captioning.load(folder, device="cpu"), OnnxCaptioner(folder / "onnx")
+    captioner, served = Captioner.load(folder, device="cpu"), OnnxCaptioner(folder / "onnx")
     photos = photos_in(cache)
     assert len(photos) == 8
     expected = greedy(captioner, photos)

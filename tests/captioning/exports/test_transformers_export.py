@@ -9,12 +9,16 @@ import torch
 from omegaconf import OmegaConf
 from transformers import BlipForConditionalGeneration
 
-import captioning
+from captioning import Captioner
 from captioning.configuration import compose_config
 from captioning.exports.export import export
 from captioning.training.run import train
 from tests.captioning.models.test_blip import folder  # noqa: F401  # a fixture
 from tests.captioning.training.test_vlm_run import LORA, vlm  # noqa: F401  # a fixture
+
+
+def texts(captioner: Captioner, photos: list[Path]) -> list[str]:
+    return [result.caption for result in captioner.caption(photos)]
 
 
 def test_blip_is_exported_for_transformers(
@@ -30,12 +34,12 @@ def test_blip_is_exported_for_transformers(
     config = compose_config("train", [*kept, *chosen, *more, *places, "optimizer.lr=0.01"])
     OmegaConf.resolve(config)
     train(config)
-    source = captioning.load(tmp_path / "run", device="cpu")
+    source = Captioner.load(tmp_path / "run", device="cpu")
     target = export(tmp_path / "run", tmp_path / "export")
     assert not (target / "model.safetensors").exists()
     assert str(folder) not in (target / "config.yaml").read_text()
     moved = target.rename(tmp_path / "moved")  # nothing points to where it was
-    again = captioning.load(moved, device="cpu")
+    again = Captioner.load(moved, device="cpu")
     weights, expected = again.model.state_dict(), source.model.state_dict()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     theirs = BlipForConditionalGeneration.from_pretrained(moved / "transformers")
@@ -48,11 +52,11 @@ def test_an_image_to_text_model_is_exported_for_transformers(vlm, tmp_path, lora
     if lora:
         pytest.importorskip("peft", reason="needs peft")
     train(vlm("num_epochs=1", "model.prompt=a photo of", *([f"+model.lora={LORA}"] * lora)))
-    source = captioning.load(tmp_path / "run", device="cpu")
+    source = Captioner.load(tmp_path / "run", device="cpu")
     files = sorted((Path(source.config.paths.cache) / "miniworld").rglob("*"))
     photos = [file for file in files if file.suffix in (".png", ".jpg")][:3]
     moved = export(tmp_path / "run", tmp_path / "export").rename(tmp_path / "moved")
     assert str(source.config.model.pretrained) not in (moved / "config.yaml").read_text()
-    again = captioning.load(moved, device="cpu")
+    again = Captioner.load(moved, device="cpu")
     assert len(photos) == 3
-    assert again.caption(photos) == source.caption(photos)
+    assert texts(again, photos) == texts(source, photos)

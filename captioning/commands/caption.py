@@ -1,0 +1,169 @@
+"""``captioning caption PHOTO|FOLDER...``: a sentence for each photo."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from captioning.commands.command import PlainCommand
+from captioning.commands.quick_imports import quick_imports
+
+FORMATS = ("text", "csv", "json")
+_ABOUT = """examples:
+  captioning caption photo.jpg
+  captioning caption holidays --format csv --output captions.csv
+  captioning caption photo.jpg --model runs/flickr8k/updown_small/seed0 --n-best 3
+  captioning caption photo.jpg --must-include dog grass,lawn
+exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        with suppress(ValueError):
+            if int(text) >= minimum:
+                return int(text)
+        raise ArgumentTypeError(f"must be a whole number of at least {minimum}: got {text!r}")
+
+    return number
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = _ABOUT
+    add = parser.add_argument
+    add("photos", nargs="+", metavar="PHOTO|FOLDER", help="photos, and folders of photos")
+    add(
+        "--model", metavar="FOLDER",
+        help="a run folder, an export, or a model of transformers (BLIP, a VLM); default: the "
+        "captioner in this package",
+    )  # fmt: skip
+    add("--prompt", help="what a model of transformers is asked")
+    add("--n-best", type=_at_least(1), default=1, metavar="N", help="captions a photo (1)")
+    add("--beam", type=_at_least(1), metavar="K", help="of the search (the captioner's own)")
+    add("--diverse", action="store_true", help="draw captions at random, by --seed")
+    add("--seed", type=_at_least(0), help="of --diverse (0)")
+    add("--min-length", type=_at_least(0), metavar="WORDS", help="of a caption")
+    add("--max-length", type=_at_least(1), metavar="WORDS", help="of a caption")
+    add(
+        "--must-include", nargs="+", default=[], metavar="WORD",
+        help="words of every caption; of WORD,WORD one is enough",
+    )  # fmt: skip
+    add("--boxes", metavar="FILE", help="of captioning find-objects, for captioners on regions")
+    add("--format", choices=FORMATS, default="text", help="text: file, tab, caption (default)")
+    add("--output", type=Path, metavar="FILE", help="in the place of standard output")
+    add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
+    add("--batch-size", type=_at_least(1), default=16, metavar="N", help="photos at a time (16)")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of the model")
+
+
+def _caption(options: Namespace) -> int:
+    with quick_imports():
+        from captioning.exports.caption_files import find_photos, read_boxes
+        from captioning.exports.captioner import Captioner
+
+    if options.output is not None and options.output.is_dir():
+        raise ValueError(f"--output {options.output} is a folder; name a file")
+    photos = find_photos(options.photos)
+    boxes = read_boxes(options.boxes, photos) if options.boxes else None
+    captioner = Captioner.load(
+        options.model, device=options.device, plugins=options.plugins, prompt=options.prompt
+    )
+    results = captioner.stream(
+        photos,
+        batch_size=options.batch_size,
+        boxes=boxes,
+        must_include=[words.split(",") for words in options.must_include],
+        skips_broken=True,
+        **_search(options),
+    )
+    bar_shown = options.output is not None or not sys.stdout.isatty()
+    watch = _Watch()
+    _write(watch.good(_with_bar(results, len(photos), shown=bar_shown)), options)
+    return watch.report()
+
+
+def _search(options: Namespace) -> dict[str, Any]:
+    """The settings of the search that are given."""
+    given = {
+        "num_captions": options.n_best if options.n_best > 1 else None,
+        "beam_size": options.beam,
+        "seed": options.seed,
+        "min_words": options.min_length,
+        "max_words": options.max_length,
+    }
+    return {"diverse": options.diverse} | {n: v for n, v in given.items() if v is not None}
+
+
+def _with_bar(results: Iterable[Any], total: int, *, shown: bool) -> Iterator[Any]:
+    """The results, with a bar on standard error if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    hidden = not shown or not console.is_terminal
+    yield from track(results, "captions", total, console=console, disable=hidden, transient=True)
+
+
+class _Watch:
+    """Broken photos, and captions without the words that they must hold."""
+
+    def __init__(self) -> None:
+        self.num_broken = self.num_good = self.num_unmet = 0
+
+    def good(self, results: Iterable[Any]) -> Iterator[Any]:
+        """The results of good photos; broken ones are named on standard error."""
+        from captioning.exports.caption_files import shown_name
+
+        for photo in results:
+            if photo.problem:
+                self.num_broken += 1
+                print(f"caption: {shown_name(photo.problem)}", file=sys.stderr)
+                continue
+            self.num_good += 1
+            self.num_unmet += photo.captions[0].satisfied is False
+            yield photo
+
+    def report(self) -> int:
+        """Say what went wrong, and give the exit status."""
+        if self.num_unmet:
+            print(
+                f"caption: {self.num_unmet} of {self.num_good} photos: no caption with the words "
+                "of --must-include was found",
+                file=sys.stderr,
+            )
+        if not self.num_broken:
+            return 0
+        total = self.num_broken + self.num_good
+        print(f"caption: {self.num_broken} of {total} photos left out", file=sys.stderr)
+        return 1
+
+
+def _write(photos: Iterator[Any], options: Namespace) -> None:
+    """Print captions as they come, or write all of them to a file."""
+    from captioning.exports.caption_files import json_table, table_lines
+    from captioning.files import write_text
+
+    if options.format == "json":
+        parts = iter([json_table(list(photos), num_captions=options.n_best)])
+    else:
+        parts = (table_lines(photo, options.format) for photo in photos)
+    head = "file,caption,score\n" if options.format == "csv" else ""
+    if options.output is not None:
+        write_text(options.output, head + "".join(parts))
+        return
+    sys.stdout.write(head)
+    for part in parts:
+        sys.stdout.write(part)
+        sys.stdout.flush()
+
+
+CAPTION = PlainCommand(
+    name="caption",
+    summary="Write a sentence for each photo, with the captioner in the package or any other.",
+    add_arguments=_arguments,
+    call=_caption,
+)
