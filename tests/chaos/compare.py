@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors import safe_open
 
 from captioning.data.features.index import LOG_NAME, load_index
+from captioning.data.features.store import FeatureStore
 from captioning.vision.line_store import _read as read_lines
 
 # Files and folders that tell of times, machines and restarts.
@@ -79,6 +80,8 @@ def _same(first: Path, second: Path) -> bool:
         return True
     if first.name == LOG_NAME:
         return _store(first.parent) == _store(second.parent)
+    if first.suffix == ".bin" and first.with_name(LOG_NAME).is_file():
+        return True  # read against the sums in the log, with it
     if first.name == "photos.json":
         return _checked_photos(first) == _checked_photos(second)
     if first.suffix == ".json":
@@ -99,10 +102,14 @@ def _checked_photos(path: Path) -> Any:
 
 
 def _store(folder: Path) -> Any:
-    """What a store's index says, but when photos were written and what was committed together."""
+    """Rows and sums of a store's records, which hold, and the digests of photos.
+
+    A restart may compute records in another order, and photos are written at another time.
+    """
+    FeatureStore.open(folder).verify()
     index = load_index(folder)
-    digests = {path: digest for path, (_, _, digest) in index.paths.items()}
-    return index.positions, index.counts, index.checks, index.sizes, index.shard_rows, digests
+    records = {key: (index.counts[n], index.checks[n]) for key, n in index.positions.items()}
+    return records, {path: digest for path, (_, _, digest) in index.paths.items()}
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:

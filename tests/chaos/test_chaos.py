@@ -1,4 +1,4 @@
-"""A short part: a training is struck twice, and files of every kind find no room."""
+"""A short part: a training is struck by both signals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tests.chaos.compare import damaged, difference
-from tests.chaos.faults import Fault, Faults
 from tests.chaos.nursery import Nursery
 from tests.chaos.scenarios import SCENARIOS, train
 from tests.chaos.trial import Trial
@@ -28,17 +27,10 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.mark.slow
 def test_a_struck_training_ends_in_the_undisturbed_bits(nursery: Nursery, tmp_path: Path):
-    result = Trial(nursery, tmp_path, ALONE, seed=3).run(kills=2, terms=1)
+    result = Trial(nursery, tmp_path, ALONE, seed=3).run(kills=1, terms=1)
     assert result.failures == []
-    assert (result.kills, result.terms) == (2, 1)
+    assert (result.kills, result.terms) == (1, 1)
     assert result.events > 20
-
-
-@pytest.mark.slow
-def test_a_second_training_leaves_the_folder_alone(nursery: Nursery, tmp_path: Path):
-    fault = Fault(fault="two")
-    Faults(nursery, tmp_path).two_in_a_folder(fault)
-    assert fault.failures == []
 
 
 def test_other_bits_and_halves_are_seen(tmp_path: Path):
