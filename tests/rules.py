@@ -1,7 +1,6 @@
 """The rules of the house as pure functions: source texts in, sentences about violations out.
 
-A source is known by its module name, such as ``captioning.data.roster``; scripts of the root by
-their stem, such as ``train``.
+A source is known by its module name; scripts of the root by their stem, such as ``train``.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ NUM_SCENES, SIZE, LABEL_SIZE, RATIO = 400, 32, 60, 0.2
 NUM_EPOCHS = {"updown": 6, "cos_cvae": 6, "blip": 9, "cic_bart": 9, "viecap": 6}
 TRANSFORMER = {"hidden_size": 64, "num_heads": 2}
 # The lowest area under the curve, and how much oftener than by chance what is removed is a fault.
-# All that ViECap knows of a photo is one vector: of so few scenes it learns less (.72 and 2.3). Four
-# times as many scenes bring it over .85, in four times the time.
+# All that ViECap knows of a photo is one vector: of so few scenes it learns less (.72 and 2.3).
 BARS = dict.fromkeys(NUM_EPOCHS, (0.85, 3)) | {"viecap": (0.65, 1.75)}
 Scenes = tuple[Roster, dict[str, str], FeatureStore]
 CAPTIONERS: dict[str, tuple[type[AbstractCaptioner], dict]] = {
