@@ -186,10 +186,9 @@ def test_no_door_lets_a_stranger_in(run: Path, trace: Path, tmp_path: Path, door
 def test_the_commands_end_with_one_line(run: Path, trace: Path, tmp_path: Path, capsys) -> None:
     put(run, "data.train", attacks(tmp_path, trace)["nested"])
     refusal = "config.yaml: data.train.name._target_: captioning.files.write_text"
-    assert main(["curate", "export", str(run), str(tmp_path / "out")]) == 1
-    assert refusal in capsys.readouterr().err
-    assert main(["report", str(run), "--no-figures"]) == 0  # without that part
-    assert refusal in capsys.readouterr().out
+    for command in (["curate", "export", str(run), str(tmp_path / "out")], ["report", str(run)]):
+        assert main(command) == 1
+        assert refusal in capsys.readouterr().err
     assert not trace.exists()
 
 
@@ -332,8 +331,11 @@ def test_journals_reach_no_other_file(
     write_edits(run, edit("a.png"), edit(value.format(secret=secret), epoch=1))
     Image.new("RGB", (6, 4), "blue").save(run / "a.png")
     out = tmp_path / "out"
+    assert main(["report", str(run), "--no-figures"]) == 1
+    told = "curation left out: curation.jsonl: edit 2 (line 3): picture of 'a.jpg#0': "
+    assert f"{run}: {told}" in capsys.readouterr().err
+    assert not (run / "curation" / "report.html").exists()
     for command in (
-        ["report", str(run)],
         ["export", str(run), str(out), "--photos", "copy"],
         ["apply", str(run), str(tmp_path / "photos" / "captions.jsonl"), "--out", f"{out}.json"],
     ):

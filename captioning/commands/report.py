@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the runs name")
 
 
-def _report(options: Namespace) -> None:
+def _report(options: Namespace) -> int:
     with quick_imports():
         from curation.run_report.parts import find_runs
 
@@ -36,12 +37,11 @@ def _report(options: Namespace) -> None:
     import_plugins(options.plugins)
     folders = find_runs(options.runs)
     if len(folders) == 1:
-        _report_one(folders[0], options)
-    else:
-        _report_several(folders, options)
+        return _report_one(folders[0], options)
+    return _report_several(folders, options)
 
 
-def _report_one(folder: Path, options: Namespace) -> None:
+def _report_one(folder: Path, options: Namespace) -> int:
     with quick_imports():
         from captioning.vision.photo_places import photo_exists
         from curation.report.report import write_report
@@ -59,10 +59,10 @@ def _report_one(folder: Path, options: Namespace) -> None:
             print("no photo is shown: the run had features alone, and there are no photos")
     write_run_page(run, page, defaults=_defaults, edits=None if record is None else edits)
     _figures([run], page, options)
-    _tell(page, run.notes)
+    return _tell(page, [run])
 
 
-def _report_several(folders: list[Path], options: Namespace) -> None:
+def _report_several(folders: list[Path], options: Namespace) -> int:
     with quick_imports():
         from curation.run_report.parts import read_finished_run
         from curation.run_report.several_page import write_runs_page
@@ -71,7 +71,7 @@ def _report_several(folders: list[Path], options: Namespace) -> None:
     page = options.output or SEVERAL
     write_runs_page(runs, page)
     _figures(runs, page, options)
-    _tell(page, [f"{run.run.folder}: {note}" for run in runs for note in run.notes])
+    return _tell(page, runs)
 
 
 def _figures(runs: list[Any], page: Path, options: Namespace) -> None:
@@ -86,10 +86,13 @@ def _figures(runs: list[Any], page: Path, options: Namespace) -> None:
         print(f"{folder}: {', '.join(paths)}, each as SVG and PDF")
 
 
-def _tell(page: Path, notes: Any) -> None:
+def _tell(page: Path, runs: list[Any]) -> int:
+    """Name the page, and what of the runs is not on it; returns the exit status."""
+    notes = [f"{run.run.folder}: {note}" for run in runs for note in run.notes]
     for note in notes:
-        print(note)
+        print(f"report: {note}", file=sys.stderr)
     print(f"{page}: {_size(page)}; open it in a browser")
+    return 1 if notes else 0
 
 
 def _beside(page: Path, name: str) -> Path:

@@ -121,8 +121,8 @@ def test_what_is_no_run_or_no_longer_the_same_is_refused(run, tmp_path, capsys):
     annotations = tmp_path / "photos" / "captions.jsonl"
     annotations.write_text(annotations.read_text().replace("two b", "2 b"))
     before = sorted(run.rglob("*"))
-    assert main(["report", str(run), "--no-figures"]) == 0
-    told = capsys.readouterr().out
+    assert main(["report", str(run), "--no-figures"]) == 1
+    told = capsys.readouterr().err
     assert "curation left out: " in told
     assert "use the annotations" in told
     assert sorted(run.rglob("*")) == sorted([*before, run / "report.html"])

@@ -174,7 +174,9 @@ def test_in_a_browser_texts_are_texts(record, tmp_path, browser):
         "'.before,.after')].every(x => x.tagName === 'BDI' && x.dir === 'auto'))"
     )
     assert browser.run("return [...document.images].every(x => x.complete && x.naturalWidth > 0)")
-    assert browser.run("return document.querySelectorAll('#by-epoch rect').length") == 6
+    assert (
+        browser.run("return document.querySelectorAll('#by-epoch svg[role=img] rect').length") == 6
+    )
     assert browser.run("return performance.getEntriesByType('resource').length") == 0
 
 

@@ -116,12 +116,12 @@ def test_a_damaged_part_is_left_out_in_a_line(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str, lost: str, kept: str
 ) -> None:
     (folder / name).write_text('step,train/loss\n3,x\n"' if name.endswith("csv") else '[{"a": ')
-    assert main(["report", str(folder), "--no-figures"]) == 0
+    assert main(["report", str(folder), "--no-figures"]) == 1
     facts = page_data.facts(folder / "report.html")
     assert not facts[lost]
     assert facts[kept]
     assert any("left out: " in note for note in facts["notes"])
-    assert "left out: " in capsys.readouterr().out
+    assert "left out: " in capsys.readouterr().err
     assert str(folder.parent) not in "".join(facts["notes"]) or name == "config.yaml"
 
 
@@ -129,7 +129,7 @@ def test_values_of_the_wrong_kind_are_damage_too(folder: Path, edit_json) -> Non
     edit_json(folder / "metrics.json", lambda m: m["test"]["per_image"].update({"a.jpg": [1]}))
     edit_json(folder / "timing.json", lambda timing: timing.update(epochs=[3]))
     edit_json(folder / "history.json", lambda history: history.append({"epoch": "last"}))
-    assert main(["report", str(folder), "--no-figures"]) == 0
+    assert main(["report", str(folder), "--no-figures"]) == 1
     facts = page_data.facts(folder / "report.html")
     assert (facts["test"], facts["timing"], facts["validation"]) == (None, [], None)
     assert len(facts["notes"]) == 3
