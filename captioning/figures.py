@@ -83,6 +83,30 @@ def new_figure(
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
 
 
+def draw_histogram(
+    axes: Any, edges: Any, counts: Any, selected: Any, *, labels: tuple[str, str]
+) -> None:
+    """Draw numbers of all by bin, and of those selected in another colour, hatched for grey.
+
+    Args:
+        axes: from `new_figure`.
+        edges: of the bins.
+        counts: of all, by bin.
+        selected: of those selected, by bin.
+        labels: of all and of those selected.
+    """
+    axes.stairs(counts, edges, fill=True, color=GREY, label=labels[0])
+    axes.stairs(
+        *(selected, edges),
+        fill=True,
+        facecolor=VERMILION,
+        edgecolor=INK,
+        hatch="////",
+        linewidth=0.5,
+        label=labels[1],
+    )
+
+
 def save_figure(
     figure: Figure, folder: Path, name: str, formats: Sequence[str] = VECTOR, *, dpi: int = 150
 ) -> None:

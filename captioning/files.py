@@ -77,6 +77,11 @@ def check_inside(path: Path, folders: Iterable[Path], *, remedy: str) -> Path:
     raise ValueError(f"{str(path)!r} lies outside {', '.join(tried[:3])}{more}: {remedy}")
 
 
+def is_taken(folder: Path) -> bool:
+    """Whether something is there other than an empty folder."""
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text."""
     write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))

@@ -55,25 +55,20 @@ def model_folder(
         raise FileNotFoundError(
             f"{name}: no such folder, or no {marker} in it; give a folder of a saved model"
         )
-    hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
     repository, _, commit = name.partition("@")
-    patterns = [*files, *further_files]
     if not _COMMIT.fullmatch(commit):
+        hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
         raise ValueError(
             f"{name!r} is no folder, and as a name on the model hub it lacks its commit, without "
             f"which other files may come one day: {_pinned(hub, repository)}, or use {instead}"
         )
-    try:
-        fetched = Path(hub.snapshot_download(repository, revision=commit, allow_patterns=patterns))
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]  # the hub tells it in several lines
-        raise ConnectionError(
-            f"{name!r} is no folder, and could not be had from the model hub ({reason}); fetch it "
-            f"on a machine with network and give its folder, or use {instead} (to fetch it: "
-            f"hf download {repository} --revision {commit} --local-dir FOLDER)"
-        ) from error
-    _check_fetched(fetched)
-    return fetched
+    return _fetched(
+        repository,
+        commit,
+        place="the model hub",
+        remedy=f", or use {instead} (to fetch it: hf download {repository} --revision {commit}",
+        allow_patterns=[*files, *further_files],
+    )
 
 
 def data_folder(name: str | Path) -> Path:
@@ -95,21 +90,37 @@ def data_folder(name: str | Path) -> Path:
             f"{str(name)!r} is no folder, and as a data set of the hub it lacks its commit: write "
             f"{repository}@COMMIT, with the 40 digits that its page on the hub shows"
         )
+    return _fetched(
+        repository,
+        commit,
+        place="the hub",
+        remedy=f" (hf download {repository} --revision {commit} --repo-type dataset",
+        repo_type="dataset",
+    )
+
+
+def _fetched(repository: str, commit: str, *, place: str, remedy: str, **options: Any) -> Path:
+    """The folder of a commit, fetched from the hub and held against its digests.
+
+    Args:
+        repository, commit: ``OWNER/NAME``, and the 40 digits.
+        place, remedy: parts of the message where that fails.
+        **options: of huggingface_hub's ``snapshot_download``.
+    """
     hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
     errors = request_errors(hub)
-    # it would log a line a photo
+    # it would log a line a file
     logging.getLogger(errors[0].__module__.partition(".")[0]).setLevel(logging.WARNING)
     try:
-        fetched = Path(hub.snapshot_download(repository, revision=commit, repo_type="dataset"))
+        folder = Path(hub.snapshot_download(repository, revision=commit, **options))
     except (OSError, ValueError, *errors) as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]  # the hub tells it in several lines
         raise ConnectionError(
-            f"{str(name)!r} is no folder, and could not be had from the hub ({reason}); fetch it "
-            f"on a machine with network and give its folder (hf download {repository} --revision "
-            f"{commit} --repo-type dataset --local-dir FOLDER)"
+            f"'{repository}@{commit}' is no folder, and could not be had from {place} ({reason}); "
+            f"fetch it on a machine with network and give its folder{remedy} --local-dir FOLDER)"
         ) from error
-    _check_fetched(fetched)
-    return fetched
+    _check_fetched(folder)
+    return folder
 
 
 def request_errors(hub: Any) -> tuple[type[Exception], ...]:

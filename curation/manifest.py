@@ -90,6 +90,11 @@ def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
     write_json(folder / FILE_NAME, value)
 
 
+def is_run_folder(folder: Path) -> bool:
+    """Whether a folder is that of a run, or of a loop of somebody's own."""
+    return (folder / "config.yaml").is_file() or (folder / FILE_NAME).is_file()
+
+
 def is_loop_folder(folder: Path) -> bool:
     """Whether a run folder is of such a loop."""
     return (folder / FILE_NAME).is_file() and not (folder / "config.yaml").is_file()

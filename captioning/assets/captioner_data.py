@@ -11,33 +11,19 @@ import json
 import random
 from pathlib import Path
 
-from captioning.data.readers.coco import read_coco
-from captioning.data.readers.flickr8k import read_flickr8k
+from captioning.configuration import compose_config
 from captioning.data.roster import Roster
 from captioning.files import write_lines
+from captioning.training.rosters import read_roster
 
 COCO_TEST = 500  # photos
-FLICKR8K = {"train": "train", "val": "dev", "test": "test"}  # what its lists call them
+SPLITS = ("train", "val", "test")
 
 
-def flickr8k(folder: Path, split: str) -> Roster:
-    """A split of Flickr8k; the captioned photo that does not exist is left out."""
-    return read_flickr8k(
-        name=f"flickr8k/{split}",
-        token_file=folder / "Flickr8k.token.txt",
-        image_folder=folder / "images",
-        split_file=folder / f"Flickr_8k.{FLICKR8K[split]}Images.txt",
-    )
-
-
-def coco(photos: Path) -> Roster:
-    """Captions of those of COCO's training photos of 2014 that are in a folder."""
-    return read_coco(
-        name="coco",
-        annotations="pycocoevalcap:captions_train2014",
-        image_folder=photos,
-        missing_photos="drop",
-    )
+def roster_of(data: Path, name: str, split: str, *overrides: str) -> Roster:
+    """A split of ``data=NAME`` below a folder."""
+    choices = [f"data={name}", f"paths.data={data}", *overrides]
+    return read_roster(compose_config("train", choices), split)
 
 
 def photo_lines(roster: Roster, *, data: Path) -> list[str]:
@@ -67,11 +53,14 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the four files")
     parser.add_argument("--seed", type=int, default=0, help="which of COCO's photos are the test")
     args = parser.parse_args()
-    of_coco = photo_lines(coco(args.data / "coco" / "train2014_sample"), data=args.data)
+    photos = args.data / "coco" / "train2014_sample"
+    choices = (f"data.image_folder={photos}", "data.missing_photos=drop")
+    coco = roster_of(args.data, "coco_train2014", "train", *choices)
+    of_coco = photo_lines(coco, data=args.data)
     random.Random(args.seed).shuffle(of_coco)
     files = {
-        split: photo_lines(flickr8k(args.data / "flickr8k", split), data=args.data)
-        for split in FLICKR8K
+        split: photo_lines(roster_of(args.data, "flickr8k", split), data=args.data)
+        for split in SPLITS
     }
     files["train"] += of_coco[COCO_TEST:]
     files["coco_test"] = of_coco[:COCO_TEST]

@@ -60,10 +60,10 @@ def _show(options: Namespace) -> None:
 def _alone_with(journal: Path) -> Iterator[None]:
     """Keep a run that goes on out of the journal, where it is a run folder's."""
     from captioning.data.file_lock import held, lock_of
-    from curation.manifest import FILE_NAME as MANIFEST
+    from curation.manifest import is_run_folder
 
     folder = journal.parent
-    if not any((folder / name).is_file() for name in ("config.yaml", MANIFEST)):
+    if not is_run_folder(folder):
         yield
         return
     with held(lock_of(folder), subject=str(folder), warn=print):

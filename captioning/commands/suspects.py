@@ -8,6 +8,7 @@ from pathlib import Path
 from captioning.commands.command import PlainCommand
 from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS
 from captioning.commands.quick_imports import quick_imports
+from captioning.files import is_taken
 from captioning.plugins import import_plugins
 
 
@@ -30,7 +31,7 @@ def _suspects(options: Namespace) -> None:
 
     import_plugins(options.plugins)
     folder = Path(options.output)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_taken(folder):
         raise ValueError(f"--output {folder} holds something already; choose a new folder")
     if options.export == "fiftyone" and (options.root or options.url):
         raise ValueError("--root and --url are for label-studio; FiftyOne opens files")

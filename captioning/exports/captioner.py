@@ -68,11 +68,7 @@ class Captioner:
     """A trained model that captions photos; `load` gives one.
 
     Attributes:
-        model: in evaluation mode.
-        config: of its run.
-        inputs: readers of photos.
-        device: where the model works.
-        backbone: of the features that its run had cached; None where the model reads pixels.
+        model, config, inputs, device, backbone: see `LoadedCaptioner`.
         takes_boxes: whether it looks at boxes, which `caption` must be given.
     """
 

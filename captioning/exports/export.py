@@ -15,7 +15,7 @@ from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, Bundle, wri
 from captioning.exports.captioner import Captioner
 from captioning.exports.card import write_card
 from captioning.exports.energy import CardFacts
-from captioning.files import write_text
+from captioning.files import is_taken, write_text
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder, versions
 from captioning.training.parts import build_part
@@ -42,7 +42,7 @@ def export(
         ValueError: a run that cannot be loaded, or has no form in ONNX.
     """
     target = Path(to)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if is_taken(target):
         raise FileExistsError(f"to={target} is there already; give a new folder")
     captioner = Captioner.load(run, device="cpu")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -172,7 +172,7 @@ def _run_of_record(record: Mapping[str, Any]) -> Run:
 def _of_folder(folder: Path) -> list[Run]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
-    below = [folder] if (folder / CONFIG).is_file() else _below(folder)
+    below = [folder] if (folder / CONFIG).is_file() else runs_below(folder)
     studies = sorted(folder.glob("*.jsonl")) if not below else []
     if not below and not studies:
         raise FileNotFoundError(f"{folder}: no config.yaml in it or below: not a run folder")
@@ -180,7 +180,8 @@ def _of_folder(folder: Path) -> list[Run]:
     return runs + [run for study in studies for run in _of_study(study)]
 
 
-def _below(folder: Path) -> list[Path]:
+def runs_below(folder: Path) -> list[Path]:
+    """Run folders in a folder and below, in order."""
     return sorted(path.parent for path in folder.rglob(CONFIG))
 
 

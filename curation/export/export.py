@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from captioning.files import read_json, write_text
+from captioning.files import is_taken, read_json, write_text
 from curation.export.card import card
 from curation.export.curated_set import (
     Picture,
@@ -76,7 +76,7 @@ def export(
         raise ValueError(f"{format} holds its photos, not links to them: choose --photos copy")
     if format == "journal" and photos != "none":
         raise ValueError("the journal goes alone: choose --photos none")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_taken(folder):
         raise ValueError(f"{folder} holds something already; choose a new folder")
 
     def fill(part: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from captioning.figures import GREY, INK, VERMILION, figure_style, new_figure
+from captioning import figures
+from captioning.figures import INK, figure_style, new_figure
 from curation.base import as_numpy
 from curation.loop.curator import Outcome
 from curation.score.loss import SUMMED
@@ -31,16 +32,8 @@ def draw_histogram(outcome: Outcome, path: Path) -> None:
         figure, (axes,) = new_figure(height=2.2)
         edges = np.histogram_bin_edges(live, NUM_BINS) if len(live) else np.array([0.0, 1.0])
         counts, chosen = (np.histogram(values, edges)[0] for values in (live, selected))
-        axes.stairs(counts, edges, fill=True, color=GREY, label=f"{len(live):,} captions")
-        axes.stairs(
-            *(chosen, edges),
-            fill=True,
-            facecolor=VERMILION,
-            edgecolor=INK,
-            hatch="////",
-            linewidth=0.5,
-            label=f"{len(selected):,} selected",
-        )
+        labels = (f"{len(live):,} captions", f"{len(selected):,} selected")
+        figures.draw_histogram(axes, edges, counts, chosen, labels=labels)
         if len(live) > 1:
             _mark(axes, live.mean(), live.std(ddof=1))
         axes.set(

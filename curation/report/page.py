@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 PICTURES_INSIDE = "img-src data:"
+FRAME = "frame.html"  # of every page: head, script and data
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 # Control characters, and marks that embed, override or isolate directions.
 _MARKS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -34,7 +35,7 @@ def build_page(
     It carries its content security policy, see `page_policy`.
 
     Args:
-        template: name in ``curation/pages``.
+        template: what the page shows, without frame; name in ``curation/pages``.
         title: of the page, any text.
         styles, scripts: names in ``curation/pages``, joined in order.
         data: markup of the data blocks; base64 alone.
@@ -47,7 +48,8 @@ def build_page(
         "data": data,
         "script": _joined(scripts),
     }
-    return _SLOT.sub(lambda match: slots[match[1]], page_file(template))
+    page = page_file(FRAME).replace("{{body}}", page_file(template))
+    return _SLOT.sub(lambda match: slots[match[1]], page)
 
 
 def page_policy(

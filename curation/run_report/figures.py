@@ -13,12 +13,12 @@ from captioning.figures import (
     COLORS,
     COLUMN,
     GREEN,
-    GREY,
     INK,
     MARKS,
     PAGE,
     PURPLE,
     VERMILION,
+    draw_histogram,
     figure_style,
     line_style,
     new_figure,
@@ -202,16 +202,8 @@ def losses(groups: Sequence[Group]) -> Any:
 
 
 def _panel(axes: Any, edges: Sequence[float], entry: dict[str, Any], lowest: float | None) -> None:
-    axes.stairs(entry["seen"], edges, fill=True, color=GREY, label="all captions")
-    axes.stairs(
-        *(entry["edited"], edges),
-        fill=True,
-        facecolor=VERMILION,
-        edgecolor=INK,
-        hatch="////",
-        linewidth=0.5,
-        label="edited at the end of the epoch",
-    )
+    labels = ("all captions", "edited at the end of the epoch")
+    draw_histogram(axes, edges, entry["seen"], entry["edited"], labels=labels)
     if entry["faulty"] is not None:
         axes.stairs(entry["faulty"], edges, color=INK, linewidth=0.9, label="planted faults")
     if lowest is not None:

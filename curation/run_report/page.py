@@ -95,13 +95,6 @@ def run_facts(
     return content | {"notes": notes.lines}
 
 
-def _settings(
-    run: FinishedRun, defaults: Callable[[], Mapping[str, Any]]
-) -> list[tuple[str, str, str]]:
-    config = run.run.config
-    return facts.changed_settings(config, defaults()) if config else []
-
-
 def _versions(run: FinishedRun) -> list[tuple[str, str]]:
     known = {name: value for name, value in run.run.versions.items() if name != "resumed"}
     resumed = len(run.run.versions.get("resumed", []))

@@ -22,12 +22,13 @@ from captioning.results.runs import (
     Run,
     as_number,
     read_content,
+    runs_below,
 )
 from captioning.training.rosters import read_roster, read_train
 from curation.finished_run import has_journal, read_run, record_of
 from curation.loop.ledger import read_history
 from curation.loop.truth import load_truth
-from curation.manifest import is_loop_folder
+from curation.manifest import TRUTH_NAME, is_loop_folder, is_run_folder
 from curation.record import RunRecord
 
 LOG = "logs/csv/metrics.csv"
@@ -124,7 +125,7 @@ def read_finished_run(folder: Path, rosters: Rosters | None = None) -> FinishedR
     Raises:
         FileNotFoundError: not a run folder.
     """
-    if not _is_run(folder):
+    if not is_run_folder(folder):
         raise FileNotFoundError(f"{folder}: no {CONFIG} in it: not a run folder")
     notes = Notes()
     run = _run(folder, notes)
@@ -205,7 +206,7 @@ def _kept(folder: Path, run: Run, rosters: Rosters) -> RunRecord | None:
     """What curation did, of a run that has just ended."""
     if not has_journal(folder):
         return None
-    truth = folder / "noise_truth.json"
+    truth = folder / TRUTH_NAME
     return record_of(
         folder,
         rosters.train,
@@ -281,13 +282,9 @@ def find_runs(sources: Sequence[Path]) -> list[Path]:
     """
     folders: list[Path] = []
     for source in sources:
-        below = [source] if _is_run(source) else sorted(p.parent for p in source.rglob(CONFIG))
+        below = [source] if is_run_folder(source) else runs_below(source)
         if not below:
             reason = f"no {CONFIG} in it or below" if source.is_dir() else "no such folder"
             raise FileNotFoundError(f"{source}: {reason}: not a run folder")
         folders += below
     return list(dict.fromkeys(folder.resolve() for folder in folders))
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / CONFIG).is_file() or is_loop_folder(folder)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import write_json
-from captioning.vision.photo_places import place_in_shard
-from curation.suspects.suspects import Suspect
+from curation.suspects.suspects import Suspect, check_no_shard
 
 
 def write_fiftyone(suspects: Sequence[Suspect], folder: Path) -> None:
@@ -26,11 +25,7 @@ def write_fiftyone(suspects: Sequence[Suspect], folder: Path) -> None:
     """
     by_photo: dict[Path, list[Suspect]] = {}
     for suspect in suspects:
-        if place_in_shard(suspect.photo):
-            raise ValueError(
-                f"{suspect.photo}: a photo in a shard, which FiftyOne cannot open: write the set "
-                "with its photos first (captioning check --export imagefolder)"
-            )
+        check_no_shard(suspect.photo, "FiftyOne cannot open")
         by_photo.setdefault(suspect.photo, []).append(suspect)
     samples = [_sample(photo, group, folder) for photo, group in by_photo.items()]
     info = {"description": "captions suspected by caption-curation"}

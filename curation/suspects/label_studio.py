@@ -12,8 +12,7 @@ from urllib.parse import quote
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json, write_text
 from captioning.types import Edit
-from captioning.vision.photo_places import place_in_shard
-from curation.suspects.suspects import Suspect
+from curation.suspects.suspects import Suspect, check_no_shard
 
 POLICY = "people"
 KEEP, REMOVE, CORRECT = "keep", "remove", "correct"
@@ -63,11 +62,7 @@ def write_label_studio(
     top = (root or Path(common)).resolve()
     tasks = []
     for suspect, photo in zip(suspects, photos, strict=True):
-        if place_in_shard(suspect.photo):
-            raise ValueError(
-                f"{suspect.photo}: a photo in a shard, which cannot be served: write the set with "
-                "its photos first (captioning check --export imagefolder)"
-            )
+        check_no_shard(suspect.photo, "cannot be served")
         if not photo.is_relative_to(top):
             raise ValueError(f"{photo}: not below --root {top}")
         tasks.append(_task(suspect, address + quote(photo.relative_to(top).as_posix())))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.vision.photo_places import photo_exists
+from captioning.vision.photo_places import photo_exists, place_in_shard
 from curation.check.result import CSV_NAME, LEFT_OUT
 from curation.finished_run import read_run
 from curation.record import RunRecord, changes
@@ -36,6 +36,20 @@ class Suspect:
     issues: tuple[str, ...]
     reason: str
     proposal: str | None = None
+
+
+def check_no_shard(photo: Path, why: str) -> None:
+    """Refuse a photo that is no file of its own.
+
+    Args:
+        photo: where it lies.
+        why: ends the words "a photo in a shard, which".
+    """
+    if place_in_shard(photo):
+        raise ValueError(
+            f"{photo}: a photo in a shard, which {why}: write the set with its photos first "
+            "(captioning check --export imagefolder)"
+        )
 
 
 def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect]:
