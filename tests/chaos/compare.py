@@ -120,8 +120,8 @@ def _checked_photos(path: Path) -> Any:
 def _store(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Rows and sums of a store's records, which hold, and the digests of photos.
 
-    A restart may compute records in another order, and those of pictures that the last epoch's edits
-    have brought, which a run that goes on to its end does not read. Photos have another time.
+    A restart may compute records in another order, and those of pictures that the last edits
+    have brought, which a run that goes on to its end does not read; photos have another time.
     """
     FeatureStore.open(folder).verify()
     index = load_index(folder)
