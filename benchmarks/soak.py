@@ -93,7 +93,7 @@ def soak(folder: Path, *, hours: float, every: float, options: Sequence[str]) ->
                 yield sample | measured(program.pid, run)
             if program.poll() is None:
                 program.terminate()  # it saves what it has
-                program.wait(300)
+                program.wait(1800)  # on a busy machine
             elif program.returncode:
                 raise RuntimeError(f"training ended with {program.returncode}: {output.name}")
         seed += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,8 @@ def _files(folder: Path) -> list[str]:
 
 
 def _same(first: Path, second: Path) -> bool:
+    if first.name == "report.html" and first.parent.name != "curation":
+        return True  # a run's page tells of times and restarts, as what is left out does
     if first.name == LINES:
         return _lines(first.parent) == _lines(second.parent)
     if first.suffix == ".ckpt":
@@ -79,9 +83,12 @@ def _same(first: Path, second: Path) -> bool:
     if first.read_bytes() == second.read_bytes():
         return True
     if first.name == LOG_NAME:
-        return _store(first.parent) == _store(second.parent)
+        stores = zip(_store(first.parent), _store(second.parent), strict=True)
+        return all(undisturbed.items() <= other.items() for undisturbed, other in stores)
     if first.suffix == ".bin" and first.with_name(LOG_NAME).is_file():
         return True  # read against the sums in the log, with it
+    if first.name == "sweep.md":
+        return _finished(first) == _finished(second)
     if first.name == "photos.json":
         return _checked_photos(first) == _checked_photos(second)
     if first.suffix == ".json":
@@ -90,9 +97,18 @@ def _same(first: Path, second: Path) -> bool:
     return False
 
 
-def _lines(folder: Path) -> dict[str, Any]:
+def _finished(path: Path) -> list[str]:
+    """A sweep's report, but which of its jobs had finished before a restart."""
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if " jobs: " not in line]
+    return [line.replace("finished before", "finished") for line in kept]
+
+
+def _lines(folder: Path) -> Mapping[str, Any]:
     """What a store of lines reads; the torn end that a killed process left is nothing."""
-    return {key: item for file in folder.glob(LINES) for key, item in read_lines(file).items()}
+    lines = {key: item for file in folder.glob(LINES) for key, item in read_lines(file).items()}
+    # Those of photos are kept by when the photos were written, too.
+    return lines if folder.name != "photos" else Counter(map(str, lines.values()))
 
 
 def _checked_photos(path: Path) -> Any:
@@ -101,10 +117,11 @@ def _checked_photos(path: Path) -> Any:
     return content | {"photos": {p: (s, told) for p, (s, _, told) in content["photos"].items()}}
 
 
-def _store(folder: Path) -> Any:
+def _store(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Rows and sums of a store's records, which hold, and the digests of photos.
 
-    A restart may compute records in another order, and photos are written at another time.
+    A restart may compute records in another order, and those of pictures that the last edits
+    have brought, which a run that goes on to its end does not read; photos have another time.
     """
     FeatureStore.open(folder).verify()
     index = load_index(folder)

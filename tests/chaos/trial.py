@@ -116,15 +116,18 @@ class Trial:
             if self.nursery.status(pids[victim]) is None:
                 os.kill(pids[victim], number)
         if self.scenario.processes > 1:
-            self._launch(pids, victim)
+            self._launch(pids)
         statuses = [self._ended(pid) for pid in pids]
         if self.scenario.processes > 1 and any(statuses):
             return statuses[victim] or next(filter(None, statuses))
         return statuses[victim]
 
-    def _launch(self, pids: list[int], victim: int) -> None:
+    def _launch(self, pids: list[int]) -> None:
         """Do what launchers do: end the other processes of a run, if they do not end themselves."""
-        if not self.nursery.wait(pids[victim], PATIENCE):
+        limit = time.monotonic() + PATIENCE
+        while all(self.nursery.status(pid) is None for pid in pids) and time.monotonic() < limit:
+            time.sleep(0.1)
+        if not any(self.nursery.status(pid) for pid in pids):
             return
         for pid in pids:
             if self.nursery.wait(pid, SECONDS_OF_A_LAUNCHER) is None:
