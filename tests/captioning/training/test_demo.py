@@ -26,7 +26,7 @@ def test_second_demo_says_that_it_is_finished_and_trains_nothing(
 ):
     trained = []
 
-    def train(config) -> dict[str, float]:
+    def train(config, finished=None) -> dict[str, float]:
         folder = Path(config.run_dir)
         if not (folder / "metrics.json").is_file():
             trained.append(folder.parent.name)
