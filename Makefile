@@ -54,7 +54,7 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
-	$(BIN)/pyright
+	$(BIN)/pyright --threads
 
 .PHONY: lock locked-env audit sbom dist
 lock: env

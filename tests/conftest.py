@@ -8,6 +8,10 @@ import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+# Read where the hub's client is imported: a name that is not cached is refused at once, without
+# the client's minute of trying again.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 import hypothesis
 import matplotlib
 import pytest
