@@ -307,3 +307,7 @@ def checkpoint_layers(network: Any) -> None:
     if enable is None:  # as transformers called it before its version 5
         enable = network.gradient_checkpointing_enable
     enable({"use_reentrant": False, "context_fn": replayed})
+    # Transformers then asks for gradients of embeddings, frozen ones too, as re-entrant checkpoints
+    # would need; GIT adds to them in place, which torch refuses.
+    if getattr(network, "_require_grads_hooks", None):
+        network.disable_input_require_grads()

@@ -9,7 +9,8 @@ function showLearning(facts) {
   }
   if (validation !== null) {
     const series = validation.series.map((one, at) => ({ name: one.name, ...styleOf(at), points: pointsOf(validation.epochs, one.values) }));
-    parts.append(make("div", { class: "card" }, make("h3", {}, "Validation scores"), curves({ series, label: "score", xLabel: "epoch" })));
+    const high = Math.max(0.001, ...series.flatMap((one) => one.points.map((point) => point[1]))); // smaller scores are noughts
+    parts.append(make("div", { class: "card" }, make("h3", {}, "Validation scores"), curves({ series, label: "score", xLabel: "epoch", high })));
   }
 }
 

@@ -160,6 +160,18 @@ def test_weights_leave_captions_out() -> None:
 
 
 @every_family
+def test_layers_above_frozen_embeddings_are_checkpointed(family: str) -> None:
+    model = captioner(model_folder(family), checkpointing=True).train()
+    embeddings = [part for part in model.modules() if isinstance(part, torch.nn.Embedding)]
+    for embedding in embeddings:
+        embedding.requires_grad_(False)
+    model.losses(batch_of(model_folder(family), model.tokenizer)).total.backward()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    assert sum(p.grad is not None for p in trained) > len(trained) / 2
+    assert all(p.grad is None for embedding in embeddings for p in embedding.parameters())
+
+
+@every_family
 def test_captions_of_a_photo_share_its_prompt_without_other_gradients(family: str) -> None:
     """With checkpointing nothing is shared: each caption reads photo and prompt anew."""
     folder, gradients, losses = model_folder(family), [], []

@@ -1,4 +1,4 @@
-"""The commands of docs/own_photos.md, run in their order on a folder of a few photos."""
+"""The commands of docs/own_photos.md and own_model.md, run in order on a folder of a few photos."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from PIL import Image
 
 from captioning.commands.main import main
 from tests.test_docs import COMMANDS, words_of
+from tests.tiny_vlm import model_folder
 
 PAGE = [command for page, command in COMMANDS if page == "own_photos.md"]
+# The first says what the third does; a sweep takes four trainings.
+OF_A_MODEL = [
+    command for page, command in COMMANDS if page == "own_model.md" and " -m " not in command
+][1:]
 
 
 @pytest.fixture
@@ -57,3 +62,23 @@ def test_the_page_is_a_way_that_can_be_gone(
     cleaned = (photos.parent / "my_photos-check" / "cleaned" / "metadata.jsonl").read_text()
     assert len(cleaned.splitlines()) == 12
     assert "sorry" not in cleaned
+
+
+def test_a_pretrained_model_is_fine_tuned_and_handed_on(
+    photos: Path, cache: Path, monkeypatch, capfd
+) -> None:
+    monkeypatch.chdir(photos.parent)
+    monkeypatch.setenv("CAPTIONING_CACHE", str(cache))
+    small = ("model.lora.modules=[query,value]", "model.prompt=", "search.max_length=6")
+    small += ("num_epochs=1", "metrics=fast", "logger=none", "trainer.accelerator=cpu")
+    for command in OF_A_MODEL:
+        arguments = words_of(command.replace("MODEL", str(model_folder("git"))))
+        if arguments[0] == "check":
+            continue  # see above
+        if arguments[0] == "train":
+            arguments += small
+        assert main(arguments) == 0, f"{shlex.join(arguments)}: {capfd.readouterr().err}"
+    for name in ("before.csv", "after.csv", "my_captioner/transformers/model.safetensors"):
+        assert (photos.parent / name).is_file(), name
+    assert len((photos.parent / "after.csv").read_text().splitlines()) == 13
+    assert (photos.parent / "runs/lora/curation/report.html").is_file()

@@ -74,8 +74,11 @@ def test_outputs_and_every_gradient_equal_the_plain_recurrence(masked: bool, spo
 @pytest.mark.parametrize("spoken", [HIDDEN, SPOKEN])
 def test_gradients_agree_with_finite_differences(spoken: int) -> None:
     tensors, mask, index = make(torch.float64, spoken)
+
+    def function(*inputs: torch.Tensor) -> torch.Tensor:
+        return call(recurrence, inputs, mask, index)
+
     # along random directions: each entry by itself takes twenty seconds
-    function = lambda *t: call(recurrence, t, mask, index)
     assert torch.autograd.gradcheck(function, tensors, fast_mode=True)
 
 
