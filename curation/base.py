@@ -217,9 +217,11 @@ class AbstractAmender(ABC):
 
     Attributes:
         changes_images: whether samples may get other pictures.
+        masks_words: whether words may be masked, which the loop must leave out of its loss.
     """
 
     changes_images = False
+    masks_words = False
 
     @abstractmethod
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
@@ -227,6 +229,10 @@ class AbstractAmender(ABC):
 
         Called in every process of a run with the same arguments; all must decide the same edits.
         """
+
+    def follow(self, select: AbstractSelector) -> None:
+        """Called once, as the policy is made: for amenders that ask the selector's score, too."""
+        del select
 
     def start(self, view: CurationView) -> None:
         """Called once before training: refuse here what could not work later."""
