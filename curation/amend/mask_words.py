@@ -104,13 +104,14 @@ def _new_words(sample: Sample, doubts: Iterable[WordDoubt]) -> list[WordDoubt]:
     masked: list[MaskedSpan] = list(sample.masks)
     words = []
     for doubt in sorted(doubts, key=lambda doubt: (-doubt.probability, doubt.start)):
-        span = _span(doubt)
-        if sample.caption[span.start : span.stop] != doubt.word:
+        end = doubt.start + len(doubt.word)
+        if not doubt.word or sample.caption[doubt.start : end] != doubt.word:
             raise ValueError(
                 f"a score doubts {doubt.word!r} at character {doubt.start} of "
-                f"{sample.sample_id!r}, where its caption {sample.caption!r} has another word: "
+                f"{sample.sample_id!r}, where its caption {sample.caption!r} has no such word: "
                 "records must be of the captions as they stand now"
             )
+        span = _span(doubt)
         if all(span.stop <= other.start or other.stop <= span.start for other in masked):
             masked.append(span)
             words.append(doubt)

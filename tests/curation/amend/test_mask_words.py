@@ -104,9 +104,15 @@ def test_records_of_other_captions_are_refused() -> None:
         def doubts(self, context: Context) -> list[WordDoubt]:
             return [replace(doubt, start=doubt.start + 1) for doubt in super().doubts(context)]
 
+    class Empty(ToyWords):
+        def doubts(self, context: Context) -> list[WordDoubt]:
+            return [replace(doubt, word="") for doubt in super().doubts(context)]
+
     view = make_view()
     with pytest.raises(ValueError, match=r"doubts 'red' at character 3 of 'a'.*as they stand now"):
         MaskWords(score=Late(RIVALS)).amend(context_of(view), everything(view))
+    with pytest.raises(ValueError, match=r"doubts '' at character 2 of 'a'"):
+        MaskWords(score=Empty(RIVALS)).amend(context_of(view), everything(view))
 
 
 def test_another_caption_has_no_masks_and_another_photo_keeps_them() -> None:
