@@ -1,22 +1,10 @@
 // One set of pictures for one annotator. Every change is sent at once, one after the other.
-// Addresses are relative: the page's own holds the token.
 
 const MEMORY = "study-annotator";
 let sheet = null;
 let place = 0;
 const unsent = new Map(); // by item: a later state of an item replaces one that was not sent yet
 let sending = null;
-
-async function ask(path, record) {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(record) });
-  const text = await answer.text();
-  if (!answer.ok) {
-    const error = new Error(text);
-    error.refused = answer.status < 500;
-    throw error;
-  }
-  return JSON.parse(text);
-}
 
 function say(text, bad = false) {
   byId("status").textContent = text;

@@ -29,6 +29,7 @@ from curation.check.checks import CHECKS
 from curation.check.evidence import Scores
 from curation.check.page import write_page
 from curation.loop.keep import KeepList
+from curation.page_server import SOURCES
 from curation.record import RunRecord
 from curation.report.page import FRAME, build_page, isolated, page_file
 from curation.report.report import write_report
@@ -146,7 +147,7 @@ def page(request, record, tmp_path) -> str:
         styles=study_server.STYLES,
         scripts=study_server.SCRIPTS,
         data="",
-        sources=study_server.SOURCES,
+        sources=SOURCES,
     )
 
 
