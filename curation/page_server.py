@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, BinaryIO, Protocol, final
+from typing import Any, Protocol, final
 from urllib.parse import urlsplit
 
 from PIL import Image
@@ -51,7 +51,7 @@ class Request:
         stream: its content.
     """
 
-    def __init__(self, headers: Message, stream: BinaryIO) -> None:
+    def __init__(self, headers: Message, stream: io.BufferedIOBase) -> None:
         self._headers, self._stream = headers, stream
 
     def content(self, kind: str, limit: int) -> bytes:
