@@ -312,6 +312,11 @@ class UpDown(AbstractCaptioner[UpDownState]):
 
     def step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState]:
         """Log-probabilities of the next word."""
+        log_probs, state, _ = self.attend_step(tokens, state)
+        return log_probs, state
+
+    def attend_step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState, Tensor]:
+        """As `step`, with the weights ``(G, R)`` of the regions by which the next word is told."""
         (h1, c1, h2, c2), pasts = state.cells, state.pasts
         images = self._with_language_gates(state.images, len(tokens))
         size, hidden = images.values.shape[2], h1.shape[1]
@@ -335,7 +340,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
         h2, c2, _ = lstm_gates(gates, c2[pasts])
         log_probs = functional.log_softmax(self._logits(h2).to(self.score.dtype), dim=-1)
         pasts = torch.arange(len(tokens), device=tokens.device)
-        return log_probs, UpDownState(images=images, cells=(h1, c1, h2, c2), pasts=pasts)
+        state = UpDownState(images=images, cells=(h1, c1, h2, c2), pasts=pasts)
+        return log_probs, state, alpha.flatten(0, 1)
 
     def _with_language_gates(self, images: ImageMemory, num_rows: int) -> ImageMemory:
         """Add the language LSTM's products with all regions, if enough rows will use them.
