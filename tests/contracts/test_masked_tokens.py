@@ -12,7 +12,7 @@ from captioning.models import cos_cvae
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.gaussian import Gaussian
 from captioning.types import Batch
-from tests.contracts.test_captioners import batch_for, build, only
+from tests.contracts.test_captioners import batch_for, build, only, permuted
 from tests.tiny import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -127,6 +127,26 @@ def test_the_captions_own_losses_are_of_all_their_tokens(name: str) -> None:
     assert torch.equal(losses.nll, unmasked.nll)
     everything = model.losses(masked(batch))
     torch.testing.assert_close(everything.total, unmasked.total)
+
+
+@every_model
+def test_processes_with_masks_and_without_add_up_to_one_batch(name: str) -> None:
+    model = build(name)
+    batch = masked(batch_for(model), *MASKED, weight=LEFT)
+    numbers = torch.arange(len(batch))
+    with_masks = (batch.token_weights < 1).any(1)
+    losses = [
+        model.losses(replace(permuted(batch, order), token_weights=weights))
+        for order, weights in (
+            (numbers[with_masks], batch.token_weights[with_masks]),
+            (numbers[~with_masks], None),
+        )
+    ]
+    total = 0.0
+    for parts in zip(*(part.means for part in losses), strict=True):
+        whole = sum(mean.denominator for mean in parts)
+        total = total + sum(mean.value * mean.denominator for mean in parts) / whole
+    torch.testing.assert_close(total, model.losses(batch).total)
 
 
 @every_model
