@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from PIL import Image
 
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
-from curation.app import review
+from curation.app import review, run
 from curation.suspects.decisions import Decision, Decisions
 from curation.suspects.suspects import Suspect, read_suspects
 from tests.curation.app.conftest import CAPTIONS
@@ -45,7 +46,7 @@ def test_by_keyboard_alone(page, checked, photos, browser, tmp_path, capsys) -> 
     open_review(browser, page.url)
     assert browser.text("#suspect-caption") == "IMG_2043.JPG"
     assert browser.text("#place") == "1 of 3"
-    browser.press("r")
+    browser.press("a")  # what the check proposes
     browser.wait(SAVED)
     assert decided(file) == {"IMG_2043.JPG": ["remove"]}
     assert browser.text("#place") == "2 of 3"
@@ -128,6 +129,21 @@ def test_on_a_phone_and_with_hostile_texts(open_page, checked, photos, browser) 
     browser.resize(1280, 900)
     kept = json.loads((checked / "decisions.json").read_text())
     assert [task["data"]["caption"] for task in kept] == texts
+
+
+def test_the_new_caption_of_a_run_is_taken(
+    open_page, tmp_path, hopper, browser, monkeypatch
+) -> None:
+    changed = [replace(suspect(str(n), "old"), photo=hopper, proposal="new") for n in range(2)]
+    monkeypatch.setattr(run, "read_suspects", lambda source, top: list(changed))
+    url = open_page(suspects=str(tmp_path), photos=[str(hopper.parent)]).url
+    open_review(browser, url)
+    assert browser.text("#command").endswith(f"{tmp_path} corrected")
+    browser.press("ar")
+    browser.wait(SAVED)
+    made = Decisions(path=tmp_path / "decisions.json", suspects=changed)
+    assert made.of(changed[0]) == Decision(verdict="correct", correction="new")
+    assert made.of(changed[1]) == Decision(verdict="remove")
 
 
 def test_photos_outside_of_the_named_folders_are_not_shown(
