@@ -150,7 +150,7 @@ def test_too_little_memory_is_told_in_a_line() -> None:
 
 @pytest.mark.parametrize(
     ("words", "ends_with"),
-    [("No space left", "finished parts are kept"), ("x cannot be drawn; free space there", "there")],
+    [("No space left", "finished parts are kept"), ("no x; free space there", "there")],
 )
 def test_a_full_disk_is_told_with_one_remedy(words: str, ends_with: str) -> None:
     def task(config: object) -> None:
