@@ -15,7 +15,7 @@ from captioning.commands.quick_imports import quick_imports
 FORMATS = ("text", "csv", "json")
 _ABOUT = """examples:
   captioning caption photo.jpg
-  captioning caption holidays --format csv --output captions.csv
+  captioning caption holidays --format csv --out captions.csv
   captioning caption photo.jpg --model runs/flickr8k/updown_small/seed0 --n-best 3
   captioning caption photo.jpg --must-include dog grass,lawn
 exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
@@ -54,7 +54,7 @@ def _arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add("--boxes", metavar="FILE", help="of captioning find-objects, for captioners on regions")
     add("--format", choices=FORMATS, default="text", help="text: file, tab, caption (default)")
-    add("--output", type=Path, metavar="FILE", help="in the place of standard output")
+    add("--out", type=Path, metavar="FILE", help="in the place of standard output")
     add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
     add("--batch-size", type=_at_least(1), default=16, metavar="N", help="photos at a time (16)")
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of the model")
@@ -65,8 +65,8 @@ def _caption(options: Namespace) -> int:
         from captioning.exports.caption_files import find_photos, read_boxes
         from captioning.exports.captioner import Captioner
 
-    if options.output is not None and options.output.is_dir():
-        raise ValueError(f"--output {options.output} is a folder; name a file")
+    if options.out is not None and options.out.is_dir():
+        raise ValueError(f"--out {options.out} is a folder; name a file")
     photos = find_photos(options.photos)
     boxes = read_boxes(options.boxes, photos) if options.boxes else None
     captioner = Captioner.load(
@@ -80,7 +80,7 @@ def _caption(options: Namespace) -> int:
         skips_broken=True,
         **_search(options),
     )
-    bar_shown = options.output is not None or not sys.stdout.isatty()
+    bar_shown = options.out is not None or not sys.stdout.isatty()
     watch = _Watch()
     _write(watch.good(_with_bar(results, len(photos), shown=bar_shown)), options)
     return watch.report()
@@ -152,8 +152,8 @@ def _write(photos: Iterator[Any], options: Namespace) -> None:
     else:
         parts = (table_lines(photo, options.format) for photo in photos)
     head = "file,caption,score\n" if options.format == "csv" else ""
-    if options.output is not None:
-        write_text(options.output, head + "".join(parts))
+    if options.out is not None:
+        write_text(options.out, head + "".join(parts))
         return
     sys.stdout.write(head)
     for part in parts:

@@ -23,7 +23,7 @@ def _arguments(parser: ArgumentParser) -> None:
     undone.add_argument("--sample-ids", nargs="+", metavar="ID")
     undone.add_argument("--epochs", nargs="+", type=int, metavar="K")
     undone.add_argument("--policy")
-    undone.add_argument("--output", help="where the new journal goes; default: in place")
+    undone.add_argument("--out", help="where the new journal goes; default: in place")
     undone.set_defaults(run=_undo)
 
     repaired = commands.add_parser(
@@ -73,7 +73,7 @@ def _alone_with(journal: Path) -> Iterator[None]:
 def _undo(options: Namespace) -> None:
     from curation.journal.journal import encode, find_journal, read_journal, undo, write_journal
 
-    output = Path(options.output or find_journal(options.journal))
+    output = Path(options.out or find_journal(options.journal))
     with _alone_with(output):
         header, edits = read_journal(options.journal)
         result = undo(

@@ -35,6 +35,7 @@ from captioning.commands.command import (
     PlainCommand,
 )
 from captioning.commands.hydra_command import run_hydra
+from captioning.commands.late_torchmetrics import import_torchmetrics_late
 
 GROUPS: Mapping[str, Sequence[Command]] = {
     "caption photos": (caption.CAPTION,),
@@ -108,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Ctrl+C.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    import_torchmetrics_late()
     try:
         status = run(arguments)
         sys.stdout.flush()

@@ -22,7 +22,7 @@ NUM_PICTURES = 600
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("runs", nargs="+", type=Path, help="run folder; several, or folders of them: compared")
-    add("--output", type=Path, help=f"the page; default RUN/report.html, of several {SEVERAL}")
+    add("--out", type=Path, help=f"the page; default RUN/report.html, of several {SEVERAL}")
     add("--pictures", type=int, default=NUM_PICTURES, help="photos on the page of edits (600)")
     add("--no-figures", action="store_true", help="no SVG and PDF beside the page")
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the runs name")
@@ -49,8 +49,8 @@ def _report_one(folder: Path, options: Namespace) -> int:
         from curation.run_report.parts import read_finished_run
 
     run = read_finished_run(folder)
-    page = options.output or folder / FILE_NAME
-    edits = folder / EDITS if options.output is None else _beside(page, "edits.html")
+    page = options.out or folder / FILE_NAME
+    edits = folder / EDITS if options.out is None else _beside(page, "edits.html")
     record = run.record
     if record is not None:
         num_listed = write_report(record, edits, num_pictures=options.pictures)
@@ -68,7 +68,7 @@ def _report_several(folders: list[Path], options: Namespace) -> int:
         from curation.run_report.several_page import write_runs_page
 
     runs = [read_finished_run(folder) for folder in folders]
-    page = options.output or SEVERAL
+    page = options.out or SEVERAL
     write_runs_page(runs, page)
     _figures(runs, page, options)
     return _tell(page, runs)
@@ -80,7 +80,7 @@ def _figures(runs: list[Any], page: Path, options: Namespace) -> None:
     with quick_imports():  # matplotlib takes long
         from curation.run_report.figures import draw_figures
 
-    in_run = len(runs) == 1 and options.output is None
+    in_run = len(runs) == 1 and options.out is None
     folder = page.parent / "plots" if in_run else _beside(page, "plots")
     if paths := draw_figures(runs, folder):
         print(f"{folder}: {', '.join(paths)}, each as SVG and PDF")

@@ -16,7 +16,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("source", help="folder that captioning check wrote, or a run")
     add("--export", choices=("fiftyone", "label-studio"), required=True)
-    add("--output", required=True, metavar="FOLDER", help="new or empty")
+    add("--out", required=True, metavar="FOLDER", help="new or empty")
     add("--top", type=int, metavar="N", help="of a run: the N captions of the highest loss")
     add("--root", metavar="FOLDER", help="label-studio: that photos are served from")
     add("--url", metavar="ADDRESS", help="label-studio: before their paths below the root")
@@ -30,9 +30,9 @@ def _suspects(options: Namespace) -> None:
         from curation.suspects.suspects import read_suspects
 
     import_plugins(options.plugins)
-    folder = Path(options.output)
+    folder = Path(options.out)
     if is_taken(folder):
-        raise ValueError(f"--output {folder} holds something already; choose a new folder")
+        raise ValueError(f"--out {folder} holds something already; choose a new folder")
     if options.export == "fiftyone" and (options.root or options.url):
         raise ValueError("--root and --url are for label-studio; FiftyOne opens files")
     suspects = read_suspects(options.source, top=options.top)

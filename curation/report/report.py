@@ -2,7 +2,7 @@
 
 ::
 
-    captioning report RUN [--output PAGE.html] [--pictures N]
+    captioning report RUN [--out PAGE.html] [--pictures N]
 """
 
 from __future__ import annotations

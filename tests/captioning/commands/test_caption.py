@@ -92,7 +92,7 @@ def test_formats_hold_the_same(bundle, folder, tmp_path, capsys) -> None:
     table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [[row["file"], row["caption"]] for row in table] == text
     output = tmp_path / "new" / "captions.json"
-    assert main([*asked, "--format", "json", "--output", str(output)]) == 0
+    assert main([*asked, "--format", "json", "--out", str(output)]) == 0
     assert capsys.readouterr().out == ""
     entries = json.loads(output.read_text())
     assert [(e["file"], e["caption"]) for e in entries] == [(f, c) for f, c in text[::2]]
@@ -167,7 +167,7 @@ def test_wrong_usage_ends_in_a_line(run, folder, tmp_path, capsys, monkeypatch) 
     assert "has no line with the image_id 'a.jpg'" in refused(*asked)
     boxes.write_text(boxes.read_text() + detection_line("a", "a.jpg", (80, 60), ()) + "\n")
     assert "reads whole photos: leave boxes out" in refused(*asked)
-    assert "is a folder; name a file" in refused(photo, "--output", str(empty))
+    assert "is a folder; name a file" in refused(photo, "--out", str(empty))
     with pytest.raises(SystemExit) as ended:
         main(["caption", photo, "--beam", "0"])
     assert ended.value.code == 2

@@ -92,7 +92,7 @@ def check_commands(run: Path, folder: Path) -> None:
     assert len(record.view.journal) == NUM_EDITS
     assert record.epochs == [0, 1, 2]
     page = folder / "page.html"
-    assert command(["report", str(run), "--output", str(page), "--no-figures"]) in (0, None)
+    assert command(["report", str(run), "--out", str(page), "--no-figures"]) in (0, None)
     assert page.stat().st_size > 10_000
     out = folder / "set"
     command(["curate", "export", str(run), str(out), "--format", "imagefolder"])

@@ -246,7 +246,7 @@ def test_commands_show_and_undo(journal, tmp_path, capsys):
     assert "epoch 0: 1 x remove by 'p'" in shown
     assert "2 more" in shown
     other = tmp_path / "other.jsonl"
-    undo = ["undo", str(journal), "--policy", "q", "--output", str(other)]
+    undo = ["undo", str(journal), "--policy", "q", "--out", str(other)]
     assert main(["curate", "journal", *undo]) == 0
     assert read_journal(other)[1] == [REMOVAL, SWAP]
     assert read_journal(journal)[1] == list(EDITS)

@@ -162,7 +162,7 @@ def compared(tmp_path: Path, **second: Any) -> dict[str, Any]:
     make_folder(tmp_path / "remove/seed0", name="toy/x-remove", **options)
     page = tmp_path / "page.html"
     sources = [str(tmp_path / "none"), str(tmp_path / "remove/seed0")]
-    assert main(["report", *sources, "--no-figures", "--output", str(page)]) == 0
+    assert main(["report", *sources, "--no-figures", "--out", str(page)]) == 0
     return page_data.facts(page)
 
 

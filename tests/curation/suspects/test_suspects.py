@@ -77,7 +77,7 @@ def annotated(tasks: list[dict[str, Any]], decide: Callable[[str], tuple[str, st
 def test_fiftyone_gets_a_sample_a_photo(checked: Path, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "fiftyone"
     arguments = ["curate", "suspects", str(checked), "--export", "fiftyone"]
-    assert main([*arguments, "--output", str(out)]) == 0
+    assert main([*arguments, "--out", str(out)]) == 0
     samples = json.loads((out / "samples.json").read_text())["samples"]
     assert [(out / sample["filepath"]).resolve() for sample in samples] == [
         photos / "more" / "b.jpg",
@@ -93,7 +93,7 @@ def test_fiftyone_gets_a_sample_a_photo(checked: Path, photos: Path, tmp_path: P
 def test_label_studio_and_back(checked: Path, photos: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "tasks"
     arguments = ["curate", "suspects", str(checked), "--export", "label-studio"]
-    assert main([*arguments, "--output", str(out), "--root", str(photos)]) == 0
+    assert main([*arguments, "--out", str(out), "--root", str(photos)]) == 0
     assert f"2 tasks, photos below {photos}" in capsys.readouterr().out
     tasks = json.loads((out / "tasks.json").read_text())
     image = tasks[0]["data"]["image"]
@@ -204,7 +204,7 @@ def test_people_have_the_last_word_on_a_runs_edits(run: RunRecord, tmp_path: Pat
 
 
 def label_studio(source: Path, out: Path) -> None:
-    arguments = ["--export", "label-studio", "--output", str(out)]
+    arguments = ["--export", "label-studio", "--out", str(out)]
     assert main(["curate", "suspects", str(source), *arguments]) == 0
 
 
@@ -217,7 +217,7 @@ def test_photos_that_are_elsewhere_are_said(checked: Path, photos: Path, tmp_pat
 def test_nothing_suspected_is_said(checked: Path, tmp_path: Path, capsys) -> None:
     table = checked / "issues.csv"
     table.write_text(table.read_text().replace(",True,", ",False,"))
-    arguments = ["curate", "suspects", str(checked), "--output", str(tmp_path / "new")]
+    arguments = ["curate", "suspects", str(checked), "--out", str(tmp_path / "new")]
     assert main([*arguments, "--export", "fiftyone"]) == 1
     assert "nothing is flagged in it" in capsys.readouterr().err
     assert main([*arguments, "--export", "fiftyone", "--url", "/x"]) == 1
