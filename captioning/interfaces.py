@@ -38,6 +38,21 @@ class AbstractTokenizer(ABC):
         """`encode` of many captions, where that is faster than one by one."""
         return [self.encode(caption) for caption in captions]
 
+    def token_spans(self, caption: str) -> list[tuple[int, int]]:
+        """Where the tokens of ``encode(caption)`` stand: one ``(start, stop)`` a token.
+
+        ``caption[start:stop]`` has the token's characters, without spaces at its ends. Tokens that
+        stand for none of the caption's characters, as begin and end, have an empty span.
+
+        Raises:
+            ValueError: the tokenizer does not tell.
+        """
+        del caption
+        raise ValueError(
+            f"{type(self).__name__} does not tell where tokens stand in a caption, which masked "
+            "words need: add its method token_spans, or choose another tokenizer="
+        )
+
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; stops at the first end token, drops special tokens."""

@@ -20,7 +20,7 @@ UNPAIRED = "unpaired"
 """Origin of samples whose photo has no caption; the names of its held-out
 classes, with commas between, stand in until one is written."""
 
-EditAction = Literal["remove", "replace_caption", "replace_image", "down_weight"]
+EditAction = Literal["remove", "replace_caption", "replace_image", "down_weight", "mask_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,31 @@ class Phrase:
     chain_id: str
     kinds: tuple[str, ...] = ()
     regions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedSpan:
+    """Characters of a caption whose tokens count less in training, or not at all.
+
+    Attributes:
+        start, stop: ``caption[start:stop]`` is the span; ``0 <= start < stop``.
+        weight: of the loss of each token that has a character in the span, in [0, 1).
+
+    Raises:
+        ValueError: an empty span, one that begins before the caption, or another weight.
+    """
+
+    start: int
+    stop: int
+    weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.stop:
+            raise ValueError(
+                f"a masked span must have 0 <= start < stop: got {self.start}-{self.stop}"
+            )
+        if not 0 <= self.weight < 1:
+            raise ValueError(f"the weight of a masked span must be in [0, 1): got {self.weight}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +120,7 @@ class Sample:
         phrases: groundings of this caption.
         origin: ``"human"`` or the name of whatever made the sample.
         weight: of its loss in training, in [0, 1].
+        masks: spans of the caption that count less in training, by start and without overlap.
         size: width and height of the photo that ``regions`` are in pixels of; None: those of the
             file. It is there where the file need not be.
     """
@@ -108,6 +134,7 @@ class Sample:
     phrases: tuple[Phrase, ...] = ()
     origin: str = "human"
     weight: float = 1.0
+    masks: tuple[MaskedSpan, ...] = ()
     size: tuple[float, float] | None = None
 
 
@@ -118,7 +145,8 @@ class Edit:
     Attributes:
         sample_id: the sample that is changed.
         action: what is done to it.
-        value: the new caption, the new image's path, the new weight as text, or None for a removal.
+        value: the new caption, the new image's path, the new weight as text, the caption's masked
+            spans (`captioning.data.roster.parse_masks`), or None for a removal.
         origin: where the value comes from, such as ``"sibling:IMAGE#3"``; becomes the sample's.
         reason: why it was selected, for people, such as ``"loss 5.1 in the top 1%"``.
         policy: name of the policy.
@@ -183,6 +211,8 @@ class Batch:
         tokens: ``(B, T) int64`` with begin and end tokens, padded; None when there are only images.
         token_mask: ``(B, T) bool``, True on real tokens.
         weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
+        token_weights: ``(B, T) float32`` in [0, 1], of each token's loss, beside that of its
+            caption; None when all are 1.
         controls: B controls, one for each caption; None where nothing is requested.
         draw: key of random numbers: seed, epoch and number of the batch; None outside of training.
         filler: whether it repeats a caption of another process, for a process that has none of its
@@ -203,6 +233,7 @@ class Batch:
     tokens: Tensor | None = None
     token_mask: Tensor | None = None
     weights: Tensor | None = None
+    token_weights: Tensor | None = None
     controls: tuple[Control, ...] | None = None
     draw: tuple[int, ...] | None = None
     filler: bool = False
@@ -301,10 +332,11 @@ class CaptionLosses:
         total: scalar that is back-propagated, as the model's paper defines it.
         per_sample: ``(B,)`` detached loss of each caption: mean negative log-likelihood a token,
             in nats, without label smoothing, or its bound (`AbstractCaptioner.loss_is_bound`).
+            Masked tokens count in it as any others: it judges the caption as it is written.
         parts: named scalars for the log.
         nll: ``(B,)`` negative log-likelihood of each caption, summed over its tokens, in nats, or
-            its bound; with gradient, without label smoothing and weights. None: the model does not
-            give it, and objectives that need it are refused.
+            its bound; with gradient, without label smoothing and without weights of captions and
+            tokens. None: the model does not give it, and objectives that need it are refused.
         means: the means that add up to ``total``, by which it is taken over several processes
             (`captioning.models.shared_loss`), on each in the same order; empty: it is one mean of
             the batch's captions.

@@ -156,6 +156,40 @@ class AbstractScore(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordDoubt:
+    """A word of a live sample's caption, and the word that is likeliest in its place.
+
+    Attributes:
+        row: of the sample in the roster.
+        start: index of the word's first character in the sample's caption as it stands now.
+        word: as written; ``caption[start:start + len(word)] == word``.
+        alternative: the likeliest other word for the place, in the form that would stand there.
+        log_odds: log-probability of the alternative less that of the word, in nats; above 0 the
+            alternative is the likelier one.
+        probability: that the word is wrong, in [0, 1].
+    """
+
+    row: int
+    start: int
+    word: str
+    alternative: str
+    log_odds: float
+    probability: float
+
+
+class AbstractWordScore(AbstractScore):
+    """A score that also tells which words of a caption are in doubt."""
+
+    @abstractmethod
+    def doubts(self, context: Context) -> list[WordDoubt]:
+        """A record for each word of the live samples that is judged, by row and start.
+
+        Words that are likely right are judged, too: those who act on records choose by
+        `WordDoubt.probability`. Pure: the same context gives the same records, in every process.
+        """
+
+
 class AbstractSelector(ABC):
     """Finds bad samples. Pure: the same context gives the same selection."""
 
@@ -183,9 +217,11 @@ class AbstractAmender(ABC):
 
     Attributes:
         changes_images: whether samples may get other pictures.
+        masks_words: whether words may be masked, which the loop must leave out of its loss.
     """
 
     changes_images = False
+    masks_words = False
 
     @abstractmethod
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
@@ -193,6 +229,10 @@ class AbstractAmender(ABC):
 
         Called in every process of a run with the same arguments; all must decide the same edits.
         """
+
+    def follow(self, select: AbstractSelector) -> None:
+        """Called once, as the policy is made: for amenders that ask the selector's score, too."""
+        del select
 
     def start(self, view: CurationView) -> None:
         """Called once before training: refuse here what could not work later."""

@@ -124,6 +124,12 @@ class Browser:
         """Type into a field after what it holds; a file's path into a file field chooses it."""
         self._call("POST", f"/element/{self._find(selector)}/value", {"text": text})
 
+    def press(self, keys: str) -> None:
+        """Press keys one after the other, wherever the focus is."""
+        acts = [{"type": act, "value": key} for key in keys for act in ("keyDown", "keyUp")]
+        keyboard = {"type": "key", "id": "keyboard", "actions": acts}
+        self._call("POST", "/actions", {"actions": [keyboard]})
+
     def text(self, selector: str = "body") -> str:
         """The text of an element, as written."""
         return self.run("return document.querySelector(arguments[0]).textContent", selector)
@@ -134,8 +140,24 @@ class Browser:
         return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
 
     def resize(self, width: int, height: int) -> None:
-        """Set the window's size in pixels."""
+        """Set the window's size in pixels, in light colours."""
+        self._command("Emulation.clearDeviceMetricsOverride")
+        self._command("Emulation.setEmulatedMedia", features=[])
         self._call("POST", "/window/rect", {"width": width, "height": height})
+
+    def view(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Show the page as on a screen of these pixels, which may be narrower than a window can be.
+
+        `resize` goes back to the window.
+        """
+        sizes = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._command("Emulation.setDeviceMetricsOverride", **sizes)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._command("Emulation.setEmulatedMedia", features=[scheme])
+
+    def _command(self, name: str, **parameters: Any) -> Any:
+        """A command of Chromium's DevTools."""
+        return self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def screenshot(self, path: Path) -> None:
         """Write what the window shows as PNG."""

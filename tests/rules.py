@@ -52,12 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.commands": ("captioning", "augmentation", "curation"),
     "captioning.__main__": ("captioning.commands",),
     # Pools of photos are listed and opened as training does it.
-    "augmentation": (
-        *CONTRACTS,
-        *PARTS,
-        "captioning.data.roster",
-        "captioning.data.photo_folder",
-    ),
+    "augmentation": (*CONTRACTS, *PARTS, "captioning.data.roster", "captioning.data.photo_folder"),
     # New captions are judged by the score that tables report, and counted by coverage as they are
     # mixed in.
     "augmentation.captions": (
@@ -113,13 +108,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*CONTRACTS, "captioning.results", "captioning.training.rosters", "curation"),
     ),
     "curation.detect": (
-        *CONTRACTS,
-        "captioning.data.roster",
-        "captioning.metrics.detection",
-        "captioning.spread",
-        "captioning.training.parts",
+        *(*CONTRACTS, "captioning.data.roster", "captioning.metrics.detection"),
+        *("captioning.spread", "captioning.training.parts", "captioning.results.run_folder"),
         "curation",
-        "captioning.results.run_folder",
     ),
     "curation.pair_cache": (
         *CONTRACTS,
@@ -148,6 +139,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     # A check reads photos in any layout, and embeds them; it trains nothing.
     "curation.check": (*CONTRACTS, *PARTS[:2], "captioning.data", "curation"),
+    # The page captions photos, and shows those of a set.
+    "curation.app": (
+        *(*CONTRACTS, "captioning.data.file_lock", "captioning.data.steps.take_detections"),
+        *("captioning.exports", "captioning.plugins", "captioning.vision", "curation"),
+    ),
     "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     "train": ("captioning.commands",),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import captioning
 from captioning.commands import (
+    app,
     assets,
     augmentation,
     caption,
@@ -38,7 +39,7 @@ from captioning.commands.hydra_command import run_hydra
 from captioning.commands.late_torchmetrics import import_torchmetrics_late
 
 GROUPS: Mapping[str, Sequence[Command]] = {
-    "caption photos": (caption.CAPTION,),
+    "caption photos": (caption.CAPTION, app.APP),
     "train and evaluate": (
         training.TRAIN,
         evaluation.EVALUATE,

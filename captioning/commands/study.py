@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from captioning.commands.command import PlainCommand
@@ -23,6 +22,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _call(options: Namespace) -> None:
+    from curation.page_server import serve_until_interrupted
     from curation.study.study import Settings, open_study, summarise
 
     chosen = dict(vars(options))
@@ -32,13 +32,8 @@ def _call(options: Namespace) -> None:
         print(summarise(settings, results))
         return
     server, numbers = open_study(settings, host=host, port=port)
-    print(f"{numbers}\nopen {server.url} (Ctrl+C ends)", flush=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        print("ended; everything is saved, the same command goes on", file=sys.stderr)
-    finally:
-        server.server_close()
+    at_end = "ended; everything is saved, the same command goes on"
+    serve_until_interrupted(server, about=numbers, at_end=at_end)
 
 
 STUDY = PlainCommand(

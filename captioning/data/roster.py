@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 
 from captioning.files import check_inside
-from captioning.types import Edit, Sample
+from captioning.types import Edit, MaskedSpan, Sample
 
-ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight")
+ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight", "mask_words")
+_SPAN = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,3}(?:\.\d{1,9})?(?:e-\d{1,3})?))?", re.ASCII)
 PLANTED = "noise:"  # the origin of a sample with a planted fault is this and the kind of fault
 
 
@@ -123,8 +125,9 @@ class CurationView:
         """The view after further edits.
 
         Raises:
-            ValueError: an unknown or removed ``sample_id``, an unknown action, a missing value, or
-                edits that would leave no sample.
+            ValueError: an unknown or removed ``sample_id``, an unknown action, a missing value,
+                masked spans that are none or not in the caption, or edits that would leave no
+                sample.
         """
         added = tuple(edits)
         view = replace(self, journal=(*self.journal, *added))
@@ -155,9 +158,9 @@ class CurationView:
                 )
             try:
                 picture = self.picture(edit) if edit.action == "replace_image" else None
+                slots[row] = _amended(current, edit, picture)
             except ValueError as error:
                 raise ValueError(f"edit {number} (line {number + 1}): {error}") from error
-            slots[row] = _amended(current, edit, picture)
 
     def picture(self, edit: Edit) -> Path:
         """The picture that an edit puts in the place of another.
@@ -281,12 +284,64 @@ def _amended(sample: Sample, edit: Edit, picture: Path | None) -> Sample | None:
         return None
     value = edit.value or ""
     if edit.action == "replace_caption":
-        return replace(sample, caption=value, phrases=(), origin=edit.origin)
+        return replace(sample, caption=value, phrases=(), masks=(), origin=edit.origin)
     if edit.action == "down_weight":
         return replace(sample, weight=float(value))
+    if edit.action == "mask_words":
+        return replace(sample, masks=_checked_masks(value, sample))
     if picture is None:
         raise ValueError(f"{edit.action} of {edit.sample_id!r} has no picture")
     return replace(sample, image_path=picture, regions=(), size=None, origin=edit.origin)
+
+
+def parse_masks(text: str) -> tuple[MaskedSpan, ...]:
+    """The spans of an edit's value, such as ``"12-17,30-34:0.2"``.
+
+    Spans are separated by commas and are in order, without overlap. ``12-17`` is
+    ``caption[12:17]``; behind the colon stands the weight that is left, otherwise 0.
+
+    Raises:
+        ValueError: another form, a weight outside of [0, 1), or spans that overlap.
+    """
+    masks = []
+    for part in text.split(","):
+        match = _SPAN.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(
+                f"masked spans are written START-STOP or START-STOP:WEIGHT, with commas between "
+                f"them, such as 12-17,30-34:0.2: got {text!r}"
+            )
+        start, stop, weight = match.groups(default="0")
+        masks.append(MaskedSpan(start=int(start), stop=int(stop), weight=float(weight)))
+    for earlier, later in pairwise(masks):
+        if later.start < earlier.stop:
+            raise ValueError(
+                f"masked spans must be in order and not overlap: got {masks_text((earlier, later))}"
+            )
+    return tuple(masks)
+
+
+def masks_text(masks: Iterable[MaskedSpan]) -> str:
+    """What `parse_masks` reads."""
+    return ",".join(
+        f"{mask.start}-{mask.stop}" + (f":{mask.weight:.6g}" if mask.weight else "")
+        for mask in masks
+    )
+
+
+def _checked_masks(text: str, sample: Sample) -> tuple[MaskedSpan, ...]:
+    """The spans of an edit of a sample, all of them in its caption."""
+    try:
+        masks = parse_masks(text)
+    except ValueError as error:
+        raise ValueError(f"masked words of {sample.sample_id!r}: {error}") from error
+    if masks[-1].stop > len(sample.caption):
+        raise ValueError(
+            f"masked words of {sample.sample_id!r}: {masks_text(masks[-1:])} ends outside of the "
+            f"caption, which has {len(sample.caption)} characters: {sample.caption!r}; was the "
+            "edit made for another caption?"
+        )
+    return masks
 
 
 def build_roster(name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()) -> Roster:

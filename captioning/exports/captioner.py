@@ -20,6 +20,7 @@ from captioning.decoding.machine import Machine
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import check_integer
+from captioning.exports.attention import AttendedWord, attended_words
 from captioning.exports.chosen_search import chosen_search, words_machine
 from captioning.exports.loading import LoadedCaptioner, load_captioner
 from captioning.exports.photo_batches import (
@@ -160,6 +161,38 @@ class Captioner:
                 while position < len(names) and names[position] in done:
                     yield done[names[position]]
                     position += 1
+
+    def attention(
+        self, photo: Photo, captions: Sequence[str], *, boxes: Sequence[Box] | None = None
+    ) -> list[list[AttendedWord]] | None:
+        """Where it looks in a photo as it says each word of captions.
+
+        Args:
+            photo: the file, or a picture of Pillow.
+            captions: as `caption` gives them.
+            boxes: of the photo, for captioners on regions.
+
+        Returns:
+            The words of each caption, with weights of `grid_size` cells, row by row from the top
+            left; or of the whole photo, then of the boxes. None: it has no such attention.
+
+        Raises:
+            FileNotFoundError, ValueError: see `caption`.
+        """
+        given = None if boxes is None else [boxes]
+        self._check_boxes([photo], given)
+        with tempfile.TemporaryDirectory() as folder:
+            samples, _ = photo_samples([photo], given, Path(folder))
+            (part,) = self._read(samples, 1, skips=False)
+        if part.batch is None:
+            return None
+        return attended_words(self.model, part.batch.to(self.device), captions)
+
+    @property
+    def grid_size(self) -> tuple[int, int] | None:
+        """Rows and columns of the grid that it looks at; None for regions, or where unknown."""
+        backbone = self.backbone or self.model.backbone
+        return None if self.takes_boxes else getattr(backbone, "grid_size", None)
 
     def _check_boxes(self, photos: Sequence[Photo], boxes: Sequence[Sequence[Box]] | None) -> None:
         if not self.takes_boxes and boxes is not None:

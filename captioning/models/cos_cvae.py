@@ -172,12 +172,13 @@ class CosCvae(AbstractCaptioner[LatentState]):
         number, weights = self.global_step, self.weights
         memory = self._memory(batch)
         terms = self.terms(batch, number, memory)
-        free = self.free_nats * terms.lengths
+        learnt = terms.masked or terms
+        free = self.free_nats * learnt.lengths
         kl_above_free = sum(
-            kl.sum(1).clamp(min=free) for kl in (terms.kl_context, terms.kl_objects)
+            kl.sum(1).clamp(min=free) for kl in (learnt.kl_context, learnt.kl_objects)
         )
-        loss = weights.nll * terms.nll + weights.kl * kl_above_free
-        means, parts = (self._reduced(loss, terms.lengths, batch.weights),), terms.parts()
+        loss = weights.nll * learnt.nll + weights.kl * kl_above_free
+        means, parts = (self._reduced(loss, learnt.lengths, batch.weights),), terms.parts()
         if "context_tokens" in batch.extras and (weights.nll_nn or weights.kl_nn):
             pseudo, pseudo_parts = self._pseudo_loss(batch, number, memory)
             means, parts = (*means, pseudo), {**parts, **pseudo_parts}
@@ -253,7 +254,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
         nll = self._word_losses(pseudo.words, latents, chances, memory, images, packing)
         real = torch.arange(noise.shape[1], device=noise.device) < packing.lengths[:, None]
         real = real & self.words.counted(pseudo.words[:, :-1])
-        return nll, (context.distribution.divergence(priors).sum(2) * real).sum(1)
+        kl = (context.distribution.divergence(priors).sum(2) * real).sum(1)
+        return packing.sum_by_caption(nll), kl
 
     def _attention(self, pseudo: PseudoCaptions, latents: Tensor, memory: RegionMemory) -> Tensor:
         """Attention ``(B', T - 1, R)`` of the decoder in contexts, slots read as unknown words."""
@@ -297,19 +299,22 @@ class CosCvae(AbstractCaptioner[LatentState]):
         latents, chances = [context.values, objects.values], noise[:, :, -1:]
         with by_caption(batch):
             nll = self._word_losses(tokens, latents, chances, memory, batch.image_index, packing)
-        kl_context, kl_objects = (
-            chain.distribution.divergence(prior).masked_fill(~real, 0).sum(1)
+        kls = [
+            chain.distribution.divergence(prior).masked_fill(~real, 0)
             for chain, prior in zip((context, objects), priors, strict=True)
-        )
-        return Terms(
-            nll=nll,
-            kl_context=kl_context,
-            kl_objects=kl_objects,
+        ]
+        terms = Terms(
+            nll=packing.sum_by_caption(nll),
+            kl_context=kls[0].sum(1),
+            kl_objects=kls[1].sum(1),
             lengths=packing.lengths,
             context=context,
             objects=objects,
             priors=priors,
         )
+        if batch.token_weights is None:
+            return terms
+        return terms.with_weights(batch.token_weights[:, 1:end], nll=nll, kls=kls, packing=packing)
 
     def _word_losses(
         self,
@@ -320,13 +325,13 @@ class CosCvae(AbstractCaptioner[LatentState]):
         images: Tensor,
         packing: Packing,
     ) -> Tensor:
-        """``(B,)`` negative log-likelihoods of ``tokens (B, T + 1)``, summed over words."""
+        """``(N,)`` negative log-likelihoods of ``tokens (B, T + 1)``, packed."""
         words = self.words.read(tokens[:, :-1])
         words = self.words.dropped(words, chances[:, :, 0]) if self.training else words
         logits = self.decoder.logits(words, torch.cat(latents, 2), memory, images, packing)
         next_words = packing.pack(tokens[packing.order, 1:])
         nll, _ = token_losses(logits.to(self.decoder.score.dtype), next_words)
-        return packing.sum_by_caption(nll * self.words.counted(next_words))
+        return nll * self.words.counted(next_words)
 
     def _noise(self, keys: list[tuple[int, ...]], lengths: Tensor) -> Tensor:
         """``(B, T, Zm + Zo + 1)`` for both latents and for word dropout, on the device."""

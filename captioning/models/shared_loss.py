@@ -6,9 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from captioning.models.layers.weighted_mean import LEAST
 from captioning.types import CaptionLosses, Mean
-
-LEAST = 1e-8  # as in `captioning.models.layers.weighted_mean`
 
 
 def shared_loss(losses: CaptionLosses, number: int) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ from captioning.models.layers.updown_cell import (
     recurrence,
     squashed,
 )
-from captioning.models.layers.weighted_mean import mean_of
+from captioning.models.layers.weighted_mean import mean_of, product
 from captioning.models.layers.wide_linear import wide_linear
 from captioning.ranges import DropRate, PositiveInt
 from captioning.sample_dropout import by_caption, by_image, by_token
@@ -271,10 +271,10 @@ class UpDown(AbstractCaptioner[UpDownState]):
         with by_caption(batch), by_token(packing.sequences, packing.steps):
             hidden = self.dropout(hidden)
         logits = self._logits(hidden)
-        return self._cross_entropy(logits, targets, packing, batch.weights)
+        return self._cross_entropy(logits, targets, packing, batch)
 
     def _cross_entropy(
-        self, logits: Tensor, targets: Tensor, packing: Packing, weights: Tensor | None
+        self, logits: Tensor, targets: Tensor, packing: Packing, batch: Batch
     ) -> CaptionLosses:
         logits = logits.to(self.score.dtype)
         loss, nll = token_losses(logits, targets, self.label_smoothing)
@@ -283,12 +283,13 @@ class UpDown(AbstractCaptioner[UpDownState]):
             # Unknown words carry no loss, as padding.
             counted = (targets != self.tokenizer.pad_id).to(loss.dtype)
             loss, nll, lengths = loss * counted, nll * counted, packing.sum_by_caption(counted)
+        weights, masks = batch.weights, batch.token_weights
+        masks = None if masks is None else packing.pack(masks[packing.order, 1:]).to(loss.dtype)
         if self.reduction == "token_mean":
-            if weights is not None:
-                weights = packing.pack_rows(weights[packing.order])
-                counted = weights if counted is None else weights * counted
-            mean = mean_of(loss, counted)
+            weights = None if weights is None else packing.pack_rows(weights[packing.order])
+            mean = mean_of(loss, product(weights, masks, counted))
         else:
+            loss = loss if masks is None else loss * masks
             mean = mean_of(packing.sum_by_caption(loss), weights)
         summed = packing.sum_by_caption(nll)
         per_sample = summed.detach() / lengths
@@ -311,6 +312,11 @@ class UpDown(AbstractCaptioner[UpDownState]):
 
     def step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState]:
         """Log-probabilities of the next word."""
+        log_probs, state, _ = self.attend_step(tokens, state)
+        return log_probs, state
+
+    def attend_step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState, Tensor]:
+        """As `step`, with the weights ``(G, R)`` of the regions by which the next word is told."""
         (h1, c1, h2, c2), pasts = state.cells, state.pasts
         images = self._with_language_gates(state.images, len(tokens))
         size, hidden = images.values.shape[2], h1.shape[1]
@@ -334,7 +340,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
         h2, c2, _ = lstm_gates(gates, c2[pasts])
         log_probs = functional.log_softmax(self._logits(h2).to(self.score.dtype), dim=-1)
         pasts = torch.arange(len(tokens), device=tokens.device)
-        return log_probs, UpDownState(images=images, cells=(h1, c1, h2, c2), pasts=pasts)
+        state = UpDownState(images=images, cells=(h1, c1, h2, c2), pasts=pasts)
+        return log_probs, state, alpha.flatten(0, 1)
 
     def _with_language_gates(self, images: ImageMemory, num_rows: int) -> ImageMemory:
         """Add the language LSTM's products with all regions, if enough rows will use them.

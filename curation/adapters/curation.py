@@ -323,7 +323,7 @@ def _built(policy: CurationPolicy | str) -> CurationPolicy:
     """The policy itself, or the packaged one of that name.
 
     Raises:
-        ValueError: it edits samples by the captioner of this project's training.
+        ValueError: it edits samples by the captioner of this project's training, or masks words.
     """
     if isinstance(policy, str):
         from curation.adapters.presets import preset
@@ -333,6 +333,11 @@ def _built(policy: CurationPolicy | str) -> CurationPolicy:
         raise ValueError(
             f"policy {policy.name!r} writes by this project's captioner: use it with "
             "`captioning train`"
+        )
+    if policy.amend.masks_words:
+        raise ValueError(
+            f"policy {policy.name!r} masks words in the loss, which another loop does not see: use "
+            "it with `captioning train`, or remove or down-weight whole captions"
         )
     return policy
 

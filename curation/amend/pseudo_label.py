@@ -179,7 +179,7 @@ class PseudoLabel(AbstractAmender):
                 written[kinds[sample.row]][sample.image_id] if sample.row in kinds else None
             )
             if prediction is not None and not self._problem(prediction):
-                sample = replace(sample, caption=prediction.caption)
+                sample = replace(sample, caption=prediction.caption, masks=())
             new.append(sample)
         return new
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from captioning.data.roster import CurationView
+from captioning.types import Sample
 from curation.journal.journal import Header
 from curation.report.facts import count_words
 
@@ -16,6 +17,7 @@ NAMES = {
     "replace_caption": "caption replaced",
     "replace_image": "image replaced",
     "down_weight": "weighted down",
+    "mask_words": "words masked",
 }
 HOW = {
     "training": "that a policy made while a captioner was trained on them",
@@ -71,6 +73,8 @@ def card(
         "## Files\n\n"
         + "\n".join(f"- `{name}`: {description}" for name, description in files.items()),
     ]
+    if any(sample.masks for sample in live):
+        parts.append(_masked(live))
     if truth:
         kinds = ", ".join(f"{n} x {_plain(kind)}" for kind, n in Counter(truth.values()).items())
         parts.append(
@@ -82,6 +86,19 @@ def card(
         "these files. Photos and captions stay under the licences of the original data set."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _masked(live: Sequence[Sample]) -> str:
+    """What the files cannot carry."""
+    spans = [mask for sample in live for mask in sample.masks]
+    captions = sum(bool(sample.masks) for sample in live)
+    return (
+        f"## Masked words\n\n**{captions} captions have {len(spans)} masked words that these files "
+        "do not mask**: words that are likely wrong, which training left out of its loss. "
+        "Annotations have no place for them, so the captions stand here in full, and a model that "
+        "is trained on them learns these words. `masked_words` of COCO and JSON Lines, and the "
+        "journal, have their characters as START-STOP."
+    )
 
 
 def _sizes(view: CurationView) -> str:

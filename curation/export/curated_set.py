@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from captioning.data.roster import CurationView
+from captioning.data.roster import CurationView, masks_text
 from captioning.files import write_atomically, write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import (
@@ -88,7 +88,8 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
 
     Ids are COCO's numbers where all of the roster's are numbers; otherwise they are counted, and
     ``roster_id`` holds the roster's. Each annotation has its ``sample_id`` and ``origin``, and a
-    ``weight`` where it was weighted down.
+    ``weight`` where it was weighted down, and ``masked_words``, such as ``"12-17"``, where it has
+    some.
     """
     numeric = all(picture.image_id.partition("/")[0].isdecimal() for picture in curated)
     free = max(
@@ -111,6 +112,7 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
                 "sample_id": sample.sample_id,
                 "origin": sample.origin,
                 **({} if sample.weight == 1 else {"weight": sample.weight}),
+                **({"masked_words": masks_text(sample.masks)} if sample.masks else {}),
             }
             for place, sample in enumerate(picture.samples, start=1)
         ]
@@ -144,6 +146,8 @@ def _line(head: dict[str, Any], picture: Picture) -> str:
     }
     if any(sample.weight != 1 for sample in picture.samples):
         rest["weights"] = [sample.weight for sample in picture.samples]
+    if any(sample.masks for sample in picture.samples):
+        rest["masked_words"] = [masks_text(sample.masks) for sample in picture.samples]
     return json.dumps(head | rest, ensure_ascii=False)
 
 

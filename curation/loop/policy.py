@@ -102,6 +102,7 @@ class CurationPolicy:
             raise ValueError("a policy's name must not be empty: it names its edits in the journal")
         self.select = select
         self.amend = amend
+        amend.follow(select)
         self.schedule = schedule if schedule is not None else Schedule()
         self.budget = budget if budget is not None else Budget()
         self.name = name

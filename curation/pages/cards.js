@@ -18,7 +18,14 @@ function badges(edit) {
     edit.fault ? make("span", { class: "badge fault", title: "planted fault" }, "planted: ", foreign(edit.fault)) : null);
 }
 
+// A caption in pieces, every second of which is masked.
+function masked(pieces) {
+  return make("bdi", { dir: "auto", class: "before" },
+    pieces.map((piece, place) => (place % 2 ? make("del", { title: "not learnt" }, piece) : piece)));
+}
+
 function captions(edit) {
+  if (edit.pieces) return make("div", {}, masked(edit.pieces));
   const gone = edit.action === "remove" || edit.after !== null; // other actions keep the caption
   return [
     make("div", {}, foreign(edit.before, gone ? "before gone" : "before")),

@@ -1,27 +1,9 @@
 // One set of pictures for one annotator. Every change is sent at once, one after the other.
-// Addresses are relative: the page's own holds the token.
 
 const MEMORY = "study-annotator";
 let sheet = null;
 let place = 0;
-const unsent = new Map(); // by item: a later state of an item replaces one that was not sent yet
-let sending = null;
-
-async function ask(path, record) {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(record) });
-  const text = await answer.text();
-  if (!answer.ok) {
-    const error = new Error(text);
-    error.refused = answer.status < 500;
-    throw error;
-  }
-  return JSON.parse(text);
-}
-
-function say(text, bad = false) {
-  byId("status").textContent = text;
-  byId("status").className = bad ? "small bad" : "small";
-}
+const unsent = outbox("api/annotation", () => `${sheet.annotator} · saved`);
 
 function show(name) {
   for (const part of ["welcome", "work", "finished"]) byId(part).hidden = part !== name;
@@ -31,29 +13,7 @@ const item = () => sheet.items[place];
 const numDone = () => sheet.items.filter((one) => one.done).length;
 
 function keep(one) {
-  unsent.set(one.number, { annotator: sheet.annotator, number: one.number, categories: one.categories, comment: one.comment, done: one.done });
-  send();
-}
-
-// What could not be sent stays here and is tried again, until the server has it.
-function send() {
-  sending ??= sendAll().finally(() => { sending = null; });
-  return sending;
-}
-
-async function sendAll() {
-  while (unsent.size) {
-    const [number, record] = unsent.entries().next().value;
-    say("saving…");
-    try {
-      await ask("api/annotation", record);
-      if (unsent.get(number) === record) unsent.delete(number);
-    } catch (error) {
-      say(error.refused ? `Not saved: ${error.message}` : "Not saved: the server does not answer. Trying again…", true);
-      await new Promise((go) => setTimeout(go, 2000));
-    }
-  }
-  say(`${sheet.annotator} · saved`);
+  unsent.put(one.number, { annotator: sheet.annotator, number: one.number, categories: one.categories, comment: one.comment, done: one.done });
 }
 
 function showGroups() {
@@ -96,7 +56,7 @@ function showItem() {
 }
 
 async function finish() {
-  await send();
+  await unsent.sent();
   show("finished");
   byId("another").hidden = false;
   const fresh = await ask("api/sheet", { annotator: sheet.annotator });
@@ -140,7 +100,7 @@ function listen() {
   byId("back").addEventListener("click", () => go(-1));
   byId("review").addEventListener("click", () => { place = 0; showItem(); });
   byId("another").addEventListener("click", () => open(sheet.annotator, true).catch((error) => say(error.message, true)));
-  window.addEventListener("beforeunload", (event) => { if (unsent.size) event.preventDefault(); });
+  window.addEventListener("beforeunload", (event) => { if (unsent.isWaiting()) event.preventDefault(); });
 }
 
 listen();

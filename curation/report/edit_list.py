@@ -6,9 +6,11 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from captioning.data.roster import parse_masks
 from captioning.types import Edit
 from curation.record import Change
 
@@ -16,7 +18,7 @@ CHUNK = 10_000  # edits
 MAX_TEXT_LENGTH = 400  # characters of a text in the list
 COLUMNS = (
     "id", "image", "epoch", "action", "policy", "reason", "before", "after", "note", "fault",
-    "photo", "photo_after",
+    "photo", "photo_after", "pieces",
 )  # fmt: skip
 
 
@@ -43,6 +45,7 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
         "fault": change.fault,
         "photo": pictures.get(before.image_path, -1),
         "photo_after": -1 if change.new_photo is None else pictures.get(change.new_photo, -1),
+        "pieces": _pieces(before.caption, edit) if edit.action == "mask_words" else None,
     }
 
 
@@ -53,9 +56,17 @@ def chunks(changes: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[
         yield len(items), pack({name: [entry[name] for entry in items] for name in COLUMNS})
 
 
+def _pieces(caption: str, edit: Edit) -> list[str]:
+    """The caption cut at its masked spans: every second piece is masked."""
+    cuts = [0, *(end for mask in parse_masks(edit.value or "") for end in (mask.start, mask.stop))]
+    return [short(caption[start:stop]) for start, stop in pairwise([*cuts, len(caption)])]
+
+
 def _note(edit: Edit) -> str:
     if edit.action == "down_weight":
         return f"weight {edit.value}"
+    if edit.action == "mask_words":
+        return f"characters {short(edit.value or '')}"
     return "" if edit.action == "remove" else short(edit.origin)
 
 

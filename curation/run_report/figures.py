@@ -15,6 +15,7 @@ from captioning.figures import (
     GREEN,
     INK,
     MARKS,
+    ORANGE,
     PAGE,
     PURPLE,
     VERMILION,
@@ -40,6 +41,7 @@ ACTIONS = {
     "replace_caption": ("caption replaced", BLUE, ""),
     "replace_image": ("photo replaced", GREEN, "...."),
     "down_weight": ("weighted down", PURPLE, "xxxx"),
+    "mask_words": ("words masked", ORANGE, "\\\\\\\\"),
 }
 
 

@@ -23,6 +23,7 @@ DONE = {
     "replace_caption": "replaced {}",
     "replace_image": "replaced the photo of {}",
     "down_weight": "gave less weight to {}",
+    "mask_words": "masked words of {}",
 }
 
 

@@ -1,51 +1,23 @@
-"""The study's page on this machine: ``http.server``, nothing else.
-
-It listens on loopback alone and answers only under an address that holds the study's token, so
-neither other machines, nor other users of this one, nor other pages in the annotator's browser can
-ask for anything.
-"""
+"""What the study's page can ask for, and the secret of its address."""
 
 from __future__ import annotations
 
-import errno
-import hmac
-import io
-import ipaddress
-import json
 import os
 import re
 import secrets
-import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from captioning.vision.photos import load_rgb
-from curation.report.page import build_page, page_policy
+from curation.page_server import JPEG, Refused, Request, ServedPage, as_jpeg, served_page
 from curation.study.categories import CATEGORIES
 from curation.study.items import checked_picture
 from curation.study.store import Annotation, Store
 
-MAX_REQUEST_BYTES = 64_000  # of a request
-SOURCES = "img-src 'self' data:; connect-src 'self'"
-STYLES, SCRIPTS = ("base.css", "study.css"), ("dom.js", "study.js")
-NOT_FRAMED = "frame-ancestors 'none'"
-PAGE, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
-# Of all answers but the page: a picture or a text needs nothing.
-BARE = f"default-src 'none'; {NOT_FRAMED}; sandbox"
-LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-
-
-class Refused(Exception):
-    """A request that is not answered; ``status`` is HTTP's."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+STYLES, SCRIPTS = ("base.css", "study.css"), ("dom.js", "ask.js", "study.js")
 
 
 class Study:
@@ -66,14 +38,28 @@ class Study:
         self.paths = paths
         self.roots = list(roots)
         self.num_required = num_required
-        self.page = build_page(
+        self.page: ServedPage = served_page(
             "study.html",
             title="Which errors does the picture show?",
             styles=STYLES,
             scripts=SCRIPTS,
-            data="",
-            sources=SOURCES,
-        ).encode()
+        )
+
+    def get(self, path: str) -> tuple[str, bytes]:
+        """A picture, by its number."""
+        if match := re.fullmatch(r"image/(\d{1,6})", path):
+            return JPEG, self.picture(int(match[1]))
+        raise Refused(404, "no such page")
+
+    def post(self, path: str, request: Request) -> dict[str, Any]:
+        """An annotator's set, or an annotation to save."""
+        record = request.record()
+        if path == "api/sheet":
+            another = record.get("another") is True
+            return self.sheet(str(record.get("annotator", "")), another=another)
+        if path == "api/annotation":
+            return self.save(record)
+        raise Refused(404, "no such page")
 
     def sheet(self, annotator: str, *, another: bool = False) -> dict[str, Any]:
         """The set that an annotator works on, with the annotations so far."""
@@ -133,9 +119,7 @@ class Study:
             photo = load_rgb(checked_picture(path, self.roots))
         except (OSError, ValueError) as error:
             raise Refused(404, "this picture cannot be shown") from error
-        file = io.BytesIO()
-        photo.save(file, "JPEG", quality=95)
-        return file.getvalue()
+        return as_jpeg(photo)
 
 
 def _annotation_fields(annotation: Annotation) -> dict[str, Any]:
@@ -168,172 +152,3 @@ def read_token(path: Path) -> str:
     with open(descriptor, "w", encoding="ascii") as file:
         file.write(f"{token}\n")
     return token
-
-
-def serve(study: Study, *, host: str, port: int, token: str) -> StudyServer:
-    """A server that listens; ``serve_forever`` answers.
-
-    Args:
-        study: what it serves.
-        host: address of this machine that no other can reach, such as ``127.0.0.1``.
-        port: 0 for any.
-        token: see `read_token`.
-
-    Raises:
-        ValueError: other machines could reach the address.
-        OSError: the port is taken, or the address is not this machine's; says the remedy.
-    """
-    _check_loopback(host, port)
-    try:
-        server = StudyServer((host, port), _Handler)
-    except (OSError, OverflowError) as error:
-        remedy = "choose another address with --host"
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            remedy = "another program listens there: end it, or choose another --port (0 for any)"
-        elif isinstance(error, OverflowError) or error.errno == errno.EACCES:
-            remedy = "choose a --port from 1024 to 65535"
-        raise OSError(f"cannot listen on {host}, port {port} ({error}); {remedy}") from error
-    server.study, server.token = study, token
-    server.hosts = frozenset({*LOCAL_NAMES, host})
-    return server
-
-
-def _check_loopback(host: str, port: int) -> None:
-    try:
-        safe = host == "localhost" or ipaddress.IPv4Address(host).is_loopback
-    except ValueError:
-        safe = False
-    if not safe:
-        raise ValueError(
-            f"--host must be an address of this machine alone, such as 127.0.0.1: got {host!r}; "
-            "people at other machines come in by SSH, which knows who they are: "
-            f"ssh -L {port}:127.0.0.1:{port} THIS_MACHINE"
-        )
-
-
-class StudyServer(ThreadingHTTPServer):
-    """Holds what handlers need: http.server makes one for each request."""
-
-    daemon_threads = True
-    study: Study
-    token: str
-    hosts: frozenset[str]
-
-    @property
-    def url(self) -> str:
-        """The address of the page, with the token."""
-        host, port = self.server_address[:2]
-        return f"http://{host}:{port}/{self.token}/"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: StudyServer  # pyright: ignore[reportIncompatibleVariableOverride]
-    server_version = "study"
-    sys_version = ""
-    timeout = 60
-
-    def do_GET(self) -> None:
-        self._answer(self._get)
-
-    def do_POST(self) -> None:
-        self._answer(self._post)
-
-    def _get(self, path: str) -> tuple[str, bytes]:
-        if path == "":
-            return PAGE, self.server.study.page
-        if match := re.fullmatch(r"image/(\d{1,6})", path):
-            return "image/jpeg", self.server.study.picture(int(match[1]))
-        raise Refused(404, "no such page")
-
-    def _post(self, path: str) -> tuple[str, bytes]:
-        record = self._body()
-        annotator = str(record.get("annotator", ""))
-        if path == "api/sheet":
-            result = self.server.study.sheet(annotator, another=record.get("another") is True)
-        elif path == "api/annotation":
-            result = self.server.study.save(record)
-        else:
-            raise Refused(404, "no such page")
-        return "application/json", json.dumps(result).encode()
-
-    def _body(self) -> dict[str, Any]:
-        """The request's JSON object; forms of other sites cannot send one."""
-        if self.headers.get_content_type() != "application/json":
-            raise Refused(415, "Content-Type must be application/json")
-        length = self.headers.get("Content-Length", "")
-        if not re.fullmatch(r"[0-9]{1,9}", length):
-            raise Refused(411, "Content-Length is missing, or no number")
-        if int(length) > MAX_REQUEST_BYTES:
-            raise Refused(413, f"at most {MAX_REQUEST_BYTES} bytes")
-        try:
-            record = json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError) as error:
-            raise Refused(400, f"not JSON: {error}") from error
-        if not isinstance(record, dict):
-            raise Refused(400, "must be a JSON object")
-        return record
-
-    def _path(self) -> str:
-        """What is asked for, behind the token; refuses all who do not know it."""
-        _, _, rest = urlsplit(self.path).path.partition("/")
-        token, slash, path = rest.partition("/")
-        if not (slash and hmac.compare_digest(token.encode(), self.server.token.encode())):
-            raise Refused(404, "open the page by the whole address that the program printed")
-        return path
-
-    def _check_sender(self) -> None:
-        """Refuse names that some other site may have pointed at this machine, and other sites."""
-        host = self.headers.get("Host", "")
-        if (urlsplit(f"//{host}").hostname or "") not in self.server.hosts:
-            raise Refused(421, "open the page by the address that the program printed")
-        origin = self.headers.get("Origin")
-        if origin is not None and origin != f"http://{host}":
-            raise Refused(403, "this page takes requests from itself alone")
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "this page takes requests from itself alone")
-
-    def _answer(self, make: Callable[[str], tuple[str, bytes]]) -> None:
-        try:
-            self._check_sender()
-            kind, content = make(self._path())
-            status = 200
-        except Refused as refused:
-            status, kind, content = refused.status, TEXT, str(refused).encode()
-        except ValueError as error:
-            status, kind, content = 400, TEXT, str(error).encode()
-        except OSError as error:
-            status, kind = 500, TEXT
-            content = b"the program cannot read or write a file; its terminal says which"
-            print(f"error: {error}", file=sys.stderr)
-        try:
-            self._send(status, kind, content)
-        except ConnectionError:
-            self.close_connection = True  # the browser went away; what was saved is saved
-
-    def _send(self, status: int, kind: str, content: bytes) -> None:
-        self.send_response(status)
-        policy = f"{page_policy(STYLES, SCRIPTS, SOURCES)}; {NOT_FRAMED}" if kind == PAGE else BARE
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(content))),
-            ("Content-Security-Policy", policy),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("X-Frame-Options", "DENY"),
-            ("Referrer-Policy", "no-referrer"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-            ("Cross-Origin-Opener-Policy", "same-origin"),
-            ("Connection", "close"),
-        ):
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server refuses by itself, such as other methods, with the same headers."""
-        self.close_connection = True
-        self._send(code, TEXT, b"this request is not answered")
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing of each request: its address holds the token."""

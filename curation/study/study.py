@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from curation.page_server import PageServer, serve
 from curation.study.items import divide
 from curation.study.manifest import read_items
 from curation.study.results import write_results
-from curation.study.server import Study, StudyServer, read_token, serve
+from curation.study.server import Study, read_token
 from curation.study.store import Store
 
 
@@ -36,7 +37,7 @@ class Settings:
     annotations: int
 
 
-def open_study(settings: Settings, *, host: str, port: int) -> tuple[StudyServer, str]:
+def open_study(settings: Settings, *, host: str, port: int) -> tuple[PageServer, str]:
     """The server of a study, not yet serving, and a line on what it will ask.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -73,24 +74,81 @@ def write_label_studio(
 
 def _task(suspect: Suspect, image: str) -> dict[str, Any]:
     verdict = REMOVE if suspect.proposal is None else CORRECT
-    result = [_part(VERDICT, "choices", {"choices": [verdict]})]
-    if suspect.proposal is not None:
-        result.append(_part(CORRECTION, "textarea", {"text": [suspect.proposal]}))
     score = {} if suspect.suspicion is None else {"score": suspect.suspicion}
+    result = decision_parts(verdict, suspect.proposal or "")
+    prediction = {"model_version": "caption-curation", "result": result, **score}
+    return {"data": task_data(suspect, image), "predictions": [prediction]}
+
+
+def task_data(suspect: Suspect, image: str) -> dict[str, str]:
+    """What a task shows; ``image`` is the photo's address."""
     return {
-        "data": {
-            "image": image,
-            "caption": suspect.caption,
-            "sample_id": suspect.sample_id,
-            "issues": ", ".join(suspect.issues),
-            "reason": suspect.reason,
-        },
-        "predictions": [{"model_version": "caption-curation", "result": result, **score}],
+        "image": image,
+        "caption": suspect.caption,
+        "sample_id": suspect.sample_id,
+        "issues": ", ".join(suspect.issues),
+        "reason": suspect.reason,
     }
+
+
+def decision_parts(verdict: str, correction: str = "") -> list[dict[str, Any]]:
+    """The result of an annotation or prediction."""
+    parts = [_part(VERDICT, "choices", {"choices": [verdict]})]
+    if correction:
+        parts.append(_part(CORRECTION, "textarea", {"text": [correction]}))
+    return parts
 
 
 def _part(name: str, kind: str, value: dict[str, Any]) -> dict[str, Any]:
     return {"id": name, "from_name": name, "to_name": PHOTO, "type": kind, "value": value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedTask:
+    """A task of an export.
+
+    Attributes:
+        where: file and number, for messages.
+        content: as the file has it.
+        sample_id, caption: of the suspect.
+        verdict: `KEEP`, `REMOVE` or `CORRECT` of the latest annotation; None where nobody judged.
+        correction: of `CORRECT`; not empty then.
+    """
+
+    where: str
+    content: dict[str, Any]
+    sample_id: str
+    caption: str
+    verdict: str | None
+    correction: str
+
+
+def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
+    """The tasks of an export, with what people decided.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such an export, or a correction without a text; names the task.
+    """
+    for number, task in enumerate(read_json(path, list), start=1):
+        where = f"{path}: task {number}"
+        try:
+            name, caption = task["data"]["sample_id"], task["data"]["caption"]
+            parts = _latest(task["annotations"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{where} has no {error}: export the project of captioning curate suspects as JSON "
+                "(not JSON-MIN)"
+            ) from error
+        verdict, correction = (None, "") if parts is None else _decision(parts, where)
+        yield JudgedTask(
+            where=where,
+            content=task,
+            sample_id=name,
+            caption=caption,
+            verdict=verdict,
+            correction=correction,
+        )
 
 
 def read_label_studio(
@@ -102,35 +160,24 @@ def read_label_studio(
     are left out.
 
     Args:
-        path: what Label Studio exported as JSON.
+        path: what Label Studio exported as JSON, or a page of ``captioning app`` wrote.
         roster: that the suspects are of.
         epoch: of the edits.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not such an export, a caption that the roster has not, or a correction without
-            a text; names the task.
+        ValueError: see `read_tasks`, or a caption that the roster has not.
     """
-    tasks = read_json(path, list)
     decided: dict[str, Edit | None] = {}
-    for number, task in enumerate(tasks, start=1):
-        where = f"{path}: task {number}"
-        try:
-            name, caption = task["data"]["sample_id"], task["data"]["caption"]
-            parts = _latest(task["annotations"])
-        except (KeyError, TypeError, AttributeError) as error:
+    for task in read_tasks(path):
+        sample = roster.by_id.get(task.sample_id)
+        if sample is None or sample.caption != task.caption:
             raise ValueError(
-                f"{where} has no {error}: export the project of captioning curate suspects as JSON "
-                "(not JSON-MIN)"
-            ) from error
-        sample = roster.by_id.get(name)
-        if sample is None or sample.caption != caption:
-            raise ValueError(
-                f"{where}: {json.dumps(name)} with this caption is not in {roster.name}: name the "
-                "set that the suspects are of, unchanged"
+                f"{task.where}: {json.dumps(task.sample_id)} with this caption is not in "
+                f"{roster.name}: name the set that the suspects are of, unchanged"
             )
-        if parts is not None:
-            decided[name] = _edit(name, parts, where=where, epoch=epoch)
+        if task.verdict is not None:
+            decided[task.sample_id] = _edit(task, epoch)
     return decided
 
 
@@ -143,19 +190,26 @@ def _latest(annotations: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {part["from_name"]: part["value"] for part in last["result"]}
 
 
-def _edit(name: str, parts: Mapping[str, Any], *, where: str, epoch: int) -> Edit | None:
+def _decision(parts: Mapping[str, Any], where: str) -> tuple[str, str]:
+    """Verdict and correction."""
     verdict = next(iter(parts.get(VERDICT, {}).get("choices", ())), None)
     if verdict not in (KEEP, REMOVE, CORRECT):
         raise ValueError(f"{where}: its verdict is {verdict!r}, not keep, remove or correct")
-    if verdict == KEEP:
-        return None
-    common = {"sample_id": name, "policy": POLICY, "reason": "judged by people", "epoch": epoch}
-    if verdict == REMOVE:
-        return Edit(action="remove", **common)
+    if verdict != CORRECT:
+        return verdict, ""
     text = " ".join(" ".join(_texts(parts.get(CORRECTION, {}).get("text", ()))).split())
     if not text:
         raise ValueError(f"{where}: to be corrected, but no caption is written")
-    return Edit(action="replace_caption", value=text, **common)
+    return verdict, text
+
+
+def _edit(task: JudgedTask, epoch: int) -> Edit | None:
+    if task.verdict == KEEP:
+        return None
+    common = {"policy": POLICY, "reason": "judged by people", "epoch": epoch}
+    if task.verdict == REMOVE:
+        return Edit(sample_id=task.sample_id, action="remove", **common)
+    return Edit(sample_id=task.sample_id, action="replace_caption", value=task.correction, **common)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -13,6 +13,7 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.amend.capfilt import CapFilt
 from curation.amend.down_weight import DownWeight
+from curation.amend.mask_words import MaskWords
 from curation.amend.model_caption import ModelCaption
 from curation.amend.remove import Remove
 from curation.amend.replace_both import ReplaceBoth
@@ -29,6 +30,7 @@ from curation.select.top import Top
 from curation.select.unmatched import Unmatched
 from tests.curation.toy_captions import ToyCaptions, ToyFit
 from tests.curation.toy_source import ToySource
+from tests.curation.toy_words import ToyWords
 
 NUM_IMAGES, NUM_CAPTIONS = 12, 4
 SELECTORS = {
@@ -47,6 +49,7 @@ AMENDERS = {
     "capfilt": lambda: CapFilt(source=ToyCaptions(WRITTEN)),
     "model_caption": lambda: ModelCaption(source=ToyCaptions(WRITTEN)),
     "down_weight": DownWeight,
+    "mask_words": lambda: MaskWords(score=ToyWords({"caption": ("photo", 0.9)})),
     "replace_image": lambda: ReplaceImage(source=ToySource(refuses=("caption 3 of 1",))),
     "replace_both": lambda: ReplaceBoth(source=ToySource(refuses=("caption 3 of 1",))),
 }

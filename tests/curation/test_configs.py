@@ -17,6 +17,7 @@ ENTRIES = {
     "replace_image_published": "ReplaceImage",
     "replace_both": "ReplaceBoth",
     "down_weight": "DownWeight",
+    "mask_words": "MaskWords",
     "pseudo_label": "PseudoLabel",
     "track": "Remove",
 }

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batches.base import DRAW, Read, Tensors
+from captioning.data.batches.token_weights import masked_token_weights
 from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
@@ -24,6 +25,7 @@ DATASET_FIELDS = (
     "tokens",
     "token_mask",
     "weights",
+    "token_weights",
     DRAW,
     "filler",
     "photo_rows",
@@ -108,6 +110,7 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([0.0 if filler else sample.weight for sample in captions]),
+            token_weights=masked_token_weights(captions, self.tokenizer, tokens.shape[1]),
             draw=draw,
             filler=filler,
             photo_rows=tuple(sample.row for sample in photos.values()),

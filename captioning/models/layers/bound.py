@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from captioning.models.layers.gaussian import Gaussian
 from captioning.models.layers.latents import Chain
+from captioning.models.layers.packing import Packing
+from captioning.models.layers.weighted_mean import LEAST
 from captioning.ranges import NonNegativeFloat
 
 # A dimension of a latent is active if its divergence is above this, in nats a word.
@@ -37,9 +40,10 @@ class Terms:
     Attributes:
         nll: ``(B,)`` summed over words, in nats.
         kl_context, kl_objects: ``(B, Z)`` summed over words, by dimension, in nats.
-        lengths: ``(B,) int64`` words, the end counted.
+        lengths: ``(B,)`` words, the end counted.
         context, objects: the drawn latents.
         priors: prior distributions of both.
+        masked: the sums and lengths with words by their weights, where these are not all 1.
     """
 
     nll: Tensor
@@ -49,6 +53,33 @@ class Terms:
     context: Chain
     objects: Chain
     priors: tuple[Gaussian, Gaussian]
+    masked: Terms | None = None
+
+    def with_weights(
+        self, weights: Tensor, *, nll: Tensor, kls: Sequence[Tensor], packing: Packing
+    ) -> Terms:
+        """These terms, and beside them those with weights of words.
+
+        A word's part in the bound is its likelihood and the divergence of its latents.
+
+        Args:
+            weights: ``(B, T)`` of the words.
+            nll: ``(N,)`` of the words, packed.
+            kls: ``(B, T, Z)`` of the words' latents, 0 where there is no word.
+            packing: of the captions.
+        """
+        weights = weights.to(nll)
+        kl_context, kl_objects = ((kl * weights[:, :, None]).sum(1) for kl in kls)
+        weights = packing.pack(weights[packing.order])
+        masked = replace(
+            self,
+            nll=packing.sum_by_caption(nll * weights),
+            kl_context=kl_context,
+            kl_objects=kl_objects,
+            # a caption without any word left is divided by its length, too
+            lengths=packing.sum_by_caption(weights).clamp(min=LEAST),
+        )
+        return replace(self, masked=masked)
 
     @property
     def kl(self) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.models.layers.caption_places import CaptionPlaces
-from captioning.models.layers.weighted_mean import mean_of
+from captioning.models.layers.weighted_mean import mean_of, product
 from captioning.types import Batch, CaptionLosses
 
 
@@ -47,10 +47,11 @@ def caption_losses(
     """
     tokens, _ = batch.caption_tokens()
     loss, nll = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
-    weights = None if batch.weights is None else batch.weights[places.captions]
+    of_captions = None if batch.weights is None else batch.weights[places.captions]
+    of_tokens = None if batch.token_weights is None else places.pack(batch.token_weights[:, 1:])
     summed = nll.new_zeros(len(batch)).index_add(0, places.captions, nll)
     per_sample = summed.detach() / places.lengths
-    mean = mean_of(loss, weights)
+    mean = mean_of(loss, product(of_captions, of_tokens))
     return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))
 
 
@@ -70,5 +71,7 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:
         weights = weights * batch.weights.to(weights)[:, None]
+    if batch.token_weights is not None:
+        weights = weights * batch.token_weights[:, 1:].to(weights)
     mean = mean_of(loss, weights.flatten())
     return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))

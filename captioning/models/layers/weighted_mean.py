@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from torch import Tensor
 
 from captioning.types import Mean
+
+LEAST = 1e-8  # a sum of weights that is divided by, where all of them are 0
 
 
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
@@ -20,7 +24,13 @@ def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return losses.mean()
     weights = weights.to(losses)
-    return (weights * losses).sum() / weights.sum().clamp(min=1e-8)
+    return (weights * losses).sum() / weights.sum().clamp(min=LEAST)
+
+
+def product(*weights: Tensor | None) -> Tensor | None:
+    """The weights of the same losses by several rules, multiplied; None stands for weights of 1."""
+    given = [factor for factor in weights if factor is not None]
+    return reduce(Tensor.mul, given) if given else None
 
 
 def mean_of(losses: Tensor, weights: Tensor | None) -> Mean:

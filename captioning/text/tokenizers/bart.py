@@ -16,6 +16,7 @@ from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
+from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 SPACE = "Ġ"  # the space before a word in byte-level vocabularies
@@ -83,6 +84,12 @@ class BartTokenizer(AbstractTokenizer):
         """``</s> <s>``, the caption's tokens, ``</s>``; at most ``max_tokens``."""
         ids = self._tokenizer.encode(caption, add_special_tokens=False).ids
         return [self.bos_id, self.begin_id, *ids[: self.max_tokens - 3], self.eos_id]
+
+    def token_spans(self, caption: str) -> list[Span]:
+        """Of the sub-words."""
+        offsets = self._tokenizer.encode(caption, add_special_tokens=False).offsets
+        spans = text_spans(offsets[: self.max_tokens - 3], caption, caption)
+        return [NOWHERE, NOWHERE, *spans, NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text up to the first end token after the beginning."""

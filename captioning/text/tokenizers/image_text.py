@@ -12,6 +12,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.loadable import loadable
 from captioning.processors import image_text_folder, load_processor, prompt_format
 from captioning.ranges import PositiveInt
+from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 
 SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence pieces
 
@@ -117,6 +118,13 @@ class ImageTextTokenizer(AbstractTokenizer):
         """Begin token, the caption's tokens, end token; at most ``max_tokens``."""
         ids = self._encoded(self._before + " ".join(caption.split()))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
+
+    def token_spans(self, caption: str) -> list[Span]:
+        """Of the sub-words, without what stands before the caption."""
+        text, head = " ".join(caption.split()), len(self._before)
+        offsets = self._tokenizer.encode(self._before + text, add_special_tokens=False).offsets
+        inside = [(max(0, a - head), max(0, b - head)) for a, b in offsets[: self.max_tokens - 2]]
+        return [NOWHERE, *text_spans(inside, text, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text up to the first end token, without special tokens."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from captioning.interfaces import AbstractTokenizer
 from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
+from captioning.text.tokenizers.places import NOWHERE, Span, word_spans
 from captioning.text.tokenizers.treebank import split_words
 
 Layout = Literal["updown_baseline", "ruotianluo"]
@@ -96,6 +97,13 @@ class PublishedWords(AbstractTokenizer):
         while tokens[-1] == self.pad_id != self.eos_id:
             tokens.pop()
         return tokens
+
+    def token_spans(self, caption: str) -> list[Span]:
+        """Of the words, as they are written; the end has none, even where it stands for a word."""
+        words = split_words(caption)[: self.max_words]
+        tokens, spans = self.encode(caption), [NOWHERE, *word_spans(words, caption), NOWHERE]
+        end = tokens.index(self.eos_id, 1)
+        return [NOWHERE if place == end else spans[place] for place in range(len(tokens))]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Words joined by spaces, up to the first end token."""

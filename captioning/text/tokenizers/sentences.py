@@ -12,6 +12,7 @@ from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.causal import load_causal_tokens
 from captioning.text.entities import as_sentence
+from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 
 STOP = "."
 SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence pieces
@@ -86,6 +87,12 @@ class SentenceTokenizer(AbstractTokenizer):
         """Begin token, the sentence's tokens, full stop; at most ``max_tokens``."""
         ids = self._ids(as_sentence(caption).removesuffix(STOP))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
+
+    def token_spans(self, caption: str) -> list[Span]:
+        """Of the sub-words; the full stop, which ends every caption, has none."""
+        text = as_sentence(caption).removesuffix(STOP)
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return [NOWHERE, *text_spans(offsets[: self.max_tokens - 2], text, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text up to the first full stop, which it keeps."""

@@ -15,6 +15,7 @@ from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
 from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 from captioning.text.tokenizers.published_words import PublishedWords
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 from captioning.text.tokenizers.words import WordTokenizer
@@ -131,6 +132,12 @@ class SubwordTokenizer(AbstractTokenizer):
         text = cleaned(caption, self.max_words)
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
+
+    def token_spans(self, caption: str) -> list[Span]:
+        """Of the sub-words, in the caption as it is written."""
+        text = cleaned(caption, self.max_words)
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return [NOWHERE, *text_spans(offsets[: self.max_tokens - 2], text, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text up to the first end token."""

@@ -15,6 +15,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
+from captioning.text.tokenizers.places import NOWHERE, Span, word_spans
 from captioning.text.tokenizers.treebank import SplitCaptions, split_words
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -104,6 +105,11 @@ class WordTokenizer(AbstractTokenizer):
             [self.bos_id, *[ids(word, unk_id) for word in split_words(caption)[:size]], self.eos_id]
             for caption in captions
         ]
+
+    def token_spans(self, caption: str) -> list[Span]:
+        """Of the words, as they are written."""
+        words = split_words(caption)[: self.max_words]
+        return [NOWHERE, *word_spans(words, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Words joined by spaces, up to the first end token."""

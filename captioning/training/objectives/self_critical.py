@@ -57,7 +57,8 @@ class SelfCritical:
     gradient is REINFORCE's, without bias at temperature 1. Captions are drawn, and their
     log-likelihoods taken, without dropout, so that both are of the same distribution; photos are
     encoded once for both. Losses per caption (for curation) are those of the true captions, as
-    under `objective=likelihood`. For a latent-variable model the bound stands for log p.
+    under `objective=likelihood`. For a latent-variable model the bound stands for log p. Masked
+    words of true captions change the likelihood loss that is added, and neither rewards nor draws.
 
     Args:
         reward: of a caption.
@@ -258,6 +259,7 @@ def described(batch: Batch, drawn: Drawn, bos_id: int) -> Batch:
         tokens=torch.cat([begin, tokens], dim=1),
         token_mask=places <= lengths[:, None],
         weights=None,
+        token_weights=None,
         controls=controls,
         extras=_of_photos(batch.extras),
     )

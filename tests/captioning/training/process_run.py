@@ -33,6 +33,7 @@ from captioning.training.objectives.rewards import CiderReward
 from captioning.training.objectives.self_critical import SelfCritical
 from captioning.types import Sample
 from curation.amend.down_weight import DownWeight
+from curation.amend.mask_words import MaskWords
 from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
 from curation.base import AbstractAmender, AbstractSelector
@@ -42,8 +43,10 @@ from curation.loop.probes import AbstractProbe, OnlineProbe, RescoreProbe
 from curation.select.sigma import Sigma
 from curation.select.top import Top
 from tests.captioning.models.test_cos_cvae import V
+from tests.curation.toy_words import ToyWords
 from tests.tiny import CAPTIONS, FEATURE_SIZE, MODELS, NUM_REGIONS
 
+RIVALS = dict.fromkeys(("dog", "red", "runs", "boy"), ("cat", 0.9))
 NUM_IMAGES, NUM_EPOCHS, SHARE = 9, 3, 0.2
 PROCESSES = (1, 2, 3)
 ENVIRONMENT = {"MASTER_ADDR": "127.0.0.1"}
@@ -81,6 +84,7 @@ CASES = {
     "blip": Case(
         model="blip_prompted",
         select=partial(Sigma, num_std=1.0),
+        amend=partial(MaskWords, score=ToyWords(RIVALS)),
         trainer={"gradient_clip_val": 0.5},
         num_val=1,
     ),

@@ -140,6 +140,16 @@ def test_no_step_waits_for_the_device(name: str, monkeypatch, tmp_path: Path) ->
     assert step_waits(monkeypatch, tmp_path, CASES[name](), make_batch()) == 4 * [[]]
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_masked_tokens_do_not_wait(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = CASES[name]().train(), make_batch()
+    batch = replace(batch, token_weights=torch.rand(batch.tokens.shape))
+    with simulated_device(monkeypatch) as syncs, syncs:
+        syncs.put([*model.parameters(), *model.buffers()])
+        model.losses(batch.to("device")).total.backward()
+    assert syncs.places == []
+
+
 def test_training_on_captions_alone_does_not_wait(monkeypatch, tmp_path: Path) -> None:
     batch = texts_alone(make_batch())
     assert step_waits(monkeypatch, tmp_path, build("viecap"), batch) == 4 * [[]]

@@ -109,6 +109,25 @@ def test_the_journal_and_the_card_go_with_it(record, tmp_path):
     )
 
 
+def test_masked_words_stand_in_full_and_the_card_says_so(record, tmp_path):
+    run, masks = tmp_path / "run", {"img3#0": "2-5", "img3#1": "0-1,2-3:0.25"}
+    edits = [Edit(sample_id=i, action="mask_words", value=v) for i, v in masks.items()]
+    masked = replace(record, view=record.view.apply(edits))
+    for format in ("coco", "jsonl"):
+        export(masked, run, tmp_path / format, format=format, photos="none")
+    card = (tmp_path / "coco/README.md").read_text()
+    assert "**2 captions have 3 masked words that these files do not mask**" in card
+    annotations = json.loads((tmp_path / "coco/captions.json").read_text())["annotations"]
+    told = {a["sample_id"]: a["masked_words"] for a in annotations if "masked_words" in a}
+    assert told == masks
+    lines = map(json.loads, (tmp_path / "jsonl/captions.jsonl").read_text().splitlines())
+    by_line = {tuple(line["sample_ids"]): line.get("masked_words") for line in lines}
+    assert by_line["img3#0", "img3#1", "img3#2"] == ["2-5", "0-1,2-3:0.25", ""]
+    assert [masks for masks in by_line.values() if masks] == [["2-5", "0-1,2-3:0.25", ""]]
+    export(record, run, tmp_path / "plain", format="coco", photos="none")
+    assert "Masked words" not in (tmp_path / "plain/README.md").read_text()
+
+
 def test_numbers_stay_cocos_numbers(tmp_path):
     samples = [
         replace(s, image_id=s.image_id[3:], sample_id=s.sample_id[3:])

@@ -25,10 +25,12 @@ from PIL import Image
 
 from captioning.data.roster import CurationView, Dropped, build_roster
 from captioning.types import Edit, Sample
+from curation.app import app
 from curation.check.checks import CHECKS
 from curation.check.evidence import Scores
 from curation.check.page import write_page
 from curation.loop.keep import KeepList
+from curation.page_server import SOURCES
 from curation.record import RunRecord
 from curation.report.page import FRAME, build_page, isolated, page_file
 from curation.report.report import write_report
@@ -36,7 +38,7 @@ from curation.run_report.page import write_run_page
 from curation.run_report.several_page import write_runs_page
 from curation.study import server as study_server
 
-PAGES = ("report.html", "study.html", "check.html", "run.html", "runs.html")
+PAGES = ("report.html", "study.html", "app.html", "check.html", "run.html", "runs.html")
 TITLE = "".join(HOSTILE)
 FOLDER = TITLE.replace("/", "_")
 
@@ -140,13 +142,14 @@ def page(request, record, tmp_path) -> str:
     if request.param == "check.html":
         write_check(record, tmp_path / "check.html")
         return (tmp_path / "check.html").read_text(encoding="utf-8")
+    parts = study_server if request.param == "study.html" else app
     return build_page(
-        "study.html",
+        request.param,
         title=TITLE,
-        styles=study_server.STYLES,
-        scripts=study_server.SCRIPTS,
+        styles=parts.STYLES,
+        scripts=parts.SCRIPTS,
         data="",
-        sources=study_server.SOURCES,
+        sources=SOURCES,
     )
 
 

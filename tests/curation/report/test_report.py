@@ -125,6 +125,36 @@ def test_notes_say_where_a_value_comes_from(record, tmp_path):
     assert columns["after"][-2:] == ["other", None]
 
 
+def masked_record(record: RunRecord) -> RunRecord:
+    """The last caption with its first word and its last character masked."""
+    sample = record.view.samples()[-1]
+    end = len(sample.caption)
+    masks = f"0-4,{end - 1}-{end}:0.5"
+    edit = Edit(sample_id=sample.sample_id, action="mask_words", value=masks, policy="p", epoch=1)
+    return replace(record, view=record.view.apply([edit]))
+
+
+def test_masked_words_are_pieces_of_their_caption(record, tmp_path):
+    write_report(masked_record(record), tmp_path / "r.html", num_pictures=0)
+    columns = page_data.listed(tmp_path / "r.html")
+    caption = record.view.samples()[-1].caption
+    assert columns["pieces"][-1] == ["", caption[:4], caption[4:-1], caption[-1], ""]
+    assert columns["pieces"][:-1] == [None] * 8
+    assert columns["note"][-1].startswith("characters 0-4,")
+
+
+def test_in_a_browser_masked_words_are_struck_out(record, tmp_path, browser):
+    write_report(masked_record(record), tmp_path / "r.html", num_pictures=0)
+    open_page(browser, tmp_path / "r.html")
+    caption = record.view.samples()[-1].caption
+    struck = "return [...document.querySelectorAll('.row del')].map(x => x.textContent)"
+    assert browser.run(struck) == [caption[:4], caption[-1]]
+    texts = "return [...document.querySelectorAll('.row .before')].map(x => x.textContent)"
+    assert browser.run(texts)[-1] == caption
+    badge = "return document.querySelector('.badge.mask_words').textContent"
+    assert browser.run(badge) == "words masked"
+
+
 def test_long_texts_are_shortened(record, tmp_path):
     long = Edit(sample_id="img5#2", action="replace_caption", value="word " * 400)
     write_report(

@@ -11,9 +11,10 @@ import pytest
 from hostile_texts import HOSTILE
 
 from captioning.commands.main import main
+from curation.page_server import serve
 from curation.study.items import divide
 from curation.study.manifest import read_items
-from curation.study.server import Study, read_token, serve
+from curation.study.server import Study, read_token
 from curation.study.store import Store
 from tests.curation.study.studies import make_folder
 

@@ -115,6 +115,23 @@ def test_a_batch_carries_weights_where_one_is_not_1(module: CaptionDataModule) -
         )
 
 
+def test_a_batch_carries_weights_of_tokens_where_a_word_is_masked(module) -> None:
+    assert all(batch.token_weights is None for batch in module.train_dataloader())
+    sample = module.train.samples[3]
+    span = f"{sample.caption.index(' ') + 1}-{len(sample.caption)}:0.25"
+    edit = Edit(sample_id=sample.sample_id, action="mask_words", value=span)
+    module.view = module.view.apply([edit])
+    for batch in module.train_dataloader():
+        if 3 not in batch.rows:
+            assert batch.token_weights is None
+            continue
+        assert batch.token_weights.shape == batch.tokens.shape
+        places = (batch.token_weights != 1).nonzero().tolist()
+        assert places == [[batch.rows.tolist().index(3), 2]]  # the second word
+        assert batch.token_weights.min() == 0.25
+    assert module.train_dataloader().dataset[[3]].to("meta").token_weights.device.type == "meta"
+
+
 def test_probe_shows_every_live_sample_once_in_order(module: CaptionDataModule) -> None:
     rows = torch.cat([batch.rows.sort().values for batch in module.probe_dataloader()])
     assert rows.tolist() == list(range(12))

@@ -192,6 +192,20 @@ def test_gradients_flow_under_autocast() -> None:
     assert missing == []
 
 
+def test_masked_words_change_the_likelihood_alone() -> None:
+    model, batch = build("updown"), make_batch()
+    weights = torch.ones(batch.tokens.shape)
+    weights[2, 3] = 0
+    masked = replace(batch, token_weights=weights)
+    critical = objective(likelihood_weight=0.5)
+    critical.open(samples(len(batch)))
+    plain, losses = (critical.losses(model, one, (0, 0)) for one in (batch, masked))
+    for name in ("policy", "reward"):
+        assert torch.equal(losses.parts[name], plain.parts[name])
+    assert torch.equal(losses.parts["likelihood"], model.losses(masked).total)
+    assert not torch.equal(losses.parts["likelihood"], plain.parts["likelihood"])
+
+
 def test_a_model_without_likelihoods_is_refused_by_its_name() -> None:
     model = Table()
     complete = model.losses

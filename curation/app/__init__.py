@@ -1,0 +1,1 @@
+"""A local page: captions of photos, and suspected captions to decide on."""
