@@ -65,6 +65,7 @@ locked-env:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --requirement constraints.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip check
 	@touch $(STAMP)
 
 # In an environment of its own, as it brings two dozen packages.

@@ -116,7 +116,9 @@ def _of_memory(error: Exception) -> bool:
 def _of_disk(error: Exception) -> str:
     """What to do where a disk is full, for errors that tell neither file nor remedy."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-    if not isinstance(error, OSError) or error.errno not in full or error.filename:
+    if not isinstance(error, OSError) or error.errno not in full:
+        return ""
+    if error.filename or "free space" in str(error):
         return ""
     return "; free space where the command writes, and start it again: finished parts are kept"
 

@@ -114,13 +114,14 @@ def _defaults() -> Mapping[str, Any]:
 
 
 def report_ended(config: Any, datamodule: Any) -> None:
-    """Write the page of a run that has just ended, if its config wants it.
+    """Write the page of a run that has ended, if its config wants it.
 
     The run is finished, so nothing that goes wrong here may make it fail.
 
     Args:
         config: of the run.
-        datamodule: its `captioning.data.batches.datamodule.CaptionDataModule`.
+        datamodule: its `captioning.data.batches.datamodule.CaptionDataModule`; None: the run had
+            ended before, and the page is written where it is missing.
     """
     if not config.get("report", True):
         return
@@ -130,7 +131,10 @@ def report_ended(config: Any, datamodule: Any) -> None:
             from curation.run_report.page import EDITS, FILE_NAME, write_run_page
             from curation.run_report.parts import Rosters, read_finished_run
 
-        rosters = Rosters(train=datamodule.view, test=datamodule.test)
+        if datamodule is None and (folder / FILE_NAME).is_file():
+            return
+        known = datamodule is not None
+        rosters = Rosters(train=datamodule.view, test=datamodule.test) if known else None
         run = read_finished_run(folder, rosters)
         write_run_page(run, folder / FILE_NAME, defaults=_defaults, edits=folder / EDITS)
     except Exception as error:  # noqa: BLE001

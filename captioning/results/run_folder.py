@@ -373,15 +373,18 @@ def _processor() -> str:
 
 def _commit() -> str | None:
     """The project's commit, marked when files were changed since; None outside a checkout."""
-    root = Path(__file__).parents[2]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
+        commit = _git("describe", "--always", "--abbrev=12")
+        # Not `describe --dirty`: it locks the index, and where it is killed the lock stays.
+        changed = _git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*arguments: str) -> str:
+    """What git says of the project's checkout, which it leaves as it is."""
+    root = str(Path(__file__).parents[2])
+    command = ["git", "--no-optional-locks", "-C", root, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     return done.stdout.strip()

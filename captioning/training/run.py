@@ -52,8 +52,8 @@ from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
 
-# What is done with a run that has ended: takes its config and data.
-Finished = Callable[[DictConfig, CaptionDataModule], None]
+# What is done with a run that has ended: takes its config, and its data unless it had ended before.
+Finished = Callable[[DictConfig, CaptionDataModule | None], None]
 # A run that was told to stop, as when its job is queued anew, may need these to end.
 LOCK_SECONDS = 10.0
 
@@ -73,7 +73,8 @@ def train(config: DictConfig, finished: Finished | None = None) -> dict[str, flo
 
     Args:
         config: resolved.
-        finished: called in the first process when the run has ended, with its data.
+        finished: called in the first process when the run has ended, with its data; with None
+            where it had ended before, as what this does may have been cut short.
 
     Returns:
         The test scores by name.
@@ -113,6 +114,8 @@ def _train(
     _forget_failure(folder)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")
+        if finished is not None:
+            rank_zero_only(finished)(config, None)
         return folder.scores("test")
     if config.threads:
         torch.set_num_threads(config.threads)

@@ -30,13 +30,14 @@ class Stopped(BaseException):
 
     Attributes:
         status: exit status, as shells report it. That of further processes is 0, as those that
-            started them would otherwise end the first process in its midst.
+            started them would otherwise end the first process in its midst; but not before all
+            have met, as the others would wait for half an hour for one that seems to have done all.
     """
 
     def __init__(self, message: str, *, number: int) -> None:
         super().__init__(message)
         self.number = number
-        self.status = 0 if _rank() else 128 + number
+        self.status = 0 if _rank() and _have_met() else 128 + number
 
 
 class StopSignals:
@@ -153,3 +154,10 @@ def _rank() -> int:
     from pytorch_lightning.utilities import rank_zero_only  # seconds, for commands that need none
 
     return int(getattr(rank_zero_only, "rank", 0) or 0)
+
+
+def _have_met() -> bool:
+    """Whether the processes of the run are connected."""
+    from torch import distributed
+
+    return distributed.is_available() and distributed.is_initialized()

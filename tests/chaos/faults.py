@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +20,7 @@ from tests.captioning.conftest import SMALL
 from tests.chaos import inside
 from tests.chaos.compare import damaged, difference
 from tests.chaos.nursery import Nursery
-from tests.chaos.scenarios import OWN, QUIET, SHARED
+from tests.chaos.scenarios import BY_NAME, OWN, QUIET, SHARED
 from tests.chaos.trial import PATIENCE
 
 TRAIN = (
@@ -32,6 +34,12 @@ KINDS = (
     *("*/noise_truth.json", "*/timing.json", "*/index.json", "*/records.log", "*/features.bin"),
 )
 ROOM_LEFT = (0, 20_000, 100_000, 300_000, 600_000)  # bytes
+LIMITS = {
+    (*TRAIN, OWN): (4_000, 30_000, 200_000),
+    tuple(BY_NAME["features"].command): (2_000, 8_000, 20_000),
+}
+MOMENTS = (10, 30, 60)  # events of a training that is stopped
+DELAYS = (0, 1, 3)  # seconds
 
 
 @dataclass(kw_only=True)
@@ -64,6 +72,7 @@ class Faults:
         acts: Mapping[str, Callable[[Fault], None]] = {
             "full disk, by kind of file": self.full_by_kind,
             "full disk, a small one": self.full_disk,
+            "limit of file sizes": self.limited,
             "read-only folder": self.read_only,
             "clock set back": self.clock,
             "two processes in one folder": self.two_in_a_folder,
@@ -105,36 +114,56 @@ class Faults:
                 self._told(fault, status, names=(str(self.out),), where=f"{kept} bytes left")
                 self._goes_on(fault, f"{kept} bytes left", *TRAIN, SHARED)
 
+    def limited(self, fault: Fault) -> None:
+        """Writes fail in the midst of a file, as on a full disk or where a quota is spent."""
+        for command, limits in LIMITS.items():
+            self._undisturbed(fault, *command)
+            for size in limits:
+                self._empty()
+                status, where = self._run(*command, file_size=size), f"{size} bytes a file"
+                self._told(fault, status, names=(str(self.out),), where=where)
+                self._goes_on(fault, where, *command)
+
     def read_only(self, fault: Fault) -> None:
-        self._empty()
-        with mounted(self.out, "ro,size=1m") as is_mounted:
-            if not is_mounted:
-                fault.words.append("not tried: file systems cannot be mounted here")
-                return
-            status = self._run(*TRAIN, SHARED)
-            self._told(fault, status, names=(str(self.out),), where="the run folder")
+        elsewhere = self.base / "read-only-run"
+        for where, own in (
+            ("the run folder", (SHARED,)),
+            ("the cache", (OWN, f"run_dir={elsewhere}")),
+        ):
+            self._empty()
+            with mounted(self.out, "ro,size=1m") as is_mounted:
+                if not is_mounted:
+                    fault.words.append("not tried: file systems cannot be mounted here")
+                    return
+                status = self._run(*TRAIN, *own)
+                self._told(fault, status, names=(str(self.out),), where=where)
 
     def clock(self, fault: Fault) -> None:
         """A run is stopped, and goes on before it began."""
         self._undisturbed(fault, *TRAIN, SHARED)
-        self._empty()
-        fault.tries += 1
-        pid = self._start(*TRAIN, SHARED, at=30, count=str(self.base / "count.txt"))
-        self.nursery.wait(pid, PATIENCE)
-        status = self._run(*TRAIN, SHARED, plugin="tests.chaos.inside:clock_set_back")
-        fault.told += status == 0
-        self._goes_on(fault, "after the clock was set back", *TRAIN, SHARED)
+        for at in MOMENTS:
+            self._empty()
+            fault.tries += 1
+            pid = self._start(*TRAIN, SHARED, at=at, count=str(self.base / "count.txt"))
+            self._ended(pid)
+            status = self._run(*TRAIN, SHARED, plugin="tests.chaos.inside:clock_set_back")
+            fault.told += status == 0
+            self._goes_on(fault, f"clock set back after event {at}", *TRAIN, SHARED)
 
     def two_in_a_folder(self, fault: Fault) -> None:
+        """The second is refused while the first trains, and has nothing to do after it."""
         self._undisturbed(fault, *TRAIN, SHARED)
-        self._empty()
-        fault.tries += 1
-        pids = [self._start(*TRAIN, SHARED) for _ in range(2)]
-        statuses = sorted(self.nursery.wait(pid, PATIENCE) or 0 for pid in pids)
-        if statuses not in ([0, 1], [0, 0]):
-            fault.failures.append(f"they ended with {statuses}: {self._words()}")
-        fault.told += statuses == [0, 1]
-        self._goes_on(fault, "two at once", *TRAIN, SHARED)
+        for seconds in DELAYS:
+            self._empty()
+            fault.tries += 1
+            pids = [self._start(*TRAIN, SHARED)]
+            time.sleep(seconds)
+            pids.append(self._start(*TRAIN, SHARED))
+            statuses = sorted(self._ended(pid) for pid in pids)
+            fault.told += statuses in ([0, 1], [0, 0])
+            if statuses not in ([0, 1], [0, 0]):
+                fault.failures.append(f"they ended with {statuses}: {self._words()}")
+            self._goes_on(fault, f"two at once, {seconds} s apart", *TRAIN, SHARED)
 
     def two_build_a_cache(self, fault: Fault) -> None:
         """Two runs of other folders with an empty cache."""
@@ -143,7 +172,7 @@ class Faults:
         self._empty()
         fault.tries += 1
         pids = [self._start(*arguments) for arguments in runs]
-        statuses = [self.nursery.wait(pid, PATIENCE) for pid in pids]
+        statuses = [self._ended(pid) for pid in pids]
         fault.told += statuses == [0, 0]
         if statuses != [0, 0]:
             fault.failures.append(f"they ended with {statuses}: {self._words()}")
@@ -213,8 +242,14 @@ class Faults:
             fault.failures.append(f"{where}: other bits than undisturbed: {differs}")
 
     def _run(self, *arguments: str, **options: Any) -> int:
-        status = self.nursery.wait(self._start(*arguments, **options), PATIENCE)
-        return -1 if status is None else status
+        return self._ended(self._start(*arguments, **options))
+
+    def _ended(self, pid: int) -> int:
+        """The status; -9 where it did not end by itself."""
+        if (status := self.nursery.wait(pid, PATIENCE)) is None:
+            os.kill(pid, signal.SIGKILL)
+            return -signal.SIGKILL
+        return status
 
     def _start(self, *arguments: str, **options: Any) -> int:
         plain = [

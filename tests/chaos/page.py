@@ -73,9 +73,9 @@ def _totals(records: Records) -> list[str]:
     kills, terms = (sum(record[key] for record in records) for key in ("kills", "terms"))
     failed = sum(bool(record["failures"]) for record in records)
     return [
-        f"{kills} SIGKILLs and {terms} SIGTERMs at random moments; after each restart the results",
-        f"were compared with those of an undisturbed run. {failed} of {len(records)} commands "
-        "failed.",
+        f"{kills} SIGKILLs and {terms} SIGTERMs at random moments. After each the files were read",
+        "for halves, and processes looked for; runs to the end were compared with an undisturbed",
+        f"one. {failed} of {len(records)} commands failed.",
     ]
 
 

@@ -21,6 +21,7 @@ from tests.chaos.scenarios import Scenario
 PATIENCE = 900.0  # seconds for a run that is left alone, on a machine with more to do
 # A process that is lost before all of a run have met is waited for by torch for half an hour.
 SECONDS_OF_A_LAUNCHER = 120.0
+STRIKES = 4  # of a run at most; then it is let go on to its end, and is compared
 SECONDS_TO_END = 30.0  # for what a struck command has started, where there is a core for each
 
 
@@ -84,9 +85,9 @@ class Trial:
         return result
 
     def _round(self, signals: list[Any]) -> None:
-        """Strike and restart until it is done, as long as there are signals."""
+        """Strike and restart until it is done; left alone, where it was struck often enough."""
         tries = 0
-        while signals:
+        while signals and tries < STRIKES:
             number, tries = signal.Signals(signals[-1]), tries + 1
             status = self._struck(number, first=tries == 1)
             if number in (-status, status - 128) or (number == signal.SIGTERM and status != 0):

@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 VULNERABLE = [
     {"name": "a", "version": "1", "vulns": [{"id": "X-1", "fix_versions": ["2"]}]},
@@ -44,6 +45,22 @@ def test_every_tested_package_has_its_digest(repository: Path) -> None:
     assert set(locked) == tested  # else: make lock
     every = [digest for digests in locked.values() for digest in digests]
     assert len(set(every)) == len(every)
+
+
+def test_what_tested_packages_need_is_tested_too(repository: Path) -> None:
+    """Of those that are installed here; `make locked-env` asks pip about all."""
+    normal = tool(repository, "sbom").normal
+    pinned = (line.split("==") for line in lines_of(repository / "constraints.txt"))
+    tested = {normal(name): version for name, version in pinned}
+    missing = [
+        f"{package.name} needs {need}"
+        for package in distributions()
+        if package.version.split("+")[0] == tested.get(normal(package.name))
+        for need in map(Requirement, package.requires or [])
+        if need.marker is None or need.marker.evaluate({"extra": ""})
+        if normal(need.name) not in tested
+    ]
+    assert missing == []
 
 
 def test_a_package_without_digest_is_not_locked(repository: Path) -> None:

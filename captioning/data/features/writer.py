@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import zlib
@@ -58,7 +59,8 @@ class FeatureWriter:
     def __exit__(self, *_: object) -> None:
         try:
             for file in self._files():
-                file.close()
+                with contextlib.suppress(OSError):  # of a full disk; what is unwritten is cut off
+                    file.close()
         finally:
             self._cut()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,22 @@ def test_too_little_memory_is_told_in_a_line() -> None:
         run_task(command, OmegaConf.create({}))
     assert "\n" not in str(ended.value)
     assert "x: not enough memory:" in str(ended.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "ends_with"),
+    [("No space left", "finished parts are kept"), ("no x; free space there", "there")],
+)
+def test_a_full_disk_is_told_with_one_remedy(words: str, ends_with: str) -> None:
+    def task(config: object) -> None:
+        raise OSError(errno.ENOSPC, words)
+
+    command = HydraCommand(name="x", summary="", config="train", task=task, checks_itself=True)
+    with pytest.raises(SystemExit) as ended:
+        run_task(command, OmegaConf.create({}))
+    told = str(ended.value).partition("\n")[0]
+    assert told.endswith(ends_with)
+    assert told.count("free space") == 1
 
 
 @pytest.mark.parametrize(

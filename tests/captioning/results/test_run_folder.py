@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.results.run_folder import RunFolder
+from captioning.results import run_folder
+from captioning.results.run_folder import RunFolder, versions
 
 
 def make_config(folder: Path, **changes: object) -> DictConfig:
@@ -129,3 +132,28 @@ def test_what_lightning_saved_for_slurm_is_not_taken_up(tmp_path: Path) -> None:
     (tmp_path / "hpc_ckpt_1.ckpt").touch()
     folder.open(make_config(tmp_path))
     assert [path.name for path in tmp_path.glob("*.ckpt")] == ["unused_1.ckpt"]
+
+
+def test_the_commit_is_read_without_writing_into_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed meanwhile would leave git's lock, and all of git's commands fail."""
+
+    def git(*arguments: str) -> None:
+        own = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *own, *arguments], check=True)
+
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "a" / "b" / "run_folder.py"))
+    file, index = tmp_path / "file", tmp_path / ".git" / "index"
+    file.write_text("one")
+    git("init", "--quiet")
+    git("add", "file")
+    git("commit", "--quiet", "--message=one")
+    commit = versions()["commit"]
+    assert len(commit) == 12
+    os.utime(file, (1, 1))  # the index would be refreshed
+    before = index.read_bytes()
+    assert versions()["commit"] == commit
+    assert index.read_bytes() == before
+    file.write_text("other")
+    assert versions()["commit"] == f"{commit}-dirty"

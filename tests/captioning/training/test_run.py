@@ -95,7 +95,9 @@ def test_a_finished_run_is_not_trained_again(small, tmp_path: Path) -> None:
     checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
     before = checkpoint.stat().st_mtime_ns
     written = (tmp_path / "run" / "versions.json").read_bytes()
-    assert train(config) == scores
+    ended: list[object] = []
+    assert train(config, lambda _, datamodule: ended.append(datamodule)) == scores
+    assert ended == [None], "what a kill may have cut short is not done again"
     assert checkpoint.stat().st_mtime_ns == before
     assert (tmp_path / "run" / "versions.json").read_bytes() == written
 

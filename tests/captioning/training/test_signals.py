@@ -111,6 +111,7 @@ def test_a_handler_that_was_there_before_has_the_last_word(scontrol) -> None:
 def test_further_processes_wait_for_the_first_and_report_no_status(scontrol, monkeypatch) -> None:
     waited = []
     monkeypatch.setattr(module, "_rank", lambda: 1)
+    monkeypatch.setattr(module, "_have_met", lambda: True)
     monkeypatch.setattr(module.time, "sleep", waited.append)
     assert passed_on(signal.SIGUSR1).status == 0
     assert waited == [module.REQUEUE_SECONDS]
@@ -127,12 +128,22 @@ def test_jobs_of_arrays_have_names_of_their_own() -> None:
     assert [job_id(array), job_id({"SLURM_JOB_ID": "9"}), job_id({})] == ["7_2", "9", None]
 
 
-@pytest.mark.parametrize(("rank", "status", "printed"), [(0, 143, "train: it"), (1, 0, "")])
-def test_commands_end_with_the_signals_status(rank, status, printed, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(
+    ("rank", "have_met", "status", "printed"),
+    [
+        (0, True, 143, "train: it"),
+        (1, True, 0, ""),
+        (1, False, 143, "train: it"),  # else the others wait for it, and no launcher ends them
+    ],
+)
+def test_commands_end_with_the_signals_status(
+    rank, have_met, status, printed, monkeypatch, capsys
+) -> None:
     def task(config: object) -> None:
         raise Stopped("it goes on", number=signal.SIGTERM)
 
     monkeypatch.setattr(module, "_rank", lambda: rank)
+    monkeypatch.setattr(module, "_have_met", lambda: have_met)
     command = HydraCommand(name="train", summary="", config="", task=task, checks_itself=True)
     with pytest.raises(SystemExit) as ended:
         run_task(command, OmegaConf.create({}))

@@ -237,6 +237,18 @@ def test_a_page_that_fails_does_not_fail_the_run(
     assert not caplog.records
 
 
+def test_a_page_that_a_kill_left_unwritten_is_written_when_the_run_is_started_again(
+    folder: Path,
+) -> None:
+    config = OmegaConf.create({"run_dir": str(folder), "report": True})
+    page = folder / "report.html"
+    command.report_ended(config, None)
+    assert page_data.facts(page)["lead"]
+    page.write_text("one that is there")
+    command.report_ended(config, None)
+    assert page.read_text() == "one that is there"
+
+
 def test_durations_are_read_at_a_glance() -> None:
     assert [duration(x) for x in (3.04, 90, 7200)] == ["3.0 s", "1.5 min", "2.0 h"]
 

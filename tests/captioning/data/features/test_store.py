@@ -50,6 +50,19 @@ def test_full_disk_leaves_a_valid_store(
     assert (tmp_path / "features.bin").stat().st_size == 2 * 3 * 2
 
 
+def test_files_that_cannot_be_closed_hide_no_full_disk(tmp_path: Path) -> None:
+    def fill() -> None:
+        with FeatureWriter(folder=tmp_path, index=small_index()) as writer:
+            writer._file.close()
+            writer._file = Path("/dev/full").open("ab")  # noqa: SIM115 - closed by the writer
+            writer.append("a", np.ones((2, 3), dtype=np.float16))
+            writer.commit()
+
+    with pytest.raises(OSError, match="the disk is full; what was") as told:
+        fill()
+    assert told.value.filename == str(tmp_path)
+
+
 def test_rows_of_a_killed_run_are_cut_off(tmp_path: Path) -> None:
     with FeatureWriter(folder=tmp_path, index=small_index()) as writer:
         writer.append("a", np.ones((1, 3), dtype=np.float16))
