@@ -8,102 +8,18 @@ words of its caption; other captions and the photo's cells are read by attention
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captioning.text.word_rows import row_words, word_rows
-
-_TOKEN = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
-_PAD, _UNKNOWN = 0, 1
-_MAX_TOGETHER = 8  # captions of one photo that are read together; the cost grows with its square
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Captions of one photo, their tokens one after another.
-
-    Attributes:
-        photo: number of the photo.
-        captions: numbers of the captions.
-        tokens: ``(L,) int64``.
-        owner: ``(L,) int64`` place in ``captions`` of each token's caption.
-        places: ``(Q,) int64`` tokens that are words of a row.
-        rows, meanings: ``(Q,) int64`` of these words, see `word_rows`.
-        starts: ``(Q,) int64`` index of each word's first character in its caption.
-    """
-
-    photo: int
-    captions: tuple[int, ...]
-    tokens: np.ndarray
-    owner: np.ndarray
-    places: np.ndarray
-    rows: np.ndarray
-    meanings: np.ndarray
-    starts: np.ndarray
-
-
-class Vocabulary:
-    """Numbers of words; rare ones share a number."""
-
-    def __init__(self, captions: Sequence[str], *, min_count: int = 2) -> None:
-        counts = Counter(token for caption in captions for token in _tokens(caption))
-        frequent = sorted(token for token, count in counts.items() if count >= min_count)
-        words = [word for row in word_rows() for words in row.meanings for word in words]
-        self.numbers = {
-            token: number
-            for number, token in enumerate(dict.fromkeys([*words, *frequent]), start=2)
-        }
-
-    def __len__(self) -> int:
-        """With padding and unknown."""
-        return len(self.numbers) + 2
-
-    def group(self, photo: int, captions: Sequence[tuple[int, str]]) -> Group:
-        """Numbered captions of a photo as the network reads them."""
-        tokens: list[int] = []
-        owner: list[int] = []
-        words: list[tuple[int, int, int, int]] = []
-        for place, (_, caption) in enumerate(captions):
-            known = {word.start: word for word in row_words(caption)}
-            for match in _TOKEN.finditer(caption):
-                word = known.get(match.start())
-                if word is not None:
-                    words.append((len(tokens), word.row, word.meaning, word.start))
-                tokens.append(self.numbers.get(match[0].lower(), _UNKNOWN))
-                owner.append(place)
-        columns = np.array(words, dtype=np.int64).reshape(-1, 4).T
-        return Group(
-            photo=photo,
-            captions=tuple(number for number, _ in captions),
-            tokens=np.array(tokens, dtype=np.int64),
-            owner=np.array(owner, dtype=np.int64),
-            places=columns[0],
-            rows=columns[1],
-            meanings=columns[2],
-            starts=columns[3],
-        )
-
-    def groups(self, captions: Sequence[str], photos: Sequence[int]) -> list[Group]:
-        """All captions by photo, a few at a time."""
-        by_photo: dict[int, list[tuple[int, str]]] = {}
-        for number, (caption, photo) in enumerate(zip(captions, photos, strict=True)):
-            by_photo.setdefault(photo, []).append((number, caption))
-        return [
-            self.group(photo, numbered[start : start + _MAX_TOGETHER])
-            for photo, numbered in by_photo.items()
-            for start in range(0, len(numbered), _MAX_TOGETHER)
-        ]
-
-
-def _tokens(caption: str) -> list[str]:
-    return [token.lower() for token in _TOKEN.findall(caption)]
+from captioning.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
+from captioning.text.word_groups import PAD, Group, Vocabulary
+from captioning.text.word_rows import word_rows
 
 
 class MaskedWords(nn.Module):
@@ -137,7 +53,7 @@ class MaskedWords(nn.Module):
         self.photo_size = photo_size
         inner = 2 * width
         self.register_buffer("meaning_tokens", meaning_tokens)
-        self.embedding = nn.Embedding(num_tokens, width, padding_idx=_PAD)
+        self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(width))
         self.near = nn.Linear(2 * window * width, inner)
         self.bag = nn.Linear(width, inner, bias=False)
@@ -176,9 +92,7 @@ class MaskedWords(nn.Module):
             read = torch.cat([context, embedded], -1)
             own = owner.gather(1, places)
             mask = (owner[:, None, :] != own[:, :, None]) & (owner >= 0)[:, None, :]
-            sources.append(
-                self._attend(self.query(query), self.key(read), self.value(read), mask)
-            )
+            sources.append(self._attend(self.query(query), self.key(read), self.value(read), mask))
         if photos is not None:
             parts = (self.photo_query(query), self.photo_key(photos), self.photo_value(photos))
             sources.append(self._attend(*parts, None))
@@ -226,26 +140,30 @@ class WordTraining:
 
     Attributes:
         num_epochs: passes over the photos.
-        batch_size: groups of captions.
+        batch_size: photos with their captions.
         lr: of AdamW, falling to 0 in a half cosine.
         weight_decay: of AdamW.
     """
 
-    num_epochs: int = 8
-    batch_size: int = 32
-    lr: float = 0.003
-    weight_decay: float = 0.01
+    num_epochs: PositiveInt = 6
+    batch_size: PositiveInt = 32
+    lr: PositiveFloat = 0.003
+    weight_decay: NonNegativeFloat = 0.01
 
 
-def meanings_of_rows() -> tuple[Tensor, list[int]]:
-    """``(M,)`` row of each meaning, and where each row begins."""
+def meaning_rows() -> Tensor:
+    """``(M,)`` row of each meaning."""
     sizes = [len(row.meanings) for row in word_rows()]
-    row_of = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    return row_of, np.cumsum([0, *sizes]).tolist()
+    return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
 
 
-def new_network(vocabulary: Vocabulary, **settings: object) -> MaskedWords:
-    """A network with fresh parameters."""
+def row_starts() -> np.ndarray:
+    """Number of the first meaning of each row."""
+    return np.cumsum([0, *(len(row.meanings) for row in word_rows())])[:-1]
+
+
+def new_network(vocabulary: Vocabulary, **settings: Any) -> MaskedWords:
+    """A network with fresh parameters; for settings see `MaskedWords`."""
     firsts = [words[0] for row in word_rows() for words in row.meanings]
     tokens = torch.tensor([vocabulary.numbers[word] for word in firsts])
     return MaskedWords(num_tokens=len(vocabulary), meaning_tokens=tokens, **settings)
@@ -259,33 +177,42 @@ def fit(
     training: WordTraining,
     seed: int,
 ) -> None:
-    """Train to predict every word of a row in all groups."""
+    """Train to predict every word of a row in all groups.
+
+    Args:
+        network: is changed.
+        groups: captions by photo.
+        photos: ``(I, R, photo_size)`` features by number of the photo, or None.
+        training: see `WordTraining`.
+        seed: of the order; parameters and dropout are drawn from torch's generator.
+    """
     groups = [group for group in groups if len(group.places)]
-    row_of, begins = meanings_of_rows()
-    begin = torch.tensor(begins)
+    size = training.batch_size
+    num_steps = -(-len(groups) // size) * training.num_epochs
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=training.lr, weight_decay=training.weight_decay
     )
-    generator = np.random.default_rng(seed)
-    per_epoch = -(-len(groups) // training.batch_size)
-    total = per_epoch * training.num_epochs
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / total))
+        optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / num_steps))
     )
+    generator = np.random.default_rng(seed)
     network.train()
     for _ in range(training.num_epochs):
-        order = generator.permutation(len(groups))
-        for start in range(0, len(order), training.batch_size):
-            batch = _collate([groups[i] for i in order[start : start + training.batch_size]], photos)
-            log_probs = _in_rows(network(*batch.inputs), batch, row_of)
-            targets = begin[batch.rows] + batch.meanings
-            picked = log_probs.gather(-1, targets[..., None])[..., 0]
-            loss = -picked[batch.mask].mean()
+        order = generator.permutation(len(groups)).tolist()
+        for start in range(0, len(order), size):
+            batch = _collate([groups[i] for i in order[start : start + size]], photos)
             optimizer.zero_grad()
-            loss.backward()
+            _loss(network, batch).backward()
             optimizer.step()
             schedule.step()
     network.eval()
+
+
+def _loss(network: MaskedWords, batch: _Batch) -> Tensor:
+    """Mean negative log-likelihood of the written words, in nats."""
+    targets = torch.from_numpy(row_starts())[batch.rows] + batch.meanings
+    log_probs = _in_rows(network(*batch.inputs), batch.rows)
+    return -log_probs.gather(-1, targets[..., None])[..., 0][batch.mask].mean()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,25 +245,31 @@ def _collate(groups: Sequence[Group], photos: Tensor | None) -> _Batch:
     )
 
 
-def _in_rows(logits: Tensor, batch: _Batch, row_of: Tensor) -> Tensor:
+def _in_rows(logits: Tensor, rows: Tensor) -> Tensor:
     """Log-probabilities ``(G, Q, M)`` within each word's row; elsewhere far below."""
-    outside = row_of != batch.rows[..., None]
-    return logits.masked_fill(outside, -1e4).log_softmax(-1)
+    return logits.masked_fill(meaning_rows() != rows[..., None], -1e4).log_softmax(-1)
 
 
 @torch.no_grad()
 def predict(
     network: MaskedWords, groups: Sequence[Group], photos: Tensor | None, *, batch_size: int = 64
-) -> list[Tensor]:
-    """Log-probabilities ``(Q, M)`` of each group's words, far below zero outside their row."""
-    row_of, _ = meanings_of_rows()
-    results = []
+) -> np.ndarray:
+    """Log-probabilities ``(Q, K) float32`` of all words of rows, group by group.
+
+    K is the most meanings that a row has; places beyond a word's row hold minus infinity. For
+    arguments see `fit`.
+    """
+    rows = word_rows()
+    sizes = np.array([len(row.meanings) for row in rows])
+    places = np.arange(sizes.max())
+    results = [np.zeros((0, len(places)), np.float32)]
+    groups = [group for group in groups if len(group.places)]
     for start in range(0, len(groups), batch_size):
-        block = groups[start : start + batch_size]
-        if not any(len(group.places) for group in block):
-            results += [torch.zeros(0, len(row_of)) for _ in block]
-            continue
-        batch = _collate(block, photos)
-        log_probs = _in_rows(network(*batch.inputs), batch, row_of)
-        results += [values[mask] for values, mask in zip(log_probs, batch.mask, strict=True)]
-    return results
+        batch = _collate(groups[start : start + batch_size], photos)
+        log_probs = _in_rows(network(*batch.inputs), batch.rows)[batch.mask].numpy()
+        of_word = batch.rows[batch.mask].numpy()
+        columns = np.minimum(row_starts()[of_word][:, None] + places, log_probs.shape[1] - 1)
+        inside = places < sizes[of_word][:, None]
+        picked = np.take_along_axis(log_probs, columns, axis=1)
+        results.append(np.where(inside, picked, -np.inf).astype(np.float32))
+    return np.concatenate(results)
