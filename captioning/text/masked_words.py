@@ -18,8 +18,66 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
-from captioning.text.word_groups import PAD, Group, Vocabulary
+from captioning.text.word_groups import PAD, WINDOW, Group, Vocabulary
 from captioning.text.word_rows import word_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordBatch:
+    """Groups of captions as tensors, padded.
+
+    Attributes:
+        tokens: ``(G, L)``.
+        owner: ``(G, L)`` caption of each token, -1 where padded.
+        keys: ``(G, K)`` places of tokens that tell something.
+        key_mask: ``(G, K) bool``, True where there is one.
+        neighbours: ``(G, K, 2 * WINDOW)`` tokens around them.
+        places: ``(G, Q)`` which keys are masked words.
+        rows, meanings: ``(G, Q)`` of these.
+        mask: ``(G, Q) bool``, True where there is a masked word.
+        photos: ``(G, R, D)`` features, or None.
+    """
+
+    tokens: Tensor
+    owner: Tensor
+    keys: Tensor
+    key_mask: Tensor
+    neighbours: Tensor
+    places: Tensor
+    rows: Tensor
+    meanings: Tensor
+    mask: Tensor
+    photos: Tensor | None
+
+    @classmethod
+    def of(cls, groups: Sequence[Group], photos: Tensor | None) -> WordBatch:
+        """The groups with the features of their photos ``(I, R, D)``."""
+        numbers = torch.tensor([group.photo for group in groups])
+        return cls(
+            tokens=_padded([group.tokens for group in groups]),
+            owner=_padded([group.owner for group in groups], -1),
+            keys=_padded([group.keys for group in groups]),
+            key_mask=_padded([np.ones(len(group.keys), np.int64) for group in groups]).bool(),
+            neighbours=_padded([group.neighbours for group in groups]),
+            places=_padded([group.places for group in groups]),
+            rows=_padded([group.rows for group in groups]),
+            meanings=_padded([group.meanings for group in groups]),
+            mask=_padded([np.ones(len(group.places), np.int64) for group in groups]).bool(),
+            photos=None if photos is None else photos[numbers].float(),
+        )
+
+
+def _padded(values: Sequence[np.ndarray], fill: int = 0) -> Tensor:
+    width = max(map(len, values))
+    result = np.full((len(values), width, *values[0].shape[1:]), fill, dtype=np.int64)
+    for target, value in zip(result, values, strict=True):
+        target[: len(value)] = value
+    return torch.from_numpy(result)
+
+
+def _picked(values: Tensor, places: Tensor) -> Tensor:
+    """``(G, P, D)`` of ``(G, L, D)`` at ``(G, P)``."""
+    return values.gather(1, places[..., None].expand(-1, -1, values.shape[-1]))
 
 
 class MaskedWords(nn.Module):
@@ -31,7 +89,6 @@ class MaskedWords(nn.Module):
         photo_size: of the features of a photo's cells; 0: photos are not read.
         siblings: whether the photo's other captions are read.
         width: of embeddings; contexts are twice as wide.
-        window: neighbours on each side.
         num_heads: of attention.
         dropout: of contexts.
     """
@@ -44,18 +101,17 @@ class MaskedWords(nn.Module):
         photo_size: int = 0,
         siblings: bool = True,
         width: int = 64,
-        window: int = 4,
         num_heads: int = 4,
         dropout: float = 0.3,
     ) -> None:
         super().__init__()
-        self.window, self.num_heads, self.siblings = window, num_heads, siblings
+        self.num_heads, self.siblings = num_heads, siblings
         self.photo_size = photo_size
         inner = 2 * width
         self.register_buffer("meaning_tokens", meaning_tokens)
         self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(width))
-        self.near = nn.Linear(2 * window * width, inner)
+        self.near = nn.Linear(2 * WINDOW * width, inner)
         self.bag = nn.Linear(width, inner, bias=False)
         self.dropout = nn.Dropout(dropout)
         sources = 1
@@ -73,50 +129,37 @@ class MaskedWords(nn.Module):
         self.out = nn.Linear(inner, width)
         self.bias = nn.Parameter(torch.zeros(len(meaning_tokens)))
 
-    def forward(
-        self, tokens: Tensor, owner: Tensor, places: Tensor, photos: Tensor | None
-    ) -> Tensor:
-        """Logits ``(G, Q, M)``.
-
-        Args:
-            tokens: ``(G, L)``, padded.
-            owner: ``(G, L)`` caption of each token, -1 where padded.
-            places: ``(G, Q)`` of the masked words in [0, L), padded with any.
-            photos: ``(G, R, photo_size)`` or None.
-        """
-        embedded = self.embedding(tokens)
-        context = self._context(embedded, owner)
-        query = context.gather(1, places[..., None].expand(-1, -1, context.shape[-1]))
+    def forward(self, words: WordBatch) -> Tensor:
+        """Logits ``(G, Q, M)`` of the masked words."""
+        embedded = self.embedding(words.tokens)
+        known = _picked(embedded, words.keys)
+        owner = words.owner.gather(1, words.keys).masked_fill(~words.key_mask, -1)
+        context = self._context(embedded, known, words)
+        query = _picked(context, words.places)
         sources = [query]
         if self.siblings:
-            read = torch.cat([context, embedded], -1)
-            own = owner.gather(1, places)
-            mask = (owner[:, None, :] != own[:, :, None]) & (owner >= 0)[:, None, :]
-            sources.append(self._attend(self.query(query), self.key(read), self.value(read), mask))
-        if photos is not None:
+            read = torch.cat([context, known], -1)
+            own = owner.gather(1, words.places)
+            mask = (owner[:, None, :] != own[:, :, None]) & words.key_mask[:, None, :]
+            parts = (self.query(query), self.key(read), self.value(read))
+            sources.append(self._attend(*parts, mask))
+        if words.photos is not None:
+            photos = words.photos
             parts = (self.photo_query(query), self.photo_key(photos), self.photo_value(photos))
             sources.append(self._attend(*parts, None))
-        joined = functional.relu(self.join(self.dropout(torch.cat(sources, -1))))
+        joined = self.dropout(functional.relu(self.join(torch.cat(sources, -1))))
         targets = self.embedding(self.meaning_tokens)
-        return self.out(self.dropout(joined)) @ targets.T + self.bias
+        return self.out(joined) @ targets.T + self.bias
 
-    def _context(self, embedded: Tensor, owner: Tensor) -> Tensor:
-        """``(G, L, 2 * width)`` of each token without the token itself."""
-        neighbours = []
-        for offset in range(-self.window, self.window + 1):
-            if not offset:
-                continue
-            shifted = torch.roll(embedded, -offset, 1)
-            same = torch.roll(owner, -offset, 1) == owner
-            if offset > 0:
-                same[:, -offset:] = False
-            else:
-                same[:, :-offset] = False
-            neighbours.append(shifted * same[..., None])
-        same = (owner[:, :, None] == owner[:, None, :]).float()
-        number = same.sum(-1, keepdim=True)
-        bag = (same @ embedded - embedded) / number.sqrt()
-        return functional.relu(self.near(torch.cat(neighbours, -1)) + self.bag(bag))
+    def _context(self, embedded: Tensor, known: Tensor, words: WordBatch) -> Tensor:
+        """``(G, K, 2 * width)`` of each key without the key itself."""
+        number = int(words.owner.max()) + 1
+        is_of = functional.one_hot(words.owner.clamp_min(0), number).to(embedded.dtype)
+        is_of = is_of * (words.owner >= 0)[..., None]
+        sums = is_of.transpose(1, 2) @ embedded / is_of.sum(1)[..., None].clamp_min(1).sqrt()
+        bag = _picked(sums, words.owner.gather(1, words.keys).clamp_min(0)) - known / 3
+        near = self.embedding(words.neighbours).flatten(2)
+        return self.dropout(functional.relu(self.near(near) + self.bag(bag)))
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """``(G, Q, inner)``: each word reads what belongs to its group; zero where nothing does."""
@@ -149,17 +192,6 @@ class WordTraining:
     batch_size: PositiveInt = 32
     lr: PositiveFloat = 0.003
     weight_decay: NonNegativeFloat = 0.01
-
-
-def meaning_rows() -> Tensor:
-    """``(M,)`` row of each meaning."""
-    sizes = [len(row.meanings) for row in word_rows()]
-    return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-
-
-def row_starts() -> np.ndarray:
-    """Number of the first meaning of each row."""
-    return np.cumsum([0, *(len(row.meanings) for row in word_rows())])[:-1]
 
 
 def new_network(vocabulary: Vocabulary, **settings: Any) -> MaskedWords:
@@ -200,7 +232,7 @@ def fit(
     for _ in range(training.num_epochs):
         order = generator.permutation(len(groups)).tolist()
         for start in range(0, len(order), size):
-            batch = _collate([groups[i] for i in order[start : start + size]], photos)
+            batch = WordBatch.of([groups[i] for i in order[start : start + size]], photos)
             optimizer.zero_grad()
             _loss(network, batch).backward()
             optimizer.step()
@@ -208,46 +240,29 @@ def fit(
     network.eval()
 
 
-def _loss(network: MaskedWords, batch: _Batch) -> Tensor:
+def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:
     """Mean negative log-likelihood of the written words, in nats."""
-    targets = torch.from_numpy(row_starts())[batch.rows] + batch.meanings
-    log_probs = _in_rows(network(*batch.inputs), batch.rows)
-    return -log_probs.gather(-1, targets[..., None])[..., 0][batch.mask].mean()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Batch:
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None]
-    rows: Tensor
-    meanings: Tensor
-    mask: Tensor
-
-
-def _collate(groups: Sequence[Group], photos: Tensor | None) -> _Batch:
-    def padded(values: list[np.ndarray], fill: int = 0) -> Tensor:
-        width = max(map(len, values))
-        result = np.full((len(values), width), fill, dtype=np.int64)
-        for target, value in zip(result, values, strict=True):
-            target[: len(value)] = value
-        return torch.from_numpy(result)
-
-    numbers = torch.tensor([group.photo for group in groups])
-    return _Batch(
-        inputs=(
-            padded([group.tokens for group in groups]),
-            padded([group.owner for group in groups], -1),
-            padded([group.places for group in groups]),
-            None if photos is None else photos[numbers].float(),
-        ),
-        rows=padded([group.rows for group in groups]),
-        meanings=padded([group.meanings for group in groups]),
-        mask=padded([np.ones(len(group.places), np.int64) for group in groups]).bool(),
-    )
+    log_probs = _in_rows(network(batch), batch.rows)
+    return -log_probs.gather(-1, batch.meanings[..., None])[..., 0][batch.mask].mean()
 
 
 def _in_rows(logits: Tensor, rows: Tensor) -> Tensor:
-    """Log-probabilities ``(G, Q, M)`` within each word's row; elsewhere far below."""
-    return logits.masked_fill(meaning_rows() != rows[..., None], -1e4).log_softmax(-1)
+    """Log-probabilities ``(G, Q, K)`` of the meanings of each word's row, K the most of any row.
+
+    Places beyond a row hold minus infinity.
+    """
+    places, inside = _row_places()
+    picked = logits.gather(-1, places[rows]).masked_fill(~inside[rows], -torch.inf)
+    return picked.log_softmax(-1)
+
+
+def _row_places() -> tuple[Tensor, Tensor]:
+    """``(W, K)`` number of each row's meanings among all, and whether there is one."""
+    sizes = torch.tensor([len(row.meanings) for row in word_rows()])
+    offsets = torch.arange(int(sizes.max()))
+    starts = sizes.cumsum(0) - sizes
+    inside = offsets < sizes[:, None]
+    return torch.where(inside, starts[:, None] + offsets, 0), inside
 
 
 @torch.no_grad()
@@ -259,17 +274,9 @@ def predict(
     K is the most meanings that a row has; places beyond a word's row hold minus infinity. For
     arguments see `fit`.
     """
-    rows = word_rows()
-    sizes = np.array([len(row.meanings) for row in rows])
-    places = np.arange(sizes.max())
-    results = [np.zeros((0, len(places)), np.float32)]
+    results = [np.zeros((0, _row_places()[0].shape[1]), np.float32)]
     groups = [group for group in groups if len(group.places)]
     for start in range(0, len(groups), batch_size):
-        batch = _collate(groups[start : start + batch_size], photos)
-        log_probs = _in_rows(network(*batch.inputs), batch.rows)[batch.mask].numpy()
-        of_word = batch.rows[batch.mask].numpy()
-        columns = np.minimum(row_starts()[of_word][:, None] + places, log_probs.shape[1] - 1)
-        inside = places < sizes[of_word][:, None]
-        picked = np.take_along_axis(log_probs, columns, axis=1)
-        results.append(np.where(inside, picked, -np.inf).astype(np.float32))
+        batch = WordBatch.of(groups[start : start + batch_size], photos)
+        results.append(_in_rows(network(batch), batch.rows)[batch.mask].numpy())
     return np.concatenate(results)

@@ -13,6 +13,8 @@ from captioning.text.word_rows import row_words, word_rows
 
 PAD, UNKNOWN = 0, 1
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
+WINDOW = 4  # neighbours on each side of a word
+_NUM_STOP_WORDS = 16  # the most frequent tokens of no row tell little: other words do not read them
 _MAX_TOGETHER = 8  # captions of one photo that are read together; the cost grows with its square
 
 
@@ -25,8 +27,10 @@ class Group:
         captions: numbers of the captions.
         tokens: ``(L,) int64``.
         owner: ``(L,) int64`` place in ``captions`` of each token's caption.
-        places: ``(Q,) int64`` tokens that are words of a row.
-        rows, meanings: ``(Q,) int64`` of these words, see `word_rows`.
+        keys: ``(K,) int64`` places of the tokens that tell something: all but stop words.
+        neighbours: ``(K, 2 * WINDOW) int64`` tokens before and after each of these.
+        places: ``(Q,) int64`` which of the keys are words of a row.
+        rows, meanings: ``(Q,) int64`` of these words, see `captioning.text.word_rows`.
         starts: ``(Q,) int64`` index of each word's first character in its caption.
     """
 
@@ -34,6 +38,8 @@ class Group:
     captions: tuple[int, ...]
     tokens: np.ndarray
     owner: np.ndarray
+    keys: np.ndarray
+    neighbours: np.ndarray
     places: np.ndarray
     rows: np.ndarray
     meanings: np.ndarray
@@ -51,6 +57,8 @@ class Vocabulary:
             token: number
             for number, token in enumerate(dict.fromkeys([*words, *frequent]), start=2)
         }
+        free = sorted(counts.keys() - set(words), key=lambda token: (-counts[token], token))
+        self._stop = frozenset(self.numbers.get(t, UNKNOWN) for t in free[:_NUM_STOP_WORDS])
 
     def __len__(self) -> int:
         """With padding and unknown."""
@@ -60,21 +68,33 @@ class Vocabulary:
         """Numbered captions of a photo as the network reads them."""
         tokens: list[int] = []
         owner: list[int] = []
+        keys: list[int] = []
+        neighbours: list[list[int]] = []
         words: list[tuple[int, int, int, int]] = []
         for place, (_, caption) in enumerate(captions):
             known = {word.start: word for word in row_words(caption)}
-            for match in _TOKEN.finditer(caption):
+            matches = list(_TOKEN.finditer(caption))
+            own = [self.numbers.get(match[0].lower(), UNKNOWN) for match in matches]
+            around = [PAD] * WINDOW + own + [PAD] * WINDOW
+            for number, (match, token) in enumerate(zip(matches, own, strict=True)):
+                if token in self._stop:
+                    continue
                 word = known.get(match.start())
                 if word is not None:
-                    words.append((len(tokens), word.row, word.meaning, word.start))
-                tokens.append(self.numbers.get(match[0].lower(), UNKNOWN))
-                owner.append(place)
+                    words.append((len(keys), word.row, word.meaning, word.start))
+                keys.append(len(tokens) + number)
+                end = number + 2 * WINDOW + 1
+                neighbours.append(around[number : number + WINDOW] + around[end - WINDOW : end])
+            tokens += own
+            owner += [place] * len(own)
         columns = np.array(words, dtype=np.int64).reshape(-1, 4).T
         return Group(
             photo=photo,
             captions=tuple(number for number, _ in captions),
             tokens=np.array(tokens, dtype=np.int64),
             owner=np.array(owner, dtype=np.int64),
+            keys=np.array(keys, dtype=np.int64),
+            neighbours=np.array(neighbours, dtype=np.int64).reshape(-1, 2 * WINDOW),
             places=columns[0],
             rows=columns[1],
             meanings=columns[2],
