@@ -34,6 +34,7 @@ class WordBatch:
         neighbours: ``(G, K, 2 * WINDOW)`` tokens around them.
         places: ``(G, Q)`` which keys are masked words.
         rows, meanings: ``(G, Q)`` of these.
+        named: ``(G, Q, K, 2)`` what other captions name, see `Group`.
         mask: ``(G, Q) bool``, True where there is a masked word.
         photos: ``(G, R, D)`` features, or None.
     """
@@ -46,6 +47,7 @@ class WordBatch:
     places: Tensor
     rows: Tensor
     meanings: Tensor
+    named: Tensor
     mask: Tensor
     photos: Tensor | None
 
@@ -62,6 +64,7 @@ class WordBatch:
             places=_padded([group.places for group in groups]),
             rows=_padded([group.rows for group in groups]),
             meanings=_padded([group.meanings for group in groups]),
+            named=_padded([group.named for group in groups]),
             mask=_padded([np.ones(len(group.places), np.int64) for group in groups]).bool(),
             photos=None if photos is None else photos[numbers].float(),
         )
@@ -100,7 +103,7 @@ class MaskedWords(nn.Module):
         meaning_tokens: Tensor,
         photo_size: int = 0,
         siblings: bool = True,
-        width: int = 64,
+        width: int = 48,
         num_heads: int = 4,
         dropout: float = 0.3,
     ) -> None:
@@ -120,6 +123,8 @@ class MaskedWords(nn.Module):
             self.query = nn.Linear(inner, inner)
             self.key = nn.Linear(inner + width, inner)
             self.value = nn.Linear(inner + width, inner)
+            self.named = nn.Linear(inner, 2)
+            nn.init.ones_(self.named.bias)
         if photo_size:
             sources += 1
             self.photo_query = nn.Linear(inner, inner)
@@ -130,7 +135,10 @@ class MaskedWords(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(meaning_tokens)))
 
     def forward(self, words: WordBatch) -> Tensor:
-        """Logits ``(G, Q, M)`` of the masked words."""
+        """Logits ``(G, Q, K)`` of the meanings of each masked word's row, K the most of any row.
+
+        Places beyond a row hold minus infinity.
+        """
         embedded = self.embedding(words.tokens)
         known = _picked(embedded, words.keys)
         owner = words.owner.gather(1, words.keys).masked_fill(~words.key_mask, -1)
@@ -149,7 +157,11 @@ class MaskedWords(nn.Module):
             sources.append(self._attend(*parts, None))
         joined = self.dropout(functional.relu(self.join(torch.cat(sources, -1))))
         targets = self.embedding(self.meaning_tokens)
-        return self.out(joined) @ targets.T + self.bias
+        places, inside = _row_places()
+        logits = (self.out(joined) @ targets.T + self.bias).gather(-1, places[words.rows])
+        if self.siblings:
+            logits = logits + (self.named(joined)[:, :, None] * words.named.float().log1p()).sum(-1)
+        return logits.masked_fill(~inside[words.rows], -torch.inf)
 
     def _context(self, embedded: Tensor, known: Tensor, words: WordBatch) -> Tensor:
         """``(G, K, 2 * width)`` of each key without the key itself."""
@@ -188,9 +200,9 @@ class WordTraining:
         weight_decay: of AdamW.
     """
 
-    num_epochs: PositiveInt = 6
-    batch_size: PositiveInt = 32
-    lr: PositiveFloat = 0.003
+    num_epochs: PositiveInt = 4
+    batch_size: PositiveInt = 48
+    lr: PositiveFloat = 0.006
     weight_decay: NonNegativeFloat = 0.01
 
 
@@ -242,18 +254,8 @@ def fit(
 
 def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:
     """Mean negative log-likelihood of the written words, in nats."""
-    log_probs = _in_rows(network(batch), batch.rows)
+    log_probs = network(batch).log_softmax(-1)
     return -log_probs.gather(-1, batch.meanings[..., None])[..., 0][batch.mask].mean()
-
-
-def _in_rows(logits: Tensor, rows: Tensor) -> Tensor:
-    """Log-probabilities ``(G, Q, K)`` of the meanings of each word's row, K the most of any row.
-
-    Places beyond a row hold minus infinity.
-    """
-    places, inside = _row_places()
-    picked = logits.gather(-1, places[rows]).masked_fill(~inside[rows], -torch.inf)
-    return picked.log_softmax(-1)
 
 
 def _row_places() -> tuple[Tensor, Tensor]:
@@ -278,5 +280,5 @@ def predict(
     groups = [group for group in groups if len(group.places)]
     for start in range(0, len(groups), batch_size):
         batch = WordBatch.of(groups[start : start + batch_size], photos)
-        results.append(_in_rows(network(batch), batch.rows)[batch.mask].numpy())
+        results.append(network(batch).log_softmax(-1)[batch.mask].numpy())
     return np.concatenate(results)

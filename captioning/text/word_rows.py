@@ -157,6 +157,19 @@ def same_thing() -> Mapping[str, frozenset[str]]:
     return things
 
 
+@cache
+def thing_numbers() -> tuple[tuple[tuple[int, ...], ...], Mapping[str, int]]:
+    """A number for each thing that rows name, in whatever form.
+
+    Returns:
+        It by row and meaning, and by word.
+    """
+    groups = {words: number for number, words in enumerate(dict.fromkeys(same_thing().values()))}
+    by_word = {word: groups[words] for word, words in same_thing().items()}
+    by_row = tuple(tuple(by_word[words[0]] for words in row.meanings) for row in word_rows())
+    return by_row, by_word
+
+
 def row_words(caption: str) -> Iterator[RowWord]:
     """The words of a caption that belong to a row, in order."""
     places = _places()

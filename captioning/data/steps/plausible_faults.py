@@ -31,7 +31,7 @@ PLAUSIBLE_KINDS = (*(_PREFIX + topic for topic in TOPICS), _PHRASE)
 _WORD = re.compile(r"[A-Za-z]+")
 _NUM_FOLDS = 2
 _NUM_NETWORKS = 3  # whose mean is taken: a single one errs in ways that another one would see
-_TRAINING = WordTraining(num_epochs=5)
+_TRAINING = WordTraining(num_epochs=4)
 _TAIL = re.compile(r" (?:with|near|beside|behind|next to|in front of|while|under|by) .+$")
 _PHRASE_WORDS = (3, 9)
 
