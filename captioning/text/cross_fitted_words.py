@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from captioning.text.masked_words import WordTraining, fit, new_network, predict
-from captioning.text.word_groups import Vocabulary
+from captioning.text.word_groups import Group, Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class CrossFittedWords:
             parts.append((own, predict(network, own, features)))
         owned = [group for own, _ in parts for group in own]
         log_probs = np.concatenate([values for _, values in parts])
-        numbers = _joined([np.array(group.captions)[group.owner[group.places]] for group in owned])
+        numbers = _joined([_caption_numbers(group) for group in owned])
         starts = _joined([group.starts for group in owned])
         order = np.lexsort((starts, numbers))
         return JudgedWords(
@@ -97,6 +97,11 @@ class CrossFittedWords:
             meanings=_joined([group.meanings for group in owned])[order],
             log_probs=log_probs[order],
         )
+
+
+def _caption_numbers(group: Group) -> np.ndarray:
+    """``(Q,)`` caption of each word of a row."""
+    return np.array(group.captions)[group.owner[group.keys[group.places]]]
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,18 @@ class WordBatch:
             mask=_padded([np.ones(len(group.places), np.int64) for group in groups]).bool(),
             photos=None if photos is None else photos[numbers].float(),
         )
+
+
+def _masked_alone(words: WordBatch) -> WordBatch:
+    """The same with the masked words as the only keys."""
+    places = words.places
+    return replace(
+        words,
+        keys=words.keys.gather(1, places),
+        key_mask=words.mask,
+        neighbours=_picked(words.neighbours, places),
+        places=torch.arange(places.shape[1]).expand_as(places),
+    )
 
 
 def _padded(values: Sequence[np.ndarray], fill: int = 0) -> Tensor:
@@ -139,6 +152,8 @@ class MaskedWords(nn.Module):
 
         Places beyond a row hold minus infinity.
         """
+        if not self.siblings:
+            words = _masked_alone(words)  # no other word is read by attention
         embedded = self.embedding(words.tokens)
         known = _picked(embedded, words.keys)
         owner = words.owner.gather(1, words.keys).masked_fill(~words.key_mask, -1)
@@ -258,6 +273,7 @@ def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:
     return -log_probs.gather(-1, batch.meanings[..., None])[..., 0][batch.mask].mean()
 
 
+@cache
 def _row_places() -> tuple[Tensor, Tensor]:
     """``(W, K)`` number of each row's meanings among all, and whether there is one."""
     sizes = torch.tensor([len(row.meanings) for row in word_rows()])

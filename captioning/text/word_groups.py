@@ -64,7 +64,10 @@ class Vocabulary:
             for number, token in enumerate(dict.fromkeys([*words, *frequent]), start=2)
         }
         free = sorted(counts.keys() - set(words), key=lambda token: (-counts[token], token))
-        self._stop = frozenset(self.numbers.get(t, UNKNOWN) for t in free[:_NUM_STOP_WORDS])
+        self._stop = {UNKNOWN} | {
+            self.numbers[t] for t in free[:_NUM_STOP_WORDS] if t in self.numbers
+        }
+        self._is_stop = np.isin(np.arange(len(self)), list(self._stop))
 
     def __len__(self) -> int:
         """With padding and unknown."""
@@ -83,7 +86,7 @@ class Vocabulary:
             own = [self.numbers.get(match[0].lower(), UNKNOWN) for match in matches]
             around = [PAD] * WINDOW + own + [PAD] * WINDOW
             for number, (match, token) in enumerate(zip(matches, own, strict=True)):
-                if token in self._stop:
+                if token in self._stop and match.start() not in known:
                     continue
                 word = known.get(match.start())
                 if word is not None:
@@ -122,7 +125,7 @@ class Vocabulary:
         """The second half of ``Group.named``, of words with their neighbours."""
         things, _ = _things()
         near = neighbours[:, WINDOW - _BESIDE : WINDOW + _BESIDE]
-        near = np.where(np.isin(near, [*self._stop, UNKNOWN]), PAD, near)
+        near = np.where(self._is_stop[near], PAD, near)
         share = (near[:, None, :, None] == near[None, :, None, :]) & (near[:, None, :, None] != PAD)
         beside = share.any((2, 3)) & (owner[:, None] != owner[None, :])
         names = np.zeros((len(rows), int(things.max()) + 1), dtype=np.int64)

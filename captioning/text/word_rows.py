@@ -51,8 +51,9 @@ _TABLES: dict[str, str] = {
         mouth/mouths head/heads hand/hands back/backs shoulder/shoulders neck/necks
     """,
     "action": """
-        running/runs/run=racing/races/race walking/walks/walk jumping/jumps/jump=leaping/leaps/leap \
-            standing/stands/stand sitting/sits/sit playing/plays/play riding/rides/ride \
+        running/runs/run=racing/races/race walking/walks/walk \
+            jumping/jumps/jump=leaping/leaps/leap standing/stands/stand sitting/sits/sit \
+            playing/plays/play riding/rides/ride \
             swimming/swims/swim climbing/climbs/climb \
             laying/lays/lay=lying/lies/lie dancing/dances/dance sleeping/sleeps/sleep \
             skating/skates/skate skiing/skis/ski surfing/surfs/surf \

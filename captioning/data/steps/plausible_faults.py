@@ -9,6 +9,7 @@ score is at chance by construction; how near to it is measured, not assumed.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ class PlausibleWords:
         self._excluded = photo_words(roster)
 
     def candidates(self, topic: str) -> dict[int, Candidate]:
-        """At most one for each row of the roster; its word is drawn by the networks' predictions."""
+        """At most one for each row of the roster, its word drawn by the networks' predictions."""
         generator = np.random.default_rng([self._seed, TOPICS.index(topic)])
         own = np.flatnonzero(self._topics == topic)
         by_caption: dict[int, list[int]] = {}
@@ -164,8 +165,7 @@ class PlausibleWords:
         judged = self._judged
         text = self._roster.samples[caption].caption
         start = int(judged.starts[number])
-        match = _WORD.match(text, start)
-        right = "" if match is None else match[0]
+        right = "".join(itertools.takewhile(str.isalpha, text[start:]))
         alternative = word_rows()[judged.rows[number]].meanings[meaning][0]
         faulty = replace_word(text, start, right, alternative)
         odds, _ = log_odds(judged.log_probs[[number]], np.array([meaning]))

@@ -6,9 +6,9 @@ densities ``f`` of the written words and ``g`` of the others,
 
     P(wrong | log-odds s) = e g(s) / f(s),    e = min over c of P_f(s > c) / P_g(s > c),
 
-as right words become rare where log-odds are high (the largest share that the tails allow; Blanchard
-et al., 2010, "Semi-supervised novelty detection"). ``g / f`` is fitted as a function that only rises,
-so that the probability keeps the order of the log-odds.
+as right words become rare where log-odds are high: the largest share that the tails allow
+(Blanchard et al., 2010, "Semi-supervised novelty detection"). ``g / f`` is fitted as a function
+that only rises, so that the probability keeps the order of the log-odds.
 """
 
 from __future__ import annotations
