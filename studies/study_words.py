@@ -235,8 +235,76 @@ def read_records() -> list[dict[str, Any]]:
 
 def report() -> None:
     """The tables of the page, from the records."""
-    page = PAGE.read_text(encoding="utf-8")
+    page, lines = PAGE.read_text(encoding="utf-8"), read_records()
+    tables = {
+        **{f"found {noise}": found_table(lines, noise) for noise in NOISE if noise != "none"},
+        "probability": reliability_table(lines),
+        "cost": cost_table(lines),
+    }
+    for name, rows in tables.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        page = "\n".join([before + begin, *rows, end + after])
     write_text(PAGE, page)
+
+
+def found_table(lines: Sequence[Mapping[str, Any]], noise: str) -> list[str]:
+    """Means over seeds, a row for each kind of fault and of evidence."""
+    head = "| fault | evidence | seeds | AUC | AUC within | word found | right word given |"
+    rows = [head, "|---|---|---|---|---|---|---|"]
+    own = [line for line in lines if line["noise"] == noise and line["kind"]]
+    for kind in sorted({line["kind"] for line in own}):
+        for evidence in EVIDENCE:
+            runs = [x for x in own if (x["kind"], x["evidence"]) == (kind, evidence)]
+            if runs:
+                keys = ("auc_all", "auc_within", "found", "right")
+                cells = [kind, evidence, str(len(runs)), *(mean_of(runs, key) for key in keys)]
+                rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def mean_of(runs: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Mean, with the least and the largest where there are several."""
+    values = [run[key] for run in runs if run[key] is not None]
+    if not values:
+        return "–"
+    spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
+
+
+def reliability_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Probabilities against what was planted, by all evidence together."""
+    head = "| faults | probability, from | words | mean probability | planted |"
+    rows = [head, "|---|---|---|---|---|"]
+    for noise in NOISE:
+        runs = [
+            line["reliability"]
+            for line in lines
+            if (line["noise"], line["evidence"], line["kind"]) == (noise, "all", None)
+        ]
+        for low in EDGES[:-1]:
+            bins = [one for run in runs for one in run if one["from"] == low]
+            words = sum(one["words"] for one in bins)
+            if not words:
+                continue
+            means = [
+                sum(one[key] * one["words"] for one in bins) / words
+                for key in ("probability", "planted")
+            ]
+            rows.append(f"| {noise} | {low} | {words:,} | {means[0]:.3f} | {means[1]:.3f} |")
+    return rows
+
+
+def cost_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Mean times of all runs."""
+    rows = ["| evidence | captions | processor seconds |", "|---|---|---|"]
+    for evidence in EVIDENCE:
+        runs = [line for line in lines if line["kind"] is None and line["evidence"] == evidence]
+        if runs:
+            seconds = np.mean([run["cpu_s"] for run in runs])
+            rows.append(f"| {evidence} | {runs[0]['captions']:,} | {seconds:.0f} |")
+    return rows
 
 
 if __name__ == "__main__":

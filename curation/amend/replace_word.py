@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from captioning.data.roster import CurationView
 from captioning.ranges import Fraction
@@ -22,6 +23,31 @@ from curation.base import (
 
 ORIGIN = "word:"
 """How origins of mended captions begin: ``word:START:OLD>NEW``, START in the old caption."""
+
+
+_ORIGIN = re.compile(r"word:(?P<start>[0-9]{1,9}):(?P<old>[^>]+)>(?P<new>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedWord:
+    """What an origin of a mended caption tells.
+
+    Attributes:
+        start: index of the old word's first character in the old caption.
+        old, new: the words; in the new caption an article before them may have changed, too.
+    """
+
+    start: int
+    old: str
+    new: str
+
+
+def parse_origin(origin: str) -> ReplacedWord | None:
+    """The replaced word, or None: the origin is of another kind."""
+    match = _ORIGIN.fullmatch(origin)
+    if match is None:
+        return None
+    return ReplacedWord(start=int(match["start"]), old=match["old"], new=match["new"])
 
 
 class ReplaceWord(AbstractAmender):
