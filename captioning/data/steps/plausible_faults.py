@@ -236,7 +236,7 @@ def match_sound(
 def phrases(roster: Roster, seed: int) -> dict[int, Candidate]:
     """Captions with a phrase of another photo's caption at the end, by row.
 
-    The phrase names nothing that a caption of the photo names.
+    The phrase names an object, and none that a caption of the photo names.
     """
     generator = np.random.default_rng([seed, len(TOPICS)])
     tails = [(s.image_id, m[0]) for s in roster.samples if (m := _TAIL.search(_body(s.caption)))]
@@ -245,11 +245,12 @@ def phrases(roster: Roster, seed: int) -> dict[int, Candidate]:
     ]
     if not tails:
         return {}
-    words, same = photo_words(roster), same_thing()
+    words = photo_words(roster)
+    things = {w for row in word_rows() if row.topic == "object" for m in row.meanings for w in m}
     found = {}
     for sample in roster.samples:
         image_id, tail = tails[int(generator.random() * len(tails))]
-        named = {word.lower() for word in _WORD.findall(tail)} & same.keys()
+        named = {word.lower() for word in _WORD.findall(tail)} & things
         body = _body(sample.caption)
         if image_id == sample.image_id or not named or named & words[sample.image_id] or not body:
             continue
