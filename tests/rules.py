@@ -73,7 +73,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         "captioning.metrics.detection",
+        "captioning.text.word_rows",
         "augmentation.base",
+    ),
+    "curation.score.words": (
+        *CONTRACTS,
+        "captioning.text",
+        "curation.base",
     ),
     # Loops of others get by without our captioners and training, also at one remove: see `reached`.
     "curation.adapters": (

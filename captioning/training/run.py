@@ -248,6 +248,9 @@ def _write_steps(steps: StepContext, folder: Path) -> None:
     """Write what the steps know for people and later commands, one file each."""
     if steps.truth:
         write_json(folder / "noise_truth.json", steps.truth)
+    if steps.planted_words:
+        words = {sample_id: asdict(word) for sample_id, word in steps.planted_words.items()}
+        write_json(folder / "noise_words.json", words)
     if steps.held_out_remaining is not None:
         write_json(folder / "held_out_left.json", steps.held_out_remaining)
 

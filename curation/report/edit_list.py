@@ -12,13 +12,14 @@ from typing import Any
 
 from captioning.data.roster import parse_masks
 from captioning.types import Edit
+from curation.amend.replace_word import parse_origin
 from curation.record import Change
 
 CHUNK = 10_000  # edits
 MAX_TEXT_LENGTH = 400  # characters of a text in the list
 COLUMNS = (
     "id", "image", "epoch", "action", "policy", "reason", "before", "after", "note", "fault",
-    "photo", "photo_after", "pieces",
+    "photo", "photo_after", "pieces", "changed",
 )  # fmt: skip
 
 
@@ -46,6 +47,7 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
         "photo": pictures.get(before.image_path, -1),
         "photo_after": -1 if change.new_photo is None else pictures.get(change.new_photo, -1),
         "pieces": _pieces(before.caption, edit) if edit.action == "mask_words" else None,
+        "changed": _changed(before.caption, edit),
     }
 
 
@@ -60,6 +62,19 @@ def _pieces(caption: str, edit: Edit) -> list[str]:
     """The caption cut at its masked spans: every second piece is masked."""
     cuts = [0, *(end for mask in parse_masks(edit.value or "") for end in (mask.start, mask.stop))]
     return [short(caption[start:stop]) for start, stop in pairwise([*cuts, len(caption)])]
+
+
+def _changed(before: str, edit: Edit) -> list[str] | None:
+    """What stands before a replaced word, the old and the new word, and what stands after it."""
+    word = edit.action == "replace_caption" and parse_origin(edit.origin)
+    if not word:
+        return None
+    start, stop = word.start, word.start + len(word.old)
+    if before[start:stop] != word.old:  # such as in a journal that was edited by hand
+        return None
+    after = (edit.value or "").removesuffix(before[stop:])
+    words = (before[:start], word.old, after[len(after) - len(word.new) :], before[stop:])
+    return [short(text) for text in words]
 
 
 def _note(edit: Edit) -> str:

@@ -18,6 +18,7 @@ ENTRIES = {
     "replace_both": "ReplaceBoth",
     "down_weight": "DownWeight",
     "mask_words": "MaskWords",
+    "replace_word": "ReplaceWord",
     "pseudo_label": "PseudoLabel",
     "track": "Remove",
 }

@@ -16,6 +16,21 @@ CORPUS = "corpus"
 """The split of captions that are trained on without photos."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlantedWord:
+    """Where a planted fault lies in its caption.
+
+    Attributes:
+        start: index of the first wrong character in the faulty caption.
+        wrong: what stands there.
+        right: what stood there; empty where something was added.
+    """
+
+    start: int
+    wrong: str
+    right: str
+
+
 @dataclass(kw_only=True)
 class StepContext:
     """What steps know of the run, and what they leave for later parts.
@@ -25,6 +40,8 @@ class StepContext:
         seed: of the run. A step whose draws must not change with it has a seed of its own.
         cache_folder: for what is expensive to compute again.
         truth: kind of planted fault by ``sample_id``; written to ``noise_truth.json``.
+        planted_words: place and right word by ``sample_id``, of planted faults of a word or phrase;
+            written to ``noise_words.json``.
         held_out_remaining: forms of held-out words that remain in the training captions, with the
             number of captions; None: no class is held out. Written to ``held_out_left.json``.
         left_out: captions that are not trained on but may lend contexts, in roster order.
@@ -36,6 +53,7 @@ class StepContext:
     seed: int
     cache_folder: Path
     truth: dict[str, str] = field(default_factory=dict)
+    planted_words: dict[str, PlantedWord] = field(default_factory=dict)
     held_out_remaining: dict[str, int] | None = None
     left_out: tuple[Sample, ...] = ()
     is_cut: bool = False

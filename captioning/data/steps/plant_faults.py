@@ -6,6 +6,10 @@ The kinds of fault:
   the set of captions does not change);
 - ``overlong``: several clauses of made-up detail appended;
 - ``color``, ``number``, ``object``: one such word replaced by one that no caption of the photo has;
+- ``plausible_color``, ``_number``, ``_object``, ``_action``, ``_relation``, ``_people``: the same,
+  but the wrong word is one that language alone would expect there, see
+  `captioning.data.steps.plausible_faults`;
+- ``phrase``: a phrase of another photo's caption appended, of things that no caption here names;
 - ``image``: the photo of another image.
 
 Phrases are kept for ``overlong`` only: other kinds make them wrong.
@@ -24,10 +28,31 @@ import numpy as np
 from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SYNONYMS
+from captioning.data.steps.plausible_faults import (
+    PLAUSIBLE_KINDS,
+    PlantedWord,
+    changed_word,
+    plausible_faults,
+)
 from captioning.ranges import Fraction, Seed
+from captioning.text.word_rows import replace_word
 from captioning.types import Sample
 
-Kind = Literal["swap", "overlong", "color", "number", "object", "image"]
+Kind = Literal[
+    "swap",
+    "overlong",
+    "color",
+    "number",
+    "object",
+    "image",
+    "plausible_color",
+    "plausible_number",
+    "plausible_object",
+    "plausible_action",
+    "plausible_relation",
+    "plausible_people",
+    "phrase",
+]
 KINDS = get_args(Kind)
 _WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
 _ROW_OF = {kind: {word: row for row in rows for word in row} for kind, rows in _WORD_ROWS.items()}
@@ -52,9 +77,25 @@ class PlantFaults(AbstractStep):
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
         """The roster with faults."""
         kinds = {str(kind): share for kind, share in self.kinds.items()}
-        roster, truth = plant_faults(roster, kinds=kinds, seed=self.seed)
-        context.truth |= truth
-        return roster
+        planting = plant(roster, kinds=kinds, seed=self.seed)
+        context.truth |= planting.truth
+        context.planted_words |= planting.words
+        return planting.roster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planting:
+    """A roster with planted faults, and what is known of them.
+
+    Attributes:
+        roster: with the faults.
+        truth: kind of fault by sample id.
+        words: place and right word by sample id, of faults of a word or phrase.
+    """
+
+    roster: Roster
+    truth: dict[str, str]
+    words: dict[str, PlantedWord]
 
 
 def plant_faults(
@@ -80,16 +121,38 @@ def plant_faults(
         ValueError: an unknown kind, shares outside [0, 1] or of more than 1 together, or fewer
             captions that can bear a fault than asked for.
     """
+    planting = plant(roster, kinds=kinds, seed=seed)
+    return planting.roster, planting.truth
+
+
+def plant(roster: Roster, *, kinds: Mapping[str, float], seed: int) -> Planting:
+    """`plant_faults` with the place and the right word of each wrong one."""
     counts = _counts(roster, kinds)
-    rng = np.random.default_rng(seed)
-    chosen = _chosen_rows(roster, counts, rng)
     samples = list(roster.samples)
-    for kind, rows in chosen.items():
+    by_language = {kind: counts.pop(kind) for kind in list(counts) if kind in PLAUSIBLE_KINDS}
+    drawn = plausible_faults(roster, by_language, seed)
+    kind_of: dict[int, str] = {}
+    words: dict[int, PlantedWord] = {}
+    for kind, candidates in drawn.items():
+        for one in candidates:
+            kind_of[one.row], words[one.row] = kind, one.planted
+            samples[one.row] = replace(samples[one.row], caption=one.caption, phrases=())
+    rng = np.random.default_rng(seed)
+    for kind, rows in _chosen_rows(roster, counts, rng, taken=list(kind_of)).items():
+        kind_of |= dict.fromkeys(rows, kind)
         for sample in _PLANTERS[kind](roster, rows, rng):
-            samples[sample.row] = replace(sample, origin=PLANTED + kind)
-    kind_of = {row: kind for kind, rows in chosen.items() for row in rows}
-    truth = {roster.samples[row].sample_id: kind_of[row] for row in sorted(kind_of)}
-    return build_roster(roster.name, samples, roster.dropped), truth
+            samples[sample.row] = sample
+            if kind in _WORD_ROWS:
+                before = roster.samples[sample.row].caption
+                words[sample.row] = changed_word(before, sample.caption)
+    for row, kind in kind_of.items():
+        samples[row] = replace(samples[row], origin=PLANTED + kind)
+    ids = [sample.sample_id for sample in roster.samples]
+    return Planting(
+        roster=build_roster(roster.name, samples, roster.dropped),
+        truth={ids[row]: kind_of[row] for row in sorted(kind_of)},
+        words={ids[row]: words[row] for row in sorted(words)},
+    )
 
 
 def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
@@ -110,11 +173,12 @@ def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
 
 
 def _chosen_rows(
-    roster: Roster, counts: Mapping[str, int], rng: np.random.Generator
+    roster: Roster, counts: Mapping[str, int], rng: np.random.Generator, taken: Sequence[int]
 ) -> dict[str, list[int]]:
     """Rows for each kind; the kind that suits the fewest captions chooses first."""
     eligible = {kind: _eligible(roster, kind) for kind in counts}
     free = np.ones(len(roster), dtype=bool)
+    free[list(taken)] = False
     chosen: dict[str, list[int]] = {}
     for kind in sorted(counts, key=lambda kind: (len(eligible[kind]), kind)):
         rows = np.array([row for row in eligible[kind] if free[row]], dtype=np.int64)
@@ -227,7 +291,8 @@ def _plant_word(
         sample = roster.samples[row]
         options = _replacements(sample, kind, words[sample.image_id])
         match, substitutes = options[rng.integers(len(options))]
-        caption = _with_word(sample.caption, match, substitutes[rng.integers(len(substitutes))])
+        word = substitutes[rng.integers(len(substitutes))]
+        caption = replace_word(sample.caption, match.start(), match[0], word)
         planted.append(replace(sample, caption=caption, phrases=()))
     return planted
 
@@ -255,19 +320,6 @@ def _replacements(
         if substitutes:
             replacements.append((match, substitutes))
     return replacements
-
-
-def _with_word(caption: str, match: re.Match[str], word: str) -> str:
-    """The caption with ``word`` for the match; its capital and the article before it agree."""
-    if match[0][0].isupper():
-        word = word.capitalize()
-    before = caption[: match.start()]
-    article = re.search(r"(?:(?<=\s)|^)([Aa])n?(\s+)$", before)
-    if article is not None:
-        ending = "n" if word[0].lower() in "aeio" else ""  # "a uniform", but "an umbrella"
-        ending = "n" if word.lower() == "umbrella" else ending
-        before = before[: article.start()] + article[1] + ending + article[2]
-    return before + word + caption[match.end() :]
 
 
 def _image_words(roster: Roster) -> dict[str, frozenset[str]]:

@@ -134,6 +134,24 @@ def masked_record(record: RunRecord) -> RunRecord:
     return replace(record, view=record.view.apply([edit]))
 
 
+def test_a_replaced_word_stands_beside_the_one_that_took_its_place(roster, tmp_path):
+    sample = roster.samples[0]
+    caption = sample.caption
+    words = {"value": f"{caption[:3]}blue{caption[6:]}", "origin": f"word:3:{caption[3:6]}>blue"}
+    elsewhere = {"value": "other", "origin": "word:3:nothing>blue"}
+    edits = [
+        Edit(sample_id=sample.sample_id, action="replace_caption", policy="p", epoch=0, **words),
+        Edit(sample_id=sample.sample_id, action="replace_caption", policy="p", **elsewhere),
+    ]
+    view = CurationView(roster=roster).apply(edits)
+    nothing = np.zeros((0, len(roster)), dtype=np.float32)
+    record = RunRecord(policy="p", seed=0, view=view, epochs=(), history=nothing, truth={})
+    path = tmp_path / "report.html"
+    write_report(record, path, num_pictures=0)
+    first = [caption[:3], caption[3:6], "blue", caption[6:]]
+    assert page_data.listed(path)["changed"] == [first, None]
+
+
 def test_masked_words_are_pieces_of_their_caption(record, tmp_path):
     write_report(masked_record(record), tmp_path / "r.html", num_pictures=0)
     columns = page_data.listed(tmp_path / "r.html")

@@ -1,0 +1,266 @@
+"""Wrong words that language alone cannot tell from right ones.
+
+A wrong word is drawn, for its place, from the predictions of networks that read the caption alone
+and never saw it (`captioning.text.cross_fitted_words`). Of these candidates so many are taken that
+their captions look as likely as sound captions do: the largest log-odds of another word against a
+written one, the sign by which language would find them, is spread alike in both. So a text-only
+score is at chance by construction; how near to it is measured, not assumed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from captioning.data.roster import Roster
+from captioning.data.steps.base import PlantedWord
+from captioning.text.cross_fitted_words import (
+    CrossFittedWords,
+    JudgedWords,
+    deal_folds,
+    log_odds,
+)
+from captioning.text.masked_words import WordTraining
+from captioning.text.word_rows import TOPICS, replace_word, same_thing, word_rows
+
+_PREFIX, _PHRASE = "plausible_", "phrase"
+PLAUSIBLE_KINDS = (*(_PREFIX + topic for topic in TOPICS), _PHRASE)
+_WORD = re.compile(r"[A-Za-z]+")
+_NUM_FOLDS = 2
+_NUM_NETWORKS = 3  # whose mean is taken: a single one errs in ways that another one would see
+_TRAINING = WordTraining(num_epochs=4)
+_TAIL = re.compile(r" (?:with|near|beside|behind|next to|in front of|while|under|by) .+$")
+_PHRASE_WORDS = (3, 9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A caption that can bear a fault.
+
+    Attributes:
+        row: of the roster.
+        caption: with the fault.
+        planted: the fault.
+        suspicion: largest log-odds of another word of the topic in the faulty caption, by language.
+    """
+
+    row: int
+    caption: str
+    planted: PlantedWord
+    suspicion: float
+
+
+def plausible_faults(
+    roster: Roster, counts: Mapping[str, int], seed: int
+) -> dict[str, list[Candidate]]:
+    """As many faults of each of `PLAUSIBLE_KINDS` as asked for, at most one a caption.
+
+    Raises:
+        ValueError: fewer captions can bear one.
+    """
+    kinds = {kind: number for kind, number in counts.items() if number}
+    words = PlausibleWords(roster, seed=seed) if kinds.keys() - {_PHRASE} else None
+    pools = {}
+    for kind in kinds:
+        topic = kind.removeprefix(_PREFIX)
+        pools[kind] = (
+            phrases(roster, seed) if words is None or kind == _PHRASE else (words.candidates(topic))
+        )
+    taken: set[int] = set()
+    chosen = {}
+    for kind in sorted(kinds, key=lambda kind: (len(pools[kind]), kind)):
+        pool = {row: one for row, one in pools[kind].items() if row not in taken}
+        if len(pool) < kinds[kind]:
+            raise ValueError(
+                f"{roster.name}: {kinds[kind]} faults of kind {kind!r} are wanted, but "
+                f"{len(pools[kind])} captions can bear one ({len(pool)} beside the other kinds); "
+                "lower steps.plant_faults.kinds"
+            )
+        sound = (
+            np.zeros(1)
+            if words is None or kind == _PHRASE
+            else (words.sound(kind.removeprefix(_PREFIX)))
+        )
+        chosen[kind] = match_sound(pool, sound, kinds[kind], seed)
+        taken |= {one.row for one in chosen[kind]}
+    return chosen
+
+
+def changed_word(before: str, after: str) -> PlantedWord:
+    """The word that was replaced by another; an article before it may have changed, too.
+
+    Raises:
+        ValueError: the captions have the same words.
+    """
+    pairs = list(zip(_WORD.finditer(before), _WORD.finditer(after), strict=True))
+    for old, new in reversed(pairs):
+        if old[0] != new[0]:
+            return PlantedWord(start=new.start(), wrong=new[0], right=old[0])
+    raise ValueError(f"no word differs: {before!r}")
+
+
+class PlausibleWords:
+    """Candidates for wrong words, by language alone.
+
+    Args:
+        roster: sound samples; networks are trained on its captions, which takes a minute for
+            30,000.
+        seed: of everything drawn.
+
+    Raises:
+        ValueError: fewer images than folds.
+    """
+
+    def __init__(self, roster: Roster, *, seed: int) -> None:
+        self._roster, self._seed = roster, seed
+        self._judged = judge_by_language(roster, seed=seed)
+        self._odds, _ = log_odds(self._judged.log_probs, self._judged.meanings)
+        self._topics = np.array([row.topic for row in word_rows()])[self._judged.rows]
+        self._excluded = photo_words(roster)
+
+    def candidates(self, topic: str) -> dict[int, Candidate]:
+        """At most one for each row of the roster, its word drawn by the networks' predictions."""
+        generator = np.random.default_rng([self._seed, TOPICS.index(topic)])
+        own = np.flatnonzero(self._topics == topic)
+        by_caption: dict[int, list[int]] = {}
+        for number in own.tolist():
+            by_caption.setdefault(int(self._judged.captions[number]), []).append(number)
+        found = {}
+        for caption, numbers in by_caption.items():
+            draws = generator.random(2)  # drawn in any case: a caption's luck shifts no other's
+            number = numbers[int(draws[0] * len(numbers))]
+            meaning = self._drawn(number, draws[1])
+            if meaning is not None:
+                found[caption] = self._candidate(caption, number, meaning, numbers)
+        return found
+
+    def sound(self, topic: str) -> np.ndarray:
+        """Suspicion of the sound captions that have a word of the topic."""
+        own = self._topics == topic
+        highest = np.full(len(self._roster), -np.inf)
+        np.maximum.at(highest, self._judged.captions[own], self._odds[own])
+        return highest[np.isfinite(highest)]
+
+    def _drawn(self, number: int, draw: float) -> int | None:
+        """A meaning that no caption of the photo names, or None."""
+        judged = self._judged
+        sample = self._roster.samples[judged.captions[number]]
+        excluded = self._excluded[sample.image_id]
+        meanings = word_rows()[judged.rows[number]].meanings
+        free = np.array([words[0] not in excluded for words in meanings])
+        free[judged.meanings[number]] = False
+        if not free.any():
+            return None
+        chances = np.exp(judged.log_probs[number, : len(meanings)].astype(np.float64)) * free
+        total = np.cumsum(chances)
+        return min(int(np.searchsorted(total, draw * total[-1], side="right")), len(meanings) - 1)
+
+    def _candidate(
+        self, caption: int, number: int, meaning: int, numbers: Sequence[int]
+    ) -> Candidate:
+        judged = self._judged
+        text = self._roster.samples[caption].caption
+        start = int(judged.starts[number])
+        right = "".join(itertools.takewhile(str.isalpha, text[start:]))
+        alternative = word_rows()[judged.rows[number]].meanings[meaning][0]
+        faulty = replace_word(text, start, right, alternative)
+        odds, _ = log_odds(judged.log_probs[[number]], np.array([meaning]))
+        rest = [float(self._odds[other]) for other in numbers if other != number]
+        return Candidate(
+            row=caption,
+            caption=faulty,
+            planted=changed_word(text, faulty),
+            suspicion=max([float(odds[0]), *rest]),
+        )
+
+
+def judge_by_language(roster: Roster, *, seed: int) -> JudgedWords:
+    """All words of rows, judged by the captions' other words alone."""
+    samples = roster.samples
+    images = {image_id: number for number, image_id in enumerate(roster.rows_by_image)}
+    results = []
+    for network in range(_NUM_NETWORKS):
+        folds = deal_folds(list(images), _NUM_FOLDS, seed + network)
+        data = {
+            "captions": [sample.caption for sample in samples],
+            "photos": [images[sample.image_id] for sample in samples],
+            "folds": [folds[image_id] for image_id in images],
+        }
+        networks = CrossFittedWords(
+            **data, network={"siblings": False}, training=_TRAINING, seed=seed + network
+        )
+        results.append(networks.judge(**data))
+    mean = np.logaddexp.reduce([result.log_probs for result in results]) - np.log(len(results))
+    return JudgedWords(**{**vars(results[0]), "log_probs": mean})
+
+
+def photo_words(roster: Roster) -> dict[str, frozenset[str]]:
+    """Every word of each photo's captions, and all words that mean the same."""
+    same = same_thing()
+    words: dict[str, frozenset[str]] = {}
+    for image_id, captions in roster.references().items():
+        own = {word.lower() for caption in captions for word in _WORD.findall(caption)}
+        words[image_id] = own.union(*(same[word] for word in own if word in same))
+    return words
+
+
+def match_sound(
+    candidates: Mapping[int, Candidate], sound: np.ndarray, number: int, seed: int
+) -> list[Candidate]:
+    """``number`` candidates whose suspicion is spread as that of sound captions, by row.
+
+    Each of as many quantiles of the sound captions takes the nearest candidate that is left, the
+    lowest first, as captions that language finds likely are the rarest among the candidates.
+    """
+    order = np.random.default_rng(seed).permutation(list(candidates))
+    ranked = sorted((candidates[row] for row in order.tolist()), key=lambda one: one.suspicion)
+    values = np.array([candidate.suspicion for candidate in ranked])
+    targets = np.quantile(sound, (np.arange(number) + 0.5) / number)
+    chosen: list[int] = []
+    low = 0  # candidates below are taken or passed over
+    for place, target in enumerate(targets.tolist()):
+        nearest = int(np.searchsorted(values, target))
+        if 0 < nearest < len(values) and target - values[nearest - 1] < values[nearest] - target:
+            nearest -= 1
+        # room must be left for the targets to come
+        nearest = min(max(nearest, low), len(values) - (number - place))
+        chosen.append(nearest)
+        low = nearest + 1
+    return sorted((ranked[place] for place in chosen), key=lambda one: one.row)
+
+
+def phrases(roster: Roster, seed: int) -> dict[int, Candidate]:
+    """Captions with a phrase of another photo's caption at the end, by row.
+
+    The phrase names an object, and none that a caption of the photo names.
+    """
+    generator = np.random.default_rng([seed, len(TOPICS)])
+    tails = [(s.image_id, m[0]) for s in roster.samples if (m := _TAIL.search(_body(s.caption)))]
+    tails = [
+        (i, tail) for i, tail in tails if _PHRASE_WORDS[0] <= len(tail.split()) <= _PHRASE_WORDS[1]
+    ]
+    if not tails:
+        return {}
+    words = photo_words(roster)
+    things = {w for row in word_rows() if row.topic == "object" for m in row.meanings for w in m}
+    found = {}
+    for sample in roster.samples:
+        image_id, tail = tails[int(generator.random() * len(tails))]
+        named = {word.lower() for word in _WORD.findall(tail)} & things
+        body = _body(sample.caption)
+        if image_id == sample.image_id or not named or named & words[sample.image_id] or not body:
+            continue
+        planted = PlantedWord(start=len(body) + 1, wrong=tail[1:], right="")
+        caption = body + tail + sample.caption[len(body) :]
+        found[sample.row] = Candidate(
+            row=sample.row, caption=caption, planted=planted, suspicion=0.0
+        )
+    return found
+
+
+def _body(caption: str) -> str:
+    return caption.rstrip(" .")

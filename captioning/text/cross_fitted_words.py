@@ -1,0 +1,137 @@
+"""What a masked word of a row is, judged by networks that never saw the photo or its captions.
+
+A network that was trained on a wrong word knows it by heart. So the photos are divided into folds,
+and each fold's words are judged by a network trained on the other folds alone (cross-fitting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioning.text.masked_words import WordTraining, fit, new_network, predict
+from captioning.text.word_groups import Group, Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedWords:
+    """Words of rows, by caption and place.
+
+    Attributes:
+        captions: ``(Q,) int64`` number of the caption.
+        starts: ``(Q,) int64`` index of the word's first character.
+        rows, meanings: ``(Q,) int64`` what is written, see `captioning.text.word_rows`.
+        log_probs: ``(Q, K) float32`` of the row's meanings; minus infinity beyond the row.
+    """
+
+    captions: np.ndarray
+    starts: np.ndarray
+    rows: np.ndarray
+    meanings: np.ndarray
+    log_probs: np.ndarray
+
+
+class CrossFittedWords:
+    """Networks of all folds, trained when this is built.
+
+    Args:
+        captions: what they may learn from.
+        photos: number of each caption's photo.
+        folds: fold of each photo.
+        features: ``(I, R, D)`` of the photos, or None.
+        network: arguments of `captioning.text.masked_words.MaskedWords`.
+        training: of each network.
+        seed: of parameters, dropout and order.
+    """
+
+    def __init__(
+        self,
+        *,
+        captions: Sequence[str],
+        photos: Sequence[int],
+        folds: Sequence[int],
+        features: Tensor | None = None,
+        network: Mapping[str, Any],
+        training: WordTraining,
+        seed: int,
+    ) -> None:
+        self._vocabulary = Vocabulary(captions)
+        groups = self._vocabulary.groups(captions, photos)
+        size = 0 if features is None else features.shape[-1]
+        self._networks = []
+        for fold in range(max(folds) + 1):
+            with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
+                torch.manual_seed(seed + fold)
+                model = new_network(self._vocabulary, photo_size=size, **network)
+                others = [group for group in groups if folds[group.photo] != fold]
+                fit(model, others, features, training=training, seed=seed + fold)
+            self._networks.append(model)
+
+    def judge(
+        self,
+        captions: Sequence[str],
+        photos: Sequence[int],
+        folds: Sequence[int],
+        features: Tensor | None = None,
+    ) -> JudgedWords:
+        """The words of captions as they are now; the arguments are those of the class."""
+        groups = self._vocabulary.groups(captions, photos)
+        parts = []
+        for fold, network in enumerate(self._networks):
+            own = [group for group in groups if folds[group.photo] == fold]
+            parts.append((own, predict(network, own, features)))
+        owned = [group for own, _ in parts for group in own]
+        log_probs = np.concatenate([values for _, values in parts])
+        numbers = _joined([_caption_numbers(group) for group in owned])
+        starts = _joined([group.starts for group in owned])
+        order = np.lexsort((starts, numbers))
+        return JudgedWords(
+            captions=numbers[order],
+            starts=starts[order],
+            rows=_joined([group.rows for group in owned])[order],
+            meanings=_joined([group.meanings for group in owned])[order],
+            log_probs=log_probs[order],
+        )
+
+
+def _caption_numbers(group: Group) -> np.ndarray:
+    """``(Q,)`` caption of each word of a row."""
+    return np.array(group.captions)[group.owner[group.keys[group.places]]]
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def deal_folds(images: Sequence[str], num_folds: int, seed: int) -> dict[str, int]:
+    """A fold for each image, all of about one size.
+
+    Raises:
+        ValueError: fewer images than folds.
+    """
+    images = list(dict.fromkeys(images))
+    if len(images) < num_folds:
+        raise ValueError(
+            f"{len(images)} images cannot be dealt into {num_folds} folds: lower num_folds"
+        )
+    order = np.random.default_rng(seed).permutation(len(images)).tolist()
+    return {images[place]: number % num_folds for number, place in enumerate(order)}
+
+
+def log_odds(log_probs: np.ndarray, meanings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-odds ``(Q,)`` of the likeliest other meaning against the written one, and that meaning.
+
+    Args:
+        log_probs: ``(Q, K)``, minus infinity beyond a row.
+        meanings: ``(Q,)`` what is written.
+    """
+    each = np.arange(len(meanings))
+    others = log_probs.copy()
+    others[each, meanings] = -np.inf
+    best = others.argmax(1) if len(others) else np.zeros(0, np.int64)
+    return others[each, best] - log_probs[each, meanings], best

@@ -1,0 +1,300 @@
+"""A small network that predicts a masked word of a row from what else is known of the photo.
+
+It reads the caption's other words, and as switches the words of the photo's other captions and
+features of the photo. The context of a word is a window of its neighbours and the bag of all other
+words of its caption; other captions and the photo's cells are read by attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captioning.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
+from captioning.text.word_groups import PAD, WINDOW, Group, Vocabulary
+from captioning.text.word_rows import word_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordBatch:
+    """Groups of captions as tensors, padded.
+
+    Attributes:
+        tokens: ``(G, L)``.
+        owner: ``(G, L)`` caption of each token, -1 where padded.
+        keys: ``(G, K)`` places of tokens that tell something.
+        key_mask: ``(G, K) bool``, True where there is one.
+        neighbours: ``(G, K, 2 * WINDOW)`` tokens around them.
+        places: ``(G, Q)`` which keys are masked words.
+        rows, meanings: ``(G, Q)`` of these.
+        named: ``(G, Q, K, 2)`` what other captions name, see `Group`.
+        mask: ``(G, Q) bool``, True where there is a masked word.
+        photos: ``(G, R, D)`` features, or None.
+    """
+
+    tokens: Tensor
+    owner: Tensor
+    keys: Tensor
+    key_mask: Tensor
+    neighbours: Tensor
+    places: Tensor
+    rows: Tensor
+    meanings: Tensor
+    named: Tensor
+    mask: Tensor
+    photos: Tensor | None
+
+    @classmethod
+    def of(cls, groups: Sequence[Group], photos: Tensor | None) -> WordBatch:
+        """The groups with the features of their photos ``(I, R, D)``."""
+        numbers = torch.tensor([group.photo for group in groups])
+        return cls(
+            tokens=_padded([group.tokens for group in groups]),
+            owner=_padded([group.owner for group in groups], -1),
+            keys=_padded([group.keys for group in groups]),
+            key_mask=_padded([np.ones(len(group.keys), np.int64) for group in groups]).bool(),
+            neighbours=_padded([group.neighbours for group in groups]),
+            places=_padded([group.places for group in groups]),
+            rows=_padded([group.rows for group in groups]),
+            meanings=_padded([group.meanings for group in groups]),
+            named=_padded([group.named for group in groups]),
+            mask=_padded([np.ones(len(group.places), np.int64) for group in groups]).bool(),
+            photos=None if photos is None else photos[numbers].float(),
+        )
+
+
+def _masked_alone(words: WordBatch) -> WordBatch:
+    """The same with the masked words as the only keys."""
+    places = words.places
+    return replace(
+        words,
+        keys=words.keys.gather(1, places),
+        key_mask=words.mask,
+        neighbours=_picked(words.neighbours, places),
+        places=torch.arange(places.shape[1]).expand_as(places),
+    )
+
+
+def _padded(values: Sequence[np.ndarray], fill: int = 0) -> Tensor:
+    width = max(map(len, values))
+    result = np.full((len(values), width, *values[0].shape[1:]), fill, dtype=np.int64)
+    for target, value in zip(result, values, strict=True):
+        target[: len(value)] = value
+    return torch.from_numpy(result)
+
+
+def _picked(values: Tensor, places: Tensor) -> Tensor:
+    """``(G, P, D)`` of ``(G, L, D)`` at ``(G, P)``."""
+    return values.gather(1, places[..., None].expand(-1, -1, values.shape[-1]))
+
+
+class MaskedWords(nn.Module):
+    """Logits of the meanings of a row for masked words.
+
+    Args:
+        num_tokens: size of the vocabulary.
+        meaning_tokens: ``(M,)`` token of each meaning's first word, rows one after another.
+        photo_size: of the features of a photo's cells; 0: photos are not read.
+        siblings: whether the photo's other captions are read.
+        width: of embeddings; contexts are twice as wide.
+        num_heads: of attention.
+        dropout: of contexts.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_tokens: int,
+        meaning_tokens: Tensor,
+        photo_size: int = 0,
+        siblings: bool = True,
+        width: int = 48,
+        num_heads: int = 4,
+        dropout: float = 0.3,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.siblings = num_heads, siblings
+        self.photo_size = photo_size
+        inner = 2 * width
+        self.register_buffer("meaning_tokens", meaning_tokens)
+        self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)
+        nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(width))
+        self.near = nn.Linear(2 * WINDOW * width, inner)
+        self.bag = nn.Linear(width, inner, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        sources = 1
+        if siblings:
+            sources += 1
+            self.query = nn.Linear(inner, inner)
+            self.key = nn.Linear(inner + width, inner)
+            self.value = nn.Linear(inner + width, inner)
+            self.named = nn.Linear(inner, 2)
+            nn.init.ones_(self.named.bias)
+        if photo_size:
+            sources += 1
+            self.photo_query = nn.Linear(inner, inner)
+            self.photo_key = nn.Linear(photo_size, inner)
+            self.photo_value = nn.Linear(photo_size, inner)
+        self.join = nn.Linear(sources * inner, inner)
+        self.out = nn.Linear(inner, width)
+        self.bias = nn.Parameter(torch.zeros(len(meaning_tokens)))
+
+    def forward(self, words: WordBatch) -> Tensor:
+        """Logits ``(G, Q, K)`` of the meanings of each masked word's row, K the most of any row.
+
+        Places beyond a row hold minus infinity.
+        """
+        if not self.siblings:
+            words = _masked_alone(words)  # no other word is read by attention
+        embedded = self.embedding(words.tokens)
+        known = _picked(embedded, words.keys)
+        owner = words.owner.gather(1, words.keys).masked_fill(~words.key_mask, -1)
+        context = self._context(embedded, known, words)
+        query = _picked(context, words.places)
+        sources = [query]
+        if self.siblings:
+            read = torch.cat([context, known], -1)
+            own = owner.gather(1, words.places)
+            mask = (owner[:, None, :] != own[:, :, None]) & words.key_mask[:, None, :]
+            parts = (self.query(query), self.key(read), self.value(read))
+            sources.append(self._attend(*parts, mask))
+        if words.photos is not None:
+            photos = words.photos
+            parts = (self.photo_query(query), self.photo_key(photos), self.photo_value(photos))
+            sources.append(self._attend(*parts, None))
+        joined = self.dropout(functional.relu(self.join(torch.cat(sources, -1))))
+        targets = self.embedding(self.meaning_tokens)
+        places, inside = _row_places()
+        logits = (self.out(joined) @ targets.T + self.bias).gather(-1, places[words.rows])
+        if self.siblings:
+            logits = logits + (self.named(joined)[:, :, None] * words.named.float().log1p()).sum(-1)
+        return logits.masked_fill(~inside[words.rows], -torch.inf)
+
+    def _context(self, embedded: Tensor, known: Tensor, words: WordBatch) -> Tensor:
+        """``(G, K, 2 * width)`` of each key without the key itself."""
+        number = int(words.owner.max()) + 1
+        is_of = functional.one_hot(words.owner.clamp_min(0), number).to(embedded.dtype)
+        is_of = is_of * (words.owner >= 0)[..., None]
+        sums = is_of.transpose(1, 2) @ embedded / is_of.sum(1)[..., None].clamp_min(1).sqrt()
+        bag = _picked(sums, words.owner.gather(1, words.keys).clamp_min(0)) - known / 3
+        near = self.embedding(words.neighbours).flatten(2)
+        return self.dropout(functional.relu(self.near(near) + self.bag(bag)))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """``(G, Q, inner)``: each word reads what belongs to its group; zero where nothing does."""
+        size = query.shape[-1] // self.num_heads
+
+        def heads(values: Tensor) -> Tensor:
+            return values.unflatten(-1, (self.num_heads, size)).transpose(1, 2)
+
+        weights = heads(query) @ heads(key).transpose(-1, -2) / math.sqrt(size)
+        if mask is not None:
+            weights = weights.masked_fill(~mask[:, None], -1e4)
+        weights = weights.softmax(-1)
+        if mask is not None:
+            weights = weights * mask[:, None]
+        return (weights @ heads(value)).transpose(1, 2).flatten(2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordTraining:
+    """How `MaskedWords` are trained.
+
+    Attributes:
+        num_epochs: passes over the photos.
+        batch_size: photos with their captions.
+        lr: of AdamW, falling to 0 in a half cosine.
+        weight_decay: of AdamW.
+    """
+
+    num_epochs: PositiveInt = 4
+    batch_size: PositiveInt = 48
+    lr: PositiveFloat = 0.006
+    weight_decay: NonNegativeFloat = 0.01
+
+
+def new_network(vocabulary: Vocabulary, **settings: Any) -> MaskedWords:
+    """A network with fresh parameters; for settings see `MaskedWords`."""
+    firsts = [words[0] for row in word_rows() for words in row.meanings]
+    tokens = torch.tensor([vocabulary.numbers[word] for word in firsts])
+    return MaskedWords(num_tokens=len(vocabulary), meaning_tokens=tokens, **settings)
+
+
+def fit(
+    network: MaskedWords,
+    groups: Sequence[Group],
+    photos: Tensor | None,
+    *,
+    training: WordTraining,
+    seed: int,
+) -> None:
+    """Train to predict every word of a row in all groups.
+
+    Args:
+        network: is changed.
+        groups: captions by photo.
+        photos: ``(I, R, photo_size)`` features by number of the photo, or None.
+        training: see `WordTraining`.
+        seed: of the order; parameters and dropout are drawn from torch's generator.
+    """
+    groups = [group for group in groups if len(group.places)]
+    size = training.batch_size
+    num_steps = -(-len(groups) // size) * training.num_epochs
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=training.lr, weight_decay=training.weight_decay
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / num_steps))
+    )
+    generator = np.random.default_rng(seed)
+    network.train()
+    for _ in range(training.num_epochs):
+        order = generator.permutation(len(groups)).tolist()
+        for start in range(0, len(order), size):
+            batch = WordBatch.of([groups[i] for i in order[start : start + size]], photos)
+            optimizer.zero_grad()
+            _loss(network, batch).backward()
+            optimizer.step()
+            schedule.step()
+    network.eval()
+
+
+def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:
+    """Mean negative log-likelihood of the written words, in nats."""
+    log_probs = network(batch).log_softmax(-1)
+    return -log_probs.gather(-1, batch.meanings[..., None])[..., 0][batch.mask].mean()
+
+
+@cache
+def _row_places() -> tuple[Tensor, Tensor]:
+    """``(W, K)`` number of each row's meanings among all, and whether there is one."""
+    sizes = torch.tensor([len(row.meanings) for row in word_rows()])
+    offsets = torch.arange(int(sizes.max()))
+    starts = sizes.cumsum(0) - sizes
+    inside = offsets < sizes[:, None]
+    return torch.where(inside, starts[:, None] + offsets, 0), inside
+
+
+@torch.no_grad()
+def predict(
+    network: MaskedWords, groups: Sequence[Group], photos: Tensor | None, *, batch_size: int = 64
+) -> np.ndarray:
+    """Log-probabilities ``(Q, K) float32`` of all words of rows, group by group.
+
+    K is the most meanings that a row has; places beyond a word's row hold minus infinity. For
+    arguments see `fit`.
+    """
+    results = [np.zeros((0, _row_places()[0].shape[1]), np.float32)]
+    groups = [group for group in groups if len(group.places)]
+    for start in range(0, len(groups), batch_size):
+        batch = WordBatch.of(groups[start : start + batch_size], photos)
+        results.append(network(batch).log_softmax(-1)[batch.mask].numpy())
+    return np.concatenate(results)

@@ -1,0 +1,166 @@
+"""Captions of a photo as numbers of tokens, with the places of words that belong to a row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from captioning.text.word_rows import row_words, thing_numbers, word_rows
+
+PAD, UNKNOWN = 0, 1
+_TOKEN = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
+WINDOW = 4  # neighbours on each side of a word
+_BESIDE = 2  # so near are words that go together
+_NUM_STOP_WORDS = 16  # the most frequent tokens of no row tell little: other words do not read them
+_MAX_TOGETHER = 8  # captions of one photo that are read together; the cost grows with its square
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Captions of one photo, their tokens one after another.
+
+    Attributes:
+        photo: number of the photo.
+        captions: numbers of the captions.
+        tokens: ``(L,) int64``.
+        owner: ``(L,) int64`` place in ``captions`` of each token's caption.
+        keys: ``(K,) int64`` places of the tokens that tell something: all but stop words.
+        neighbours: ``(K, 2 * WINDOW) int64`` tokens before and after each of these.
+        places: ``(Q,) int64`` which of the keys are words of a row.
+        rows, meanings: ``(Q,) int64`` of these words, see `captioning.text.word_rows`.
+        starts: ``(Q,) int64`` index of each word's first character in its caption.
+        named: ``(Q, K, 2) int64`` how many of the other captions name each meaning of the word's
+            row, in whatever form, K the most meanings of any row; and how often they do so beside
+            a word that also stands beside this one, as in "red shirt" and "blue shirt".
+    """
+
+    photo: int
+    captions: tuple[int, ...]
+    tokens: np.ndarray
+    owner: np.ndarray
+    keys: np.ndarray
+    neighbours: np.ndarray
+    places: np.ndarray
+    rows: np.ndarray
+    meanings: np.ndarray
+    starts: np.ndarray
+    named: np.ndarray
+
+
+class Vocabulary:
+    """Numbers of words; rare ones share a number."""
+
+    def __init__(self, captions: Sequence[str], *, min_count: int = 2) -> None:
+        counts = Counter(token for caption in captions for token in _tokens(caption))
+        frequent = sorted(token for token, count in counts.items() if count >= min_count)
+        words = [word for row in word_rows() for words in row.meanings for word in words]
+        self.numbers = {
+            token: number
+            for number, token in enumerate(dict.fromkeys([*words, *frequent]), start=2)
+        }
+        free = sorted(counts.keys() - set(words), key=lambda token: (-counts[token], token))
+        self._stop = {UNKNOWN} | {
+            self.numbers[t] for t in free[:_NUM_STOP_WORDS] if t in self.numbers
+        }
+        self._is_stop = np.isin(np.arange(len(self)), list(self._stop))
+
+    def __len__(self) -> int:
+        """With padding and unknown."""
+        return len(self.numbers) + 2
+
+    def group(self, photo: int, captions: Sequence[tuple[int, str]]) -> Group:
+        """Numbered captions of a photo as the network reads them."""
+        tokens: list[int] = []
+        owner: list[int] = []
+        keys: list[int] = []
+        neighbours: list[list[int]] = []
+        words: list[tuple[int, int, int, int, int]] = []
+        for place, (_, caption) in enumerate(captions):
+            known = {word.start: word for word in row_words(caption)}
+            matches = list(_TOKEN.finditer(caption))
+            own = [self.numbers.get(match[0].lower(), UNKNOWN) for match in matches]
+            around = [PAD] * WINDOW + own + [PAD] * WINDOW
+            for number, (match, token) in enumerate(zip(matches, own, strict=True)):
+                if token in self._stop and match.start() not in known:
+                    continue
+                word = known.get(match.start())
+                if word is not None:
+                    words.append((len(keys), word.row, word.meaning, word.start, place))
+                keys.append(len(tokens) + number)
+                end = number + 2 * WINDOW + 1
+                neighbours.append(around[number : number + WINDOW] + around[end - WINDOW : end])
+            tokens += own
+            owner += [place] * len(own)
+        columns = np.array(words, dtype=np.int64).reshape(-1, 5).T
+        around_keys = np.array(neighbours, dtype=np.int64).reshape(-1, 2 * WINDOW)
+        texts = [caption for _, caption in captions]
+        return Group(
+            photo=photo,
+            captions=tuple(number for number, _ in captions),
+            tokens=np.array(tokens, dtype=np.int64),
+            owner=np.array(owner, dtype=np.int64),
+            keys=np.array(keys, dtype=np.int64),
+            neighbours=around_keys,
+            places=columns[0],
+            rows=columns[1],
+            meanings=columns[2],
+            starts=columns[3],
+            named=np.stack(
+                [
+                    _named(texts, columns[1], columns[4]),
+                    self._named_beside(around_keys[columns[0]], *columns[[1, 2, 4]]),
+                ],
+                axis=-1,
+            ),
+        )
+
+    def _named_beside(
+        self, neighbours: np.ndarray, rows: np.ndarray, meanings: np.ndarray, owner: np.ndarray
+    ) -> np.ndarray:
+        """The second half of ``Group.named``, of words with their neighbours."""
+        things, _ = _things()
+        near = neighbours[:, WINDOW - _BESIDE : WINDOW + _BESIDE]
+        near = np.where(self._is_stop[near], PAD, near)
+        share = (near[:, None, :, None] == near[None, :, None, :]) & (near[:, None, :, None] != PAD)
+        beside = share.any((2, 3)) & (owner[:, None] != owner[None, :])
+        names = np.zeros((len(rows), int(things.max()) + 1), dtype=np.int64)
+        names[np.arange(len(rows)), things[rows, meanings]] = 1
+        return np.take_along_axis(beside @ names, things[rows], axis=1)
+
+    def groups(self, captions: Sequence[str], photos: Sequence[int]) -> list[Group]:
+        """All captions by photo, a few at a time."""
+        by_photo: dict[int, list[tuple[int, str]]] = {}
+        for number, (caption, photo) in enumerate(zip(captions, photos, strict=True)):
+            by_photo.setdefault(photo, []).append((number, caption))
+        return [
+            self.group(photo, numbered[start : start + _MAX_TOGETHER])
+            for photo, numbered in by_photo.items()
+            for start in range(0, len(numbered), _MAX_TOGETHER)
+        ]
+
+
+def _named(captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """The first half of ``Group.named``, of words of ``rows`` in the captions ``owner``."""
+    things, number_of = _things()
+    names = np.zeros((len(captions), int(things.max()) + 1), dtype=np.int64)
+    for place, caption in enumerate(captions):
+        names[place, [number_of[t] for t in _tokens(caption) if t in number_of]] = 1
+    others = names.sum(0) - names[owner]
+    return np.take_along_axis(others, things[rows], axis=1)
+
+
+@cache
+def _things() -> tuple[np.ndarray, Mapping[str, int]]:
+    """``(W, K)`` number of the thing that each meaning names, 0 beyond a row; and it by word."""
+    by_row, by_word = thing_numbers()
+    width = max(map(len, by_row))
+    return np.array([[*row, *[0] * (width - len(row))] for row in by_row]), by_word
+
+
+def _tokens(caption: str) -> list[str]:
+    return [token.lower() for token in _TOKEN.findall(caption)]

@@ -1,0 +1,142 @@
+"""A wrong word gives way to the one that fits its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from captioning.data.roster import CurationView
+from captioning.ranges import Fraction
+from captioning.text.word_rows import replace_word
+from captioning.types import Edit
+from curation.base import (
+    AbstractAmender,
+    AbstractSelector,
+    AbstractWordScore,
+    Amended,
+    Context,
+    Selected,
+    WordDoubt,
+    require_fraction,
+)
+
+ORIGIN = "word:"
+"""How origins of mended captions begin: ``word:START:OLD>NEW``, START in the old caption."""
+
+
+_ORIGIN = re.compile(r"word:(?P<start>[0-9]{1,9}):(?P<old>[^>]+)>(?P<new>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedWord:
+    """What an origin of a mended caption tells.
+
+    Attributes:
+        start: index of the old word's first character in the old caption.
+        old, new: the words; in the new caption an article before them may have changed, too.
+    """
+
+    start: int
+    old: str
+    new: str
+
+
+def parse_origin(origin: str) -> ReplacedWord | None:
+    """The replaced word, or None: the origin is of another kind."""
+    match = _ORIGIN.fullmatch(origin)
+    if match is None:
+        return None
+    return ReplacedWord(start=int(match["start"]), old=match["old"], new=match["new"])
+
+
+class ReplaceWord(AbstractAmender):
+    """Replaces the word of each selected caption that is most surely wrong by its alternative.
+
+    The rest of the caption stays, but for an article before the word. One word changes at a time: a
+    caption that is selected again after that may have another one changed.
+
+    Args:
+        score: says which words are in doubt; None: the selector's own.
+        threshold: least probability of being wrong at which a word is replaced, in [0, 1].
+        factor: what the weight of selected captions is multiplied by in which no word is that sure,
+            in [0, 1]; 1 leaves them as they are.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        score: AbstractWordScore | None = None,
+        threshold: Fraction = 0.5,
+        factor: Fraction = 1.0,
+    ) -> None:
+        self.score = score
+        self.threshold = require_fraction("threshold", threshold)
+        self.factor = require_fraction("factor", factor)
+
+    def follow(self, select: AbstractSelector) -> None:
+        """Ask the selector's score, unless there is one already."""
+        score = getattr(select, "score", None)
+        if self.score is None and isinstance(score, AbstractWordScore):
+            self.score = score
+
+    def start(self, view: CurationView) -> None:
+        """Refuse to begin without a score of words.
+
+        Raises:
+            ValueError: there is none.
+        """
+        del view
+        self._word_score()
+
+    def _word_score(self) -> AbstractWordScore:
+        if self.score is None:
+            raise ValueError(
+                "replacing words needs a score that tells which words are in doubt: choose "
+                "curation/score=words with a selector by score, or name one in curation.amend.score"
+            )
+        return self.score
+
+    def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
+        """One edit for each selected sample with a word that is sure enough to be wrong."""
+        surest: dict[int, WordDoubt] = {}
+        for doubt in self._word_score().doubts(context):
+            known = surest.get(doubt.row)
+            if known is None or _certainty(doubt) > _certainty(known):
+                surest[doubt.row] = doubt
+        edits, unchanged, notes = [], [], []
+        for candidate in selected:
+            doubt = surest.get(candidate.sample.row)
+            if doubt is not None and doubt.probability >= self.threshold:
+                edits.append(_mended(context, candidate, doubt))
+            elif self.factor < 1:
+                value = f"{candidate.sample.weight * self.factor:.6g}"
+                edits.append(context.edit(candidate, "down_weight", value=value))
+            else:
+                unchanged.append(candidate.sample.sample_id)
+                notes.append("left alone: no word in enough doubt")
+        return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
+
+
+def _certainty(doubt: WordDoubt) -> tuple[float, float]:
+    return doubt.probability, doubt.log_odds
+
+
+def _mended(context: Context, candidate: Selected, doubt: WordDoubt) -> Edit:
+    caption = candidate.sample.caption
+    try:
+        value = replace_word(caption, doubt.start, doubt.word, doubt.alternative)
+    except ValueError as error:
+        raise ValueError(
+            f"the doubts about {candidate.sample.sample_id!r} are of another caption: {error}"
+        ) from error
+    reason = f"{candidate.reason}; {doubt.word!r} is wrong with probability "
+    return context.edit(
+        replace(candidate, reason=f"{reason}{doubt.probability:.2f}"),
+        "replace_caption",
+        value=value,
+        origin=f"{ORIGIN}{doubt.start}:{doubt.word}>{doubt.alternative}",
+    )

@@ -1,0 +1,1 @@
+"""Words of a caption that are likely wrong, judged by a masked-word network."""

@@ -1,0 +1,177 @@
+"""Captions with a word that another word of its row would fit better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from annotated_types import Ge
+from torch import Tensor
+
+from captioning.ranges import ArgumentsOf, Seed
+from captioning.text.cross_fitted_words import (
+    CrossFittedWords,
+    JudgedWords,
+    deal_folds,
+    log_odds,
+)
+from captioning.text.masked_words import MaskedWords, WordTraining
+from captioning.text.word_rows import TOPICS, word_rows
+from captioning.types import Sample
+from curation.base import AbstractWordScore, Context, WordDoubt
+from curation.score.words.calibration import MIN_WORDS, Calibration, calibrate
+
+Features = Callable[[Sequence[Path]], Tensor]
+
+
+class Words(AbstractWordScore):
+    """The largest log-odds of another word of the row against the written one, in nats.
+
+    The networks are trained once, on the roster as the annotations have it, and judge the captions
+    as they stand now; each photo is judged by a network that saw other photos only. The row of a
+    word and its rivals are those of `captioning.text.word_rows`.
+
+    Args:
+        siblings: whether the words of the photo's other captions are read.
+        photos: features ``(I, R, D)`` of photos, or None: photos are not looked at.
+        topics: of the words that are judged, see `captioning.text.word_rows.TOPICS`; None for all.
+        num_folds: number of folds.
+        network: further arguments of `captioning.text.masked_words.MaskedWords`.
+        training: of each network.
+        seed: of folds and training.
+
+    Raises:
+        ValueError: fewer than 2 folds, or an unknown topic.
+    """
+
+    def __init__(
+        self,
+        *,
+        siblings: bool = True,
+        photos: Features | None = None,
+        topics: Sequence[str] | None = None,
+        num_folds: Annotated[int, Ge(2)] = 3,
+        network: Annotated[Mapping[str, Any], ArgumentsOf(MaskedWords)] | None = None,
+        training: Annotated[Mapping[str, Any], ArgumentsOf(WordTraining)] | None = None,
+        seed: Seed = 0,
+    ) -> None:
+        if num_folds < 2:
+            raise ValueError(f"num_folds must be at least 2: got {num_folds}")
+        unknown = sorted(set(topics or ()) - set(TOPICS))
+        if unknown:
+            raise ValueError(f"topics must be of {TOPICS}: got {unknown[0]!r}")
+        self._photos, self._num_folds, self._seed = photos, num_folds, seed
+        self._topics = frozenset(TOPICS if topics is None else topics)
+        self._network = {"siblings": siblings, **(network or {})}
+        self._training = WordTraining(**(training or {}))
+        evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
+        self.name = f"log-odds of another word ({', '.join(evidence)})"
+        self._trained: tuple[Any, CrossFittedWords] | None = None
+        self._last: tuple[Any, list[WordDoubt]] | None = None
+
+    @property
+    def opens_photos(self) -> bool:
+        """Where photos are looked at and their features are not there yet."""
+        return self._photos is not None
+
+    def scores(self, context: Context) -> Tensor:
+        """NaN for samples that are not live or have no word of a row."""
+        scores = np.full(len(context.view.roster), -np.inf)
+        doubts = self.doubts(context)
+        rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
+        np.maximum.at(scores, rows, [doubt.log_odds for doubt in doubts])
+        return torch.from_numpy(np.where(np.isinf(scores), np.nan, scores)).float()
+
+    def doubts(self, context: Context) -> list[WordDoubt]:
+        """All words of a row in the live captions.
+
+        Raises:
+            ValueError: fewer images than folds.
+        """
+        samples = list(context.live.values())
+        key = (context.view.roster.fingerprint, tuple((s.caption, s.image_path) for s in samples))
+        if self._last is None or self._last[0] != key:
+            self._last = (key, self._doubts(context, samples))
+        return self._last[1]
+
+    def _doubts(self, context: Context, samples: Sequence[Sample]) -> list[WordDoubt]:
+        judged = self._judge(context, samples)
+        odds, best = log_odds(judged.log_probs, judged.meanings)
+        probabilities = calibrated(judged, odds)
+        rows = word_rows()
+        doubts = []
+        for number in range(len(odds)):
+            row = rows[judged.rows[number]]
+            if row.topic not in self._topics:
+                continue
+            sample = samples[judged.captions[number]]
+            start = int(judged.starts[number])
+            doubts.append(
+                WordDoubt(
+                    row=sample.row,
+                    start=start,
+                    word=_word_at(sample.caption, start),
+                    alternative=row.meanings[best[number]][0],
+                    log_odds=float(odds[number]),
+                    probability=float(probabilities[number]),
+                )
+            )
+        return doubts
+
+    def _judge(self, context: Context, samples: Sequence[Sample]) -> JudgedWords:
+        roster = context.view.roster
+        folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
+        key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
+        if self._trained is None or self._trained[0] != key:
+            settings = {"network": self._network, "training": self._training, "seed": self._seed}
+            networks = CrossFittedWords(**self._data(roster.samples, folds), **settings)
+            self._trained = (key, networks)
+        return self._trained[1].judge(**self._data(samples, folds))
+
+    def _data(self, samples: Sequence[Sample], folds: Mapping[str, int]) -> dict[str, Any]:
+        """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part."""
+        pairs = {(sample.image_id, sample.image_path): None for sample in samples}
+        numbers = {pair: number for number, pair in enumerate(pairs)}
+        return {
+            "captions": [sample.caption for sample in samples],
+            "photos": [numbers[sample.image_id, sample.image_path] for sample in samples],
+            "folds": [folds[image_id] for image_id, _ in pairs],
+            "features": None if self._photos is None else self._photos([p for _, p in pairs]),
+        }
+
+
+def _word_at(caption: str, start: int) -> str:
+    end = start
+    while end < len(caption) and caption[end].isascii() and caption[end].isalpha():
+        end += 1
+    return caption[start:end]
+
+
+def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:
+    """Probability ``(Q,)`` that each word is wrong, see `curation.score.words.calibration`."""
+    topics = np.array([row.topic for row in word_rows()])[judged.rows]
+    probabilities = np.zeros(len(odds))
+    for topic in dict.fromkeys(topics.tolist()):
+        own = topics == topic
+        known = own if own.sum() >= MIN_WORDS else np.ones(len(odds), dtype=bool)
+        probabilities[own] = _curve(judged, odds, known)(odds[own])
+    return probabilities
+
+
+def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray) -> Calibration:
+    """Other words of a row count as often as they are written somewhere."""
+    log_probs, rows, meanings = judged.log_probs[known], judged.rows[known], judged.meanings[known]
+    counts = np.zeros((len(word_rows()), log_probs.shape[1]))
+    np.add.at(counts, (rows, meanings), 1)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    ranked = np.sort(log_probs, axis=1)
+    first, second = ranked[:, -1:], ranked[:, -2:-1]
+    # what the log-odds would be if that word stood there
+    others = np.where(log_probs == first, second, first) - log_probs
+    weights = shares[rows]
+    weights[np.arange(len(rows)), meanings] = 0
+    used = (weights > 0) & np.isfinite(others)
+    return calibrate(odds[known], others[used], weights[used])

@@ -1,0 +1,137 @@
+"""The score of words on a small world in which colours follow things, photos or other captions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from captioning.data.roster import CurationView, build_roster
+from captioning.text.cross_fitted_words import log_odds
+from captioning.types import Edit, Sample
+from curation.base import Context
+from curation.score.words.calibration import calibrate
+from curation.score.words.score import Words
+
+COLORS = ("red", "blue", "green")
+TRAINING = {"num_epochs": 24, "batch_size": 4, "lr": 0.03}
+NETWORK = {"width": 8, "dropout": 0.0, "num_heads": 2}
+
+
+def context_of(captions: list[tuple[int, str]]) -> Context:
+    """Captions with the numbers of their photos."""
+    samples = [
+        Sample(
+            row=row,
+            sample_id=f"{photo}#{row}",
+            image_id=str(photo),
+            image_path=Path(f"{photo}.jpg"),
+            caption=caption,
+        )
+        for row, (photo, caption) in enumerate(captions)
+    ]
+    nothing = torch.full((1, len(samples)), torch.nan)
+    view = CurationView(roster=build_roster("world", samples))
+    return Context(view=view, losses=nothing[0], history=nothing, epoch=-1)
+
+
+def score_of(**settings) -> Words:
+    return Words(num_folds=2, network=NETWORK, training=TRAINING, **settings)
+
+
+def by_text() -> list[tuple[int, str]]:
+    """One caption a photo; things have one colour each, but for the last caption's."""
+    things = dict(zip(COLORS, ("tomato", "sky", "leaf"), strict=True))
+    captions = [(n, f"a {COLORS[n % 3]} {things[COLORS[n % 3]]}") for n in range(30)]
+    return [*captions, (30, "a blue tomato"), (31, "something else")]
+
+
+def by_siblings() -> list[tuple[int, str]]:
+    """Four captions a photo agree on a colour, but for the last one."""
+    drawn = np.random.default_rng(0).integers(3, size=30)
+    captions = [(n, f"a {COLORS[drawn[n]]} thing") for n in range(30) for k in range(4)]
+    wrong = COLORS[(drawn[29] + 1) % 3]
+    return [*captions[:-1], (29, f"a {wrong} thing")]
+
+
+def test_a_word_that_language_contradicts_is_found_and_mended():
+    context, score = context_of(by_text()), score_of()
+    scores = score.scores(context)
+    assert int(scores.nan_to_num(-torch.inf).argmax()) == 30
+    assert scores[:30].max() < 0 < scores[30]
+    assert torch.isnan(scores[31])  # no word of a row
+    doubt = max(score.doubts(context), key=lambda doubt: doubt.log_odds)
+    assert (doubt.row, doubt.start, doubt.word, doubt.alternative) == (30, 2, "blue", "red")
+    assert doubt.log_odds == pytest.approx(float(scores[30]))
+    assert doubt.probability > max(d.probability for d in score.doubts(context) if d.row < 30)
+
+
+def test_siblings_tell_what_language_does_not():
+    context = context_of(by_siblings())
+    right = context.live[117].caption.split()[1]
+    last = max(score_of().doubts(context), key=lambda doubt: doubt.log_odds)
+    assert (last.row, last.alternative) == (119, right)
+    blind = score_of(siblings=False).scores(context)
+    assert (blind >= blind[119]).sum() > 10
+
+
+def test_photos_tell_what_language_does_not():
+    drawn = np.random.default_rng(0).integers(3, size=60)
+    captions = [(n, f"a {COLORS[drawn[n]]} thing") for n in range(60)]
+    captions[-1] = (59, f"a {COLORS[(drawn[59] + 1) % 3]} thing")
+
+    def features(paths):
+        colors = [int(drawn[int(path.stem)]) for path in paths]
+        return 3 * torch.eye(3)[colors][:, None].expand(-1, 4, -1)
+
+    doubts = score_of(photos=features).doubts(context_of(captions))
+    last = max(doubts, key=lambda doubt: doubt.log_odds)
+    assert (last.row, last.alternative) == (59, COLORS[drawn[59]])
+
+
+def test_the_same_seed_gives_the_same_records_and_edited_captions_are_judged_anew():
+    context, score = context_of(by_text()), score_of(seed=3)
+    before = score.doubts(context)
+    assert score_of(seed=3).doubts(context) == before
+    assert score_of(seed=4).doubts(context) != before
+    edit = Edit(sample_id="30#30", action="replace_caption", value="a red tomato")
+    gone = Edit(sample_id="0#0", action="remove")
+    after = score.scores(replace(context, view=context.view.apply([edit, gone])))
+    assert after[30] < 0
+    assert torch.isnan(after[0])
+
+
+def test_topics_are_chosen_and_settings_checked():
+    context = context_of([*by_text(), (32, "two tomato")])
+    doubts = score_of(topics=["number"]).doubts(context)
+    assert [(doubt.row, doubt.word) for doubt in doubts] == [(32, "two")]
+    with pytest.raises(ValueError, match="topics must be of .*'colour'"):
+        score_of(topics=["colour"])
+    with pytest.raises(ValueError, match="num_folds must be at least 2: got 1"):
+        Words(num_folds=1)
+    with pytest.raises(ValueError, match="1 images cannot be dealt into 2 folds"):
+        score_of().scores(context_of([(0, "a red thing")]))
+
+
+def test_log_odds_are_of_the_likeliest_other_word():
+    log_probs = np.log([[0.2, 0.7, 0.1], [0.6, 0.4, 1e-300]])
+    odds, best = log_odds(log_probs, np.array([0, 0]))
+    assert odds == pytest.approx(np.log([0.7 / 0.2, 0.4 / 0.6]))
+    assert best.tolist() == [1, 1]
+
+
+def test_probabilities_are_the_shares_of_wrong_words():
+    rng = np.random.default_rng(0)
+    wrong = rng.random(20000) < 0.1
+    written = np.where(wrong, rng.normal(3, 1, 20000), rng.normal(-3, 1, 20000))
+    curve = calibrate(written, rng.normal(3, 1, 20000), np.ones(20000))
+    assert curve.wrong == pytest.approx(0.1, abs=0.02)
+    probabilities = curve(written)
+    assert probabilities[wrong].mean() > 0.95
+    assert probabilities[~wrong].mean() < 0.01
+    near = (written > -0.5) & (written < 1)
+    assert probabilities[near].mean() == pytest.approx(wrong[near].mean(), abs=0.15)
+    assert (np.diff(curve(np.linspace(-9, 9, 50))) >= 0).all()
