@@ -15,7 +15,7 @@ from captioning.data.boxes import Box, checked_box, photo_size, scaled_box
 from captioning.data.json_files import checked_text
 from captioning.data.photo_folder import PhotoFolder
 from captioning.data.roster import Dropped, Roster, build_roster
-from captioning.types import Phrase, Region, Sample
+from captioning.types import Phrase, Region, Sample, quick_sample
 
 Policy = Literal["error", "drop"]
 PhotoPolicy = Literal["error", "drop", "keep"]
@@ -196,7 +196,8 @@ def roster_from_entries(
     captioned = _with_captions(entries, rules, left_out)
     opens_photos = image_folder is not None and rules.missing_photos != "keep"
     if image_folder is None or not opens_photos:
-        paths = {entry.image_id: Path(image_folder or "") / entry.file_name for entry in captioned}
+        root = Path(image_folder or "")
+        paths = {entry.image_id: root / entry.file_name for entry in captioned}
     else:
         folder = PhotoFolder(folder=image_folder)
         paths = _photo_paths(captioned, folder, rules, left_out)
@@ -261,14 +262,14 @@ def _samples(
             return []
     regions, position = _regions(entry, size, rules, dropped)
     return [
-        Sample(
+        quick_sample(
             row=row,
             sample_id=f"{entry.image_id}#{caption.key}",
             image_id=entry.image_id,
             image_path=path,
             caption=caption.text,
             regions=regions,
-            phrases=_grounded(caption.phrases, position),
+            phrases=_grounded(caption.phrases, position) if caption.phrases else (),
             size=size if rules.missing_photos == "keep" else None,
         )
         for row, caption in enumerate(entry.captions, start=first)
