@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from captioning.data.boxes import Box, checked_box, photo_size, scaled_box
 from captioning.data.json_files import checked_text
@@ -51,8 +53,7 @@ class CaptionEntry(NamedTuple):  # made in a third of a frozen dataclass's time
     phrases: tuple[Phrase, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageEntry:
+class ImageEntry(NamedTuple):
     """One image of an annotation file.
 
     Attributes:
@@ -136,6 +137,27 @@ def numbered(
     return tuple(entries)
 
 
+def plain_captions(texts: Sequence[Any]) -> tuple[CaptionEntry, ...] | None:
+    """`numbered` captions of an image, looked at all at once.
+
+    Args:
+        texts: what stands where a text should.
+
+    Returns:
+        None where `normalised` would refuse or change one, or may: each is then to be looked at.
+    """
+    try:
+        text = " ".join(texts)
+    except TypeError:
+        return None
+    first = "".join([caption[:1] for caption in texts])
+    is_plain = text.isascii() and text.isprintable() and "  " not in text and text.strip() == text
+    if not is_plain or not first.isalnum():
+        return None
+    keys = map(str, range(len(texts)))
+    return tuple(map(CaptionEntry._make, zip(keys, texts, repeat(()), strict=False)))
+
+
 def selected(
     entries: Sequence[ImageEntry], requested: Mapping[str, str] | None, source: str
 ) -> list[ImageEntry]:
@@ -159,9 +181,11 @@ def selected(
 def check_unique(entries: Sequence[ImageEntry]) -> None:
     """Raises ValueError where two entries share an image id or a photo."""
     for field in ("image_id", "file_name"):
+        values = list(map(attrgetter(field), entries))
+        if len(set(values)) == len(values):
+            continue
         first_places: dict[str, str] = {}
-        for entry in entries:
-            value = getattr(entry, field)
+        for entry, value in zip(entries, values, strict=True):
             if value in first_places:
                 raise ValueError(
                     f"{entry.where}: {field} {value!r} is used twice, first at "
