@@ -7,16 +7,19 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from json.encoder import encode_basestring_ascii as _quoted
+from operator import attrgetter
 from pathlib import Path
 
 from captioning.files import check_inside
 from captioning.types import Edit, MaskedSpan, Sample
 
 ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight", "mask_words")
+AT_ONCE = 10_000  # captions of a block of the fingerprint
 _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,3}(?:\.\d{1,9})?(?:e-\d{1,3})?))?", re.ASCII)
 PLANTED = "noise:"  # the origin of a sample with a planted fault is this and the kind of fault
+_ROW, _ID, _IMAGE, _CAPTION = map(attrgetter, ("row", "sample_id", "image_id", "caption"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +58,12 @@ class Roster:
                 f"{self.name}: sample_id must be unique: {duplicate.sample_id!r} occurs twice; "
                 "remove one of the two entries"
             )
-        for row, sample in enumerate(self.samples):
-            if sample.row != row:
-                raise ValueError(f"{self.name}: row must be the position: {sample.row} at {row}")
-            if not sample.caption.strip():
-                raise ValueError(f"{self.name}: caption of {sample.sample_id!r} is empty")
+        for row, number in enumerate(map(_ROW, self.samples)):
+            if number != row:
+                raise ValueError(f"{self.name}: row must be the position: {number} at {row}")
+        if not all(map(str.strip, map(_CAPTION, self.samples))):
+            blank = next(sample for sample in self.samples if not sample.caption.strip())
+            raise ValueError(f"{self.name}: caption of {blank.sample_id!r} is empty")
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -67,7 +71,7 @@ class Roster:
     @cached_property
     def by_id(self) -> dict[str, Sample]:
         """Samples by ``sample_id``."""
-        return {sample.sample_id: sample for sample in self.samples}
+        return dict(zip(map(_ID, self.samples), self.samples, strict=True))
 
     @cached_property
     def rows_by_image(self) -> dict[str, tuple[int, ...]]:
@@ -97,10 +101,11 @@ class Roster:
     def fingerprint(self) -> str:
         """SHA-256 of ids and captions in order, 16 hex digits; a journal names its roster by it."""
         digest = hashlib.sha256()
-        for sample in self.samples:
-            # JSON of the three texts, without the detour through `json.dumps`
-            texts = map(_quoted, (sample.sample_id, sample.image_id, sample.caption))
-            digest.update(f"[{', '.join(texts)}]\n".encode())
+        # JSON of the three texts, without the detour through `json.dumps`
+        columns = (map(_quoted, map(get, self.samples)) for get in (_ID, _IMAGE, _CAPTION))
+        lines = (f"[{', '.join(texts)}]\n" for texts in zip(*columns, strict=True))
+        while block := "".join(islice(lines, AT_ONCE)):
+            digest.update(block.encode())
         return digest.hexdigest()[:16]
 
 

@@ -70,9 +70,7 @@ class FeatureReader(AbstractBatchReader):
         if not epoch.has_photos:
             return None
         self._add_new(epoch.samples)
-        names = [_name(self.store, sample) for sample in epoch.samples]
-        positions = find_positions(self.store, epoch.samples).tolist()
-        places = dict(zip(names, positions, strict=True))
+        places = _places(self.store, epoch.samples)
         return partial(_read_features, self.store, places, whole_first=self._whole_first)
 
     def _add_new(self, samples: Sequence[Sample]) -> None:
@@ -87,13 +85,17 @@ class FeatureReader(AbstractBatchReader):
 
 def find_positions(store: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
     """Position ``(N,)`` of each sample's picture in a store; every picture is looked up once."""
-    unique = {_name(store, sample): sample for sample in samples}
+    places = _places(store, samples)
+    return np.array([places[_name(store, sample)] for sample in samples])
+
+
+def _places(store: FeatureStore, samples: Sequence[Sample]) -> dict[str | Path, int]:
+    """Position of each picture of samples, by its `_name`."""
     if store.kind == "imported":
-        positions = store.positions_of_ids([sample.image_id for sample in unique.values()])
-    else:
-        positions = store.positions([sample.image_path for sample in unique.values()])
-    of_name = dict(zip(unique, positions, strict=True))
-    return np.array([of_name[_name(store, sample)] for sample in samples])
+        names = list(dict.fromkeys(sample.image_id for sample in samples))
+        return dict(zip(names, store.positions_of_ids(names).tolist(), strict=True))
+    paths = list(dict.fromkeys(sample.image_path for sample in samples))
+    return dict(zip(paths, store.positions(paths).tolist(), strict=True))
 
 
 def _name(store: FeatureStore, sample: Sample) -> str | Path:

@@ -83,10 +83,10 @@ class CaptionBatchSampler(Sampler[list[int]]):
         self.seed = seed
         self.epoch = self.first = 0
         self.rank, self.world_size = rank, world_size
-        by_image: dict[str, list[int]] = {}
-        for position, image_id in enumerate(image_ids):
-            by_image.setdefault(image_id, []).append(position)
-        self._by_image = [np.asarray(positions) for positions in by_image.values()]
+        numbers: dict[str, int] = {}
+        images = [numbers.setdefault(image_id, len(numbers)) for image_id in image_ids]
+        self._positions = np.argsort(images, kind="stable")  # image by image
+        self._captions = np.bincount(images)  # of each image
         self._num_samples = len(image_ids)
         self._num_batches = num_batches or -(-self._num_samples // batch_size)
         self._fills_batches = num_batches is not None
@@ -101,12 +101,16 @@ class CaptionBatchSampler(Sampler[list[int]]):
     def _pass(self, number: int) -> np.ndarray:
         """All positions once, in the order of the epoch's ``number``-th pass."""
         rng = np.random.default_rng((self.seed, self.epoch, number))
-        size = self.captions_per_image
-        chunks = []
-        for positions in self._by_image:
-            order = positions if len(positions) == 1 else rng.permutation(positions)
-            chunks.extend(order[start : start + size] for start in range(0, len(order), size))
-        return np.concatenate([chunks[index] for index in rng.permutation(len(chunks))])
+        order = self._positions.copy()
+        # images with equally many captions that follow each other are shuffled in one call
+        last = np.flatnonzero(np.diff(self._captions, append=0))
+        ends = np.cumsum(self._captions)[last]
+        for images, size in zip(np.split(order, ends[:-1]), self._captions[last], strict=True):
+            captions = images.reshape(-1, size)
+            rng.permuted(captions, axis=1, out=captions)
+        starts, sizes = _chunks(self._captions, self.captions_per_image)
+        drawn = rng.permutation(len(starts))
+        return order[_ranges(starts[drawn], sizes[drawn])]
 
     def __iter__(self) -> Iterator[list[int]]:
         num_positions = (
@@ -121,6 +125,20 @@ class CaptionBatchSampler(Sampler[list[int]]):
             draw = (self.seed, self.epoch, number)
             shared = batch.tolist() if self.world_size > 1 else ()
             yield Positions(own or shared[:1], draw=draw, filler=not own, batch=shared)
+
+
+def _chunks(lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and sizes of the pieces, at most ``size`` long, of ranges that follow each other."""
+    counts = -(-lengths // size)
+    before = _ranges(np.zeros_like(counts), counts) * size  # of the same range
+    starts = np.repeat(np.cumsum(lengths) - lengths, counts) + before
+    return starts, np.minimum(np.repeat(lengths, counts) - before, size)
+
+
+def _ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Numbers from each start on, so many."""
+    ends = np.cumsum(sizes)
+    return np.repeat(starts - ends + sizes, sizes) + np.arange(sizes.sum())
 
 
 def share(number: int, rank: int, world_size: int) -> slice:

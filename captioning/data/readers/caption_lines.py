@@ -12,7 +12,7 @@ from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import normalised
 from captioning.data.roster import Roster, build_roster
 from captioning.loadable import loadable
-from captioning.types import Sample
+from captioning.types import quick_sample
 
 # Where COCO's and MSR-VTT's files have their captions.
 LISTS = ("annotations", "sentences")
@@ -36,7 +36,7 @@ def read_caption_lines(*, name: str, path: str | Path) -> Roster:
         ValueError: no caption is in it, or it is not as said above.
     """
     samples = [
-        Sample(
+        quick_sample(
             row=row,
             sample_id=f"{number}#0",
             image_id=str(number),

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from captioning.data.boxes import Box, checked_box, photo_size, scaled_box
 from captioning.data.json_files import checked_text
 from captioning.data.photo_folder import PhotoFolder
 from captioning.data.roster import Dropped, Roster, build_roster
-from captioning.types import Phrase, Region, Sample
+from captioning.types import Phrase, Region, Sample, quick_sample
 
 Policy = Literal["error", "drop"]
 PhotoPolicy = Literal["error", "drop", "keep"]
@@ -51,8 +53,7 @@ class CaptionEntry(NamedTuple):  # made in a third of a frozen dataclass's time
     phrases: tuple[Phrase, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageEntry:
+class ImageEntry(NamedTuple):
     """One image of an annotation file.
 
     Attributes:
@@ -136,6 +137,27 @@ def numbered(
     return tuple(entries)
 
 
+def plain_captions(texts: Sequence[Any]) -> tuple[CaptionEntry, ...] | None:
+    """`numbered` captions of an image, looked at all at once.
+
+    Args:
+        texts: what stands where a text should.
+
+    Returns:
+        None where `normalised` would refuse or change one, or may: each is then to be looked at.
+    """
+    try:
+        text = " ".join(texts)
+    except TypeError:
+        return None
+    first = "".join([caption[:1] for caption in texts])
+    is_plain = text.isascii() and text.isprintable() and "  " not in text and text.strip() == text
+    if not is_plain or not first.isalnum():
+        return None
+    keys = map(str, range(len(texts)))
+    return tuple(map(CaptionEntry._make, zip(keys, texts, repeat(()), strict=False)))
+
+
 def selected(
     entries: Sequence[ImageEntry], requested: Mapping[str, str] | None, source: str
 ) -> list[ImageEntry]:
@@ -159,9 +181,11 @@ def selected(
 def check_unique(entries: Sequence[ImageEntry]) -> None:
     """Raises ValueError where two entries share an image id or a photo."""
     for field in ("image_id", "file_name"):
+        values = list(map(attrgetter(field), entries))
+        if len(set(values)) == len(values):
+            continue
         first_places: dict[str, str] = {}
-        for entry in entries:
-            value = getattr(entry, field)
+        for entry, value in zip(entries, values, strict=True):
             if value in first_places:
                 raise ValueError(
                     f"{entry.where}: {field} {value!r} is used twice, first at "
@@ -196,7 +220,8 @@ def roster_from_entries(
     captioned = _with_captions(entries, rules, left_out)
     opens_photos = image_folder is not None and rules.missing_photos != "keep"
     if image_folder is None or not opens_photos:
-        paths = {entry.image_id: Path(image_folder or "") / entry.file_name for entry in captioned}
+        root = Path(image_folder or "")
+        paths = {entry.image_id: root / entry.file_name for entry in captioned}
     else:
         folder = PhotoFolder(folder=image_folder)
         paths = _photo_paths(captioned, folder, rules, left_out)
@@ -261,14 +286,14 @@ def _samples(
             return []
     regions, position = _regions(entry, size, rules, dropped)
     return [
-        Sample(
+        quick_sample(
             row=row,
             sample_id=f"{entry.image_id}#{caption.key}",
             image_id=entry.image_id,
             image_path=path,
             caption=caption.text,
             regions=regions,
-            phrases=_grounded(caption.phrases, position),
+            phrases=_grounded(caption.phrases, position) if caption.phrases else (),
             size=size if rules.missing_photos == "keep" else None,
         )
         for row, caption in enumerate(entry.captions, start=first)

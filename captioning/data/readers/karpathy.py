@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from captioning.data.json_files import Record
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
+    CaptionEntry,
     ImageEntry,
     PhotoPolicy,
     Policy,
     Rules,
     check_unique,
     numbered,
+    plain_captions,
     roster_from_entries,
 )
 from captioning.data.readers.read_once import read_once
@@ -72,13 +74,15 @@ def read_karpathy(
 @read_once
 def _read_entries(annotations: str) -> list[tuple[str, ImageEntry]]:
     """All images with their splits."""
-    sentence_ids: list[str] = []
+    sentence_ids: list[str | int] = []
     entries = [
         (_split_of(record), _entry(record, sentence_ids))
         for record in stream_records(annotations, "images")
     ]
     check_unique([entry for _, entry in entries])
-    if len(set(sentence_ids)) < len(sentence_ids):
+    are_numbers = set(map(type, sentence_ids)) == {int}
+    known_ids = set(sentence_ids if are_numbers else map(str, sentence_ids))
+    if len(known_ids) < len(sentence_ids):
         _name_repeated(annotations)
     return entries
 
@@ -99,7 +103,7 @@ def _split_of(record: Record) -> str:
     return split
 
 
-def _entry(record: Record, sentence_ids: list[str]) -> ImageEntry:
+def _entry(record: Record, sentence_ids: list[str | int]) -> ImageEntry:
     file_name = record.text("filename")
     if "filepath" in record:
         file_name = f"{record.text('filepath')}/{file_name}"
@@ -108,13 +112,31 @@ def _entry(record: Record, sentence_ids: list[str]) -> ImageEntry:
         image_id=record.identifier("cocoid") if "cocoid" in record else file_name,
         file_name=file_name,
         where=record.where,
-        captions=numbered(_sentences(record, sentence_ids)),
+        captions=_plain(record.items("sentences"), sentence_ids)
+        or numbered(_sentences(record, sentence_ids)),
     )
 
 
-def _sentences(record: Record, known_ids: list[str]) -> Iterator[tuple[str, str]]:
+def _plain(sentences: list[Any], known_ids: list[str | int]) -> tuple[CaptionEntry, ...] | None:
+    """Captions of an image with nothing unusual, as most are; their ids are added, too."""
+    try:
+        texts = [sentence["raw"] for sentence in sentences]
+        ids = [sentence["sentid"] for sentence in sentences]
+    except (KeyError, TypeError):
+        return None
+    if set(map(type, ids)) != {int} or min(ids) < 0:
+        return None
+    captions = plain_captions(texts)
+    if captions is not None:
+        known_ids += ids
+    return captions
+
+
+def _sentences(record: Record, known_ids: list[str | int]) -> Iterator[tuple[str, str]]:
     """Captions with their places; their ids are added to the known ones."""
     for sentence in record.records("sentences"):
         if "sentid" in sentence:
-            known_ids.append(sentence.identifier("sentid"))
+            number = sentence.value["sentid"]
+            identifier = sentence.identifier("sentid")
+            known_ids.append(number if type(number) is int else identifier)
         yield sentence.text("raw"), f"{sentence.where}: 'raw'"

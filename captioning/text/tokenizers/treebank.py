@@ -19,6 +19,7 @@ PUNCTUATION = frozenset(
 )
 
 MAX_PIECES = 2**18  # that are kept
+NOT_SINGLE = -1
 
 CONTRACTED = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])  # two words each
 # Pieces between spaces whose words do not depend on what stands around them: NLTK's rules that look
@@ -88,18 +89,21 @@ class SplitCaptions:
         max_words: captions are cut after so many words.
 
     Attributes:
-        words: all that occur, by first appearance.
+        words: all that occur; a few may be of words that were cut off.
         numbers: ``uint32`` positions in ``words``, of one caption after the other.
         lengths: ``(N,) int64`` words of each caption.
     """
 
     def __init__(self, captions: Iterable[str], *, max_words: int) -> None:
         known = _Numbers()
+        single = _SingleWords(known).__getitem__
         numbers, lengths = array("I"), array("q")
         for caption in captions:
-            words = split_words(caption)[:max_words]
-            numbers.extend([known[word] for word in words])
-            lengths.append(len(words))
+            found = list(map(single, caption.lower().split(" ")))
+            if len(found) > max_words or NOT_SINGLE in found:
+                found = [known[word] for word in split_words(caption)[:max_words]]
+            numbers.extend(found)
+            lengths.append(len(found))
         self.words = tuple(known)
         self.numbers = np.array(numbers, dtype=np.uint32)
         self.lengths = np.array(lengths, dtype=np.int64)
@@ -140,4 +144,20 @@ class _Numbers(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
+        return number
+
+
+class _SingleWords(dict[str, int]):
+    """Numbers of pieces that are one word, which nearly all are; `NOT_SINGLE` for others."""
+
+    def __init__(self, known: _Numbers) -> None:
+        super().__init__()
+        self.known = known
+
+    def __missing__(self, piece: str) -> int:
+        if len(self) >= MAX_PIECES:
+            self.clear()
+        words = _pieces[piece]
+        number = NOT_SINGLE if words is None or len(words) != 1 else self.known[words[0]]
+        self[piece] = number
         return number

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from captioning.data.token_table import HEADER_BYTES, TokenTable
-from captioning.text.tokenizers.treebank import SplitCaptions
+from captioning.text.tokenizers.treebank import SplitCaptions, split_words
 from captioning.text.tokenizers.words import WordTokenizer
 
 CAPTIONS = ["a dog runs", "a brown dog's ball", "?", "a cat"]
@@ -42,6 +44,16 @@ def test_captions_split_for_the_vocabulary_give_the_same_tokens(tokenizer: WordT
     assert WordTokenizer.build(split, min_count=2).state()["words"] == ["a", "dog"]
     ids, ends = split.encode(tokenizer, len(CAPTIONS))
     assert rows(TokenTable(ids=ids, ends=ends)) == [tokenizer.encode(text) for text in CAPTIONS]
+
+
+def test_words_that_pieces_share_and_captions_that_are_cut_are_counted_as_one_by_one() -> None:
+    captions = ["A dog's ball, a dog.", "cannot 'go' a dog (here)", "", "?", "a cat on a mat"]
+    for max_words in (2, 3, 20):
+        cut = [split_words(caption)[:max_words] for caption in captions]
+        split = SplitCaptions(captions, max_words=max_words)
+        assert +split.counts == Counter(chain.from_iterable(cut))
+        assert split.lengths.tolist() == [len(words) for words in cut]
+        assert [split.words[number] for number in split.numbers] == [*chain.from_iterable(cut)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "header", "other"])

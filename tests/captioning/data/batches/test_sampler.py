@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from captioning.data.batches.sampler import CaptionBatchSampler
@@ -76,6 +77,24 @@ def test_a_process_without_captions_takes_one_that_does_not_count() -> None:
     build, arguments = lasts[1].__reduce__()
     copy = build(*arguments)
     assert (copy.filler, copy.draw, copy.batch) == (True, lasts[1].draw, lasts[0])
+
+
+@pytest.mark.parametrize("captions_per_image", [1, 2, 5])
+def test_captions_are_shuffled_image_by_image_and_then_in_chunks(captions_per_image: int) -> None:
+    images = [f"i{number % 40}" for number in range(200)] + ["i3", "i4", "i9", "one", "two", "i3"]
+    sampler = CaptionBatchSampler(
+        images, batch_size=10, captions_per_image=captions_per_image, seed=1
+    )
+    rng = np.random.default_rng((1, 0, 0))
+    chunks = []
+    for image in dict.fromkeys(images):
+        captions = [position for position, other in enumerate(images) if other == image]
+        shuffled = rng.permutation(captions).tolist()
+        starts = range(0, len(shuffled), captions_per_image)
+        chunks += [shuffled[start : start + captions_per_image] for start in starts]
+    drawn = rng.permutation(len(chunks)).tolist()
+    expected = list(itertools.chain.from_iterable(chunks[number] for number in drawn))
+    assert list(itertools.chain(*sampler)) == expected
 
 
 def test_sizes_that_make_no_sense_are_refused() -> None:

@@ -81,11 +81,24 @@ def test_flickr_files_are_known_by_file_name(tmp_path):
         (image(5, "train", "B.", filename="../5.jpg"), "lead out"),
         (image(5, "train", "B.", cocoid=2.5), "'cocoid' must be a whole number"),
         (image(5, "train", "B.", sentences=[{"raw": "B.", "sentid": 10}]), "sentid 10 stands twi"),
+        (image(5, "train", sentences=[{"raw": "B.", "sentid": "10"}]), "sentid 10 stands twice"),
+        (image(5, "train", sentences=[{"raw": "B.", "sentid": -1}]), "'sentid' must be a whole"),
+        (image(5, "train", sentences=[{"raw": "B.", "sentid": True}]), "'sentid' must be a whole"),
+        (image(5, "train", sentences=[{"raw": 3, "sentid": 9}]), "'raw' must be a text: got 3"),
+        (image(5, "train", sentences=[{"sentid": 9}]), "key 'raw' is missing"),
+        (image(5, "train", sentences={"raw": "B."}), "'sentences' must be a list"),
     ],
 )
 def test_bad_images_are_named(tmp_path, bad, message):
     with pytest.raises(ValueError, match=rf"dataset.json.*{message}"):
         read_karpathy(**write(tmp_path, [*IMAGES, bad]), split="train")
+
+
+def test_ids_of_sentences_may_be_texts_or_left_out(tmp_path):
+    sentences = [{"raw": "B.", "sentid": "x"}, {"raw": "C  c."}, {"raw": "D.", "sentid": 99}]
+    arguments = write(tmp_path, [*IMAGES, image(5, "train", sentences=sentences)])
+    roster = read_karpathy(**arguments, split="train")
+    assert [sample.caption for sample in roster.samples][3:] == ["B.", "C c.", "D."]
 
 
 def test_unknown_split(tmp_path):
