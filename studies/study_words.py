@@ -174,13 +174,12 @@ def named(
             continue
         row = planting.roster.by_id[sample_id].row
         doubt, word = best.get(row), best_of_kind.get(row)
-        is_own = word is not None and word.start == truth.start
-        right = truth.right.lower()
+        right = same.get(truth.right.lower(), frozenset([truth.right.lower()]))
         hits.append(
             (
                 doubt is not None and doubt.start == truth.start,
-                is_own,
-                is_own and word.alternative in same.get(right, frozenset([right])),
+                word is not None and word.start == truth.start,
+                word is not None and word.start == truth.start and word.alternative in right,
             )
         )
     shares = np.mean(hits, axis=0).round(4).tolist()

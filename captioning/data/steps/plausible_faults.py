@@ -203,7 +203,7 @@ def photo_words(roster: Roster) -> dict[str, frozenset[str]]:
     same = same_thing()
     words: dict[str, frozenset[str]] = {}
     for image_id, captions in roster.references().items():
-        own = {word.lower() for caption in captions for word in _WORD.findall(caption)}
+        own = frozenset(word.lower() for caption in captions for word in _WORD.findall(caption))
         words[image_id] = own.union(*(same[word] for word in own if word in same))
     return words
 
