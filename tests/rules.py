@@ -76,11 +76,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.text.word_rows",
         "augmentation.base",
     ),
-    "curation.score.words": (
-        *CONTRACTS,
-        "captioning.text",
-        "curation.base",
-    ),
+    "curation.score.words": (*CONTRACTS, "captioning.text", "curation.base"),
     # Loops of others get by without our captioners and training, also at one remove: see `reached`.
     "curation.adapters": (
         *CONTRACTS,

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from captioning.text.word_rows import row_words, thing_numbers, word_rows
+from captioning.text.word_rows import RowWord, row_words, thing_numbers, word_rows
 
 PAD, UNKNOWN = 0, 1
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
@@ -81,19 +81,12 @@ class Vocabulary:
         neighbours: list[list[int]] = []
         words: list[tuple[int, int, int, int, int]] = []
         for place, (_, caption) in enumerate(captions):
-            known = {word.start: word for word in row_words(caption)}
-            matches = list(_TOKEN.finditer(caption))
-            own = [self.numbers.get(match[0].lower(), UNKNOWN) for match in matches]
-            around = [PAD] * WINDOW + own + [PAD] * WINDOW
-            for number, (match, token) in enumerate(zip(matches, own, strict=True)):
-                if token in self._stop and match.start() not in known:
-                    continue
-                word = known.get(match.start())
+            own, read = self._read(caption)
+            for number, around, word in read:
                 if word is not None:
                     words.append((len(keys), word.row, word.meaning, word.start, place))
                 keys.append(len(tokens) + number)
-                end = number + 2 * WINDOW + 1
-                neighbours.append(around[number : number + WINDOW] + around[end - WINDOW : end])
+                neighbours.append(around)
             tokens += own
             owner += [place] * len(own)
         columns = np.array(words, dtype=np.int64).reshape(-1, 5).T
@@ -118,6 +111,21 @@ class Vocabulary:
                 axis=-1,
             ),
         )
+
+    def _read(self, caption: str) -> tuple[list[int], list[tuple[int, list[int], RowWord | None]]]:
+        """Tokens, and of those that tell something the place, the neighbours and the row's word."""
+        known = {word.start: word for word in row_words(caption)}
+        matches = list(_TOKEN.finditer(caption))
+        tokens = [self.numbers.get(match[0].lower(), UNKNOWN) for match in matches]
+        padded = [PAD] * WINDOW + tokens + [PAD] * WINDOW
+        read = []
+        for number, (match, token) in enumerate(zip(matches, tokens, strict=True)):
+            word = known.get(match.start())
+            if word is not None or token not in self._stop:
+                around = padded[number : number + WINDOW]
+                around += padded[number + WINDOW + 1 : number + 2 * WINDOW + 1]
+                read.append((number, around, word))
+        return tokens, read
 
     def _named_beside(
         self, neighbours: np.ndarray, rows: np.ndarray, meanings: np.ndarray, owner: np.ndarray

@@ -149,12 +149,9 @@ def _places() -> Mapping[str, tuple[int, int]]:
 def same_thing() -> Mapping[str, frozenset[str]]:
     """By word all words of its meaning, in every form: ``runs`` has ``running`` and ``races``."""
     things: dict[str, frozenset[str]] = {}
-    for table in _TABLES.values():
-        for line in table.strip().splitlines():
-            for column in line.split():
-                words = frozenset(re.split("[/=]", column))
-                for word in words:
-                    things[word] = things.get(word, frozenset()) | words
+    for column in " ".join(_TABLES.values()).split():
+        words = frozenset(re.split("[/=]", column))
+        things |= {word: things.get(word, frozenset()) | words for word in words}
     return things
 
 

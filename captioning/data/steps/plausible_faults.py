@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,7 +31,7 @@ _PREFIX, _PHRASE = "plausible_", "phrase"
 PLAUSIBLE_KINDS = (*(_PREFIX + topic for topic in TOPICS), _PHRASE)
 _WORD = re.compile(r"[A-Za-z]+")
 _NUM_FOLDS = 2
-_NUM_NETWORKS = 3  # whose mean is taken: a single one errs in ways that another one would see
+_NUM_NETWORKS = 3  # one draws, and the mean of the others says how likely a word is
 _TRAINING = WordTraining(num_epochs=4)
 _TAIL = re.compile(r" (?:with|near|beside|behind|next to|in front of|while|under|by) .+$")
 _PHRASE_WORDS = (3, 9)
@@ -117,7 +117,9 @@ class PlausibleWords:
 
     def __init__(self, roster: Roster, *, seed: int) -> None:
         self._roster, self._seed = roster, seed
-        self._judged = judge_by_language(roster, seed=seed)
+        self._drawing, *others = judge_by_language(roster, seed=seed)
+        # matched by other networks than those that draw, whose errors would make a word look likely
+        self._judged = _mean(others)
         self._odds, _ = log_odds(self._judged.log_probs, self._judged.meanings)
         self._topics = np.array([row.topic for row in word_rows()])[self._judged.rows]
         self._excluded = photo_words(roster)
@@ -155,7 +157,8 @@ class PlausibleWords:
         free[judged.meanings[number]] = False
         if not free.any():
             return None
-        chances = np.exp(judged.log_probs[number, : len(meanings)].astype(np.float64)) * free
+        log_probs = self._drawing.log_probs[number, : len(meanings)]
+        chances = np.exp(log_probs.astype(np.float64)) * free
         total = np.cumsum(chances)
         return min(int(np.searchsorted(total, draw * total[-1], side="right")), len(meanings) - 1)
 
@@ -178,8 +181,8 @@ class PlausibleWords:
         )
 
 
-def judge_by_language(roster: Roster, *, seed: int) -> JudgedWords:
-    """All words of rows, judged by the captions' other words alone."""
+def judge_by_language(roster: Roster, *, seed: int) -> list[JudgedWords]:
+    """All words of rows, judged by the captions' other words alone, by each of some networks."""
     samples = roster.samples
     images = {image_id: number for number, image_id in enumerate(roster.rows_by_image)}
     results = []
@@ -194,8 +197,13 @@ def judge_by_language(roster: Roster, *, seed: int) -> JudgedWords:
             **data, network={"siblings": False}, training=_TRAINING, seed=seed + network
         )
         results.append(networks.judge(**data))
-    mean = np.logaddexp.reduce([result.log_probs for result in results]) - np.log(len(results))
-    return JudgedWords(**{**vars(results[0]), "log_probs": mean})
+    return results
+
+
+def _mean(judged: Sequence[JudgedWords]) -> JudgedWords:
+    """The mean of the probabilities of some networks."""
+    log_probs = np.logaddexp.reduce([one.log_probs for one in judged]) - np.log(len(judged))
+    return replace(judged[0], log_probs=log_probs)
 
 
 def photo_words(roster: Roster) -> dict[str, frozenset[str]]:
@@ -203,7 +211,7 @@ def photo_words(roster: Roster) -> dict[str, frozenset[str]]:
     same = same_thing()
     words: dict[str, frozenset[str]] = {}
     for image_id, captions in roster.references().items():
-        own = {word.lower() for caption in captions for word in _WORD.findall(caption)}
+        own = frozenset(word.lower() for caption in captions for word in _WORD.findall(caption))
         words[image_id] = own.union(*(same[word] for word in own if word in same))
     return words
 

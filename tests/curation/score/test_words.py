@@ -17,7 +17,7 @@ from curation.score.words.calibration import calibrate
 from curation.score.words.score import Words
 
 COLORS = ("red", "blue", "green")
-TRAINING = {"num_epochs": 24, "batch_size": 4, "lr": 0.03}
+TRAINING = {"num_epochs": 16, "batch_size": 4, "lr": 0.03}
 NETWORK = {"width": 8, "dropout": 0.0, "num_heads": 2}
 
 

@@ -52,7 +52,7 @@ def roster_of(num_photos: int = 40):
 def quick(monkeypatch):
     module = "captioning.data.steps.plausible_faults"
     monkeypatch.setattr(f"{module}._TRAINING", WordTraining(num_epochs=1, batch_size=16))
-    monkeypatch.setattr(f"{module}._NUM_NETWORKS", 1)
+    monkeypatch.setattr(f"{module}._NUM_NETWORKS", 2)
 
 
 def test_truth_keeps_kind_place_and_right_word():
