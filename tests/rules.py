@@ -115,11 +115,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "curation",
     ),
     "curation.pair_cache": (
-        *CONTRACTS,
-        "captioning.spread",
-        "captioning.training.parts",
-        "captioning.training.rosters",
-        "captioning.vision.pair_scores",
+        *(*CONTRACTS, "captioning.spread", "captioning.training.parts"),
+        *("captioning.training.rosters", "captioning.vision.pair_scores"),
         "curation.score.caption_fit",
     ),
     # Sets made outside training are claimed and appended to as those of augmentation are.
