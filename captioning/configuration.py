@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
@@ -34,8 +35,13 @@ def compose_config(
         hydra.errors.HydraException: an unknown choice or key, or an override that cannot be read.
     """
     search_user_folder()
-    with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
-        config = compose(name, overrides=list(overrides), return_hydra_config=return_hydra_config)
+    hydra = GlobalHydra.instance()
+    running, hydra.hydra = hydra.hydra, None  # a command composes the defaults beside its own
+    try:
+        with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
+            config = compose(name, list(overrides), return_hydra_config=return_hydra_config)
+    finally:
+        GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
     trust(config)
     return config
 

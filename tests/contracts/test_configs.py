@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.configuration import VERSION_BASE, compose_config
 
 NUM_EXPERIMENTS = 58
 
@@ -163,6 +164,14 @@ def test_every_part_composes_with_training():
         except Exception as error:
             error.add_note(" ".join(overrides))
             raise
+
+
+@needs_train
+def test_a_command_that_hydra_runs_composes_another_config():
+    with initialize_config_dir(str(CONFIGS), version_base=VERSION_BASE):
+        running = GlobalHydra.instance().hydra
+        assert composed("num_epochs=7").num_epochs == 7
+        assert GlobalHydra.instance().hydra is running
 
 
 @needs_train
