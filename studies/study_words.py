@@ -260,7 +260,12 @@ def found_table(lines: Sequence[Mapping[str, Any]], noise: str) -> list[str]:
             runs = [x for x in own if (x["kind"], x["evidence"]) == (kind, evidence)]
             if runs:
                 keys = ("auc_all", "auc_within", "found", "right")
-                cells = [kind, evidence, str(len(runs)), *(mean_of(runs, key) for key in keys)]
+                cells = [
+                    f"`{kind}`",
+                    evidence,
+                    str(len(runs)),
+                    *(mean_of(runs, key) for key in keys),
+                ]
                 rows.append(f"| {' | '.join(cells)} |")
     return rows
 
