@@ -70,7 +70,7 @@ class ReplaceWord(AbstractAmender):
         self,
         *,
         score: AbstractWordScore | None = None,
-        threshold: Fraction = 0.5,
+        threshold: Fraction = 0.9,
         factor: Fraction = 1.0,
     ) -> None:
         self.score = score
