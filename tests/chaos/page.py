@@ -43,6 +43,7 @@ def tables(records: Mapping[str, Records]) -> str:
         lines += _failures(records["fuzz"], "target")
     if records["soak"]:
         lines += ["", "### Long runs", *_soaked(records["soak"]), *_about(records["soak"])]
+        lines += ["", "![What the process and its folder took over the hours](images/soak.png)"]
     return "\n".join([*lines[1:], ""])
 
 
