@@ -1,7 +1,7 @@
 # make env    the environment, .venv
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   all tests
-# make lint   style, formatting, spelling and types
+# make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
 # make fuzz   60,000 damaged files for every reader, and more for the tests of some (half an hour)
@@ -26,7 +26,7 @@ env: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, $(PYTHON) is %d.%d: make env PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[dev,offline,parser,augmentation]" --constraint constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile --editable ".[dev,offline,parser,augmentation]" --constraint constraints.txt
 	@touch $(STAMP)
 
 demo: env
@@ -50,10 +50,13 @@ chaos: env
 soak: env
 	$(BIN)/python benchmarks/soak.py; status=$$?; $(BIN)/python -m tests.chaos.page; exit $$status
 
-lint: env
+.PHONY: style
+style: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+
+lint: style
 	$(BIN)/pyright --threads
 
 .PHONY: lock locked-env audit sbom dist

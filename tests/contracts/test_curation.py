@@ -39,7 +39,7 @@ from curation.score.visual_gain import VisualGain
 from curation.select.top import Top
 
 NUM_SCENES, SIZE, LABEL_SIZE, RATIO = 400, 32, 60, 0.2
-NUM_EPOCHS = {"updown": 6, "cos_cvae": 6, "blip": 9, "cic_bart": 9, "viecap": 6}
+NUM_EPOCHS = {"updown": 5, "cos_cvae": 5, "blip": 7, "cic_bart": 7, "viecap": 5}
 TRANSFORMER = {"hidden_size": 64, "num_heads": 2}
 # The lowest area under the curve, and how much oftener than by chance what is removed is a fault.
 # All that ViECap knows of a photo is one vector: of so few scenes it learns less (.72 and 2.3).

@@ -135,8 +135,8 @@ def test_56_captions_give_a_thousand_templates(gold) -> None:
     sampler = TemplateSampler(statistics)
     templates = list(islice(sampler.templates(np.random.default_rng(0)), 1000))
     assert len({template.text for template in templates}) == 1000
-    again = list(islice(sampler.templates(np.random.default_rng(0)), 1000))
-    assert templates == again
+    again = list(islice(sampler.templates(np.random.default_rng(0)), 100))
+    assert templates[:100] == again
     words_with_slots = zip(statistics.words, statistics.slots.tolist(), strict=True)
     slots = {(word, f"[{SLOTS[slot]}]") for word, slot in words_with_slots}
     for template in templates:
