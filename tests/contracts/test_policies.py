@@ -19,6 +19,7 @@ from curation.amend.remove import Remove
 from curation.amend.replace_both import ReplaceBoth
 from curation.amend.replace_caption import ReplaceCaption
 from curation.amend.replace_image import ReplaceImage
+from curation.amend.replace_word import ReplaceWord
 from curation.base import Context
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.above import Above
@@ -50,6 +51,7 @@ AMENDERS = {
     "model_caption": lambda: ModelCaption(source=ToyCaptions(WRITTEN)),
     "down_weight": DownWeight,
     "mask_words": lambda: MaskWords(score=ToyWords({"caption": ("photo", 0.9)})),
+    "replace_word": lambda: ReplaceWord(score=ToyWords({"caption": ("photo", 0.9)})),
     "replace_image": lambda: ReplaceImage(source=ToySource(refuses=("caption 3 of 1",))),
     "replace_both": lambda: ReplaceBoth(source=ToySource(refuses=("caption 3 of 1",))),
 }
