@@ -259,6 +259,55 @@ class AbstractAmender(ABC):
         return None
 
 
+class AbstractWordAmender(AbstractAmender):
+    """An amender that acts on the words in doubt.
+
+    Args:
+        score: says which words are in doubt; None: the selector's own.
+        threshold: least probability of being wrong at which it acts on a word, in [0, 1].
+
+    Attributes:
+        work: what it does, for messages, such as ``"masking words"``.
+
+    Raises:
+        ValueError: a threshold outside [0, 1].
+    """
+
+    work: str
+
+    def __init__(self, *, score: AbstractWordScore | None, threshold: float) -> None:
+        self.score = score
+        self.threshold = require_fraction("threshold", threshold)
+
+    def follow(self, select: AbstractSelector) -> None:
+        """Ask the selector's score, unless there is one already."""
+        score = getattr(select, "score", None)
+        if self.score is None and isinstance(score, AbstractWordScore):
+            self.score = score
+
+    def start(self, view: CurationView) -> None:
+        """Refuse to begin without a score of words.
+
+        Raises:
+            ValueError: there is none.
+        """
+        del view
+        self._word_score()
+
+    def _doubts(self, context: Context) -> list[WordDoubt]:
+        """The words that are sure enough to be wrong."""
+        doubts = self._word_score().doubts(context)
+        return [doubt for doubt in doubts if doubt.probability >= self.threshold]
+
+    def _word_score(self) -> AbstractWordScore:
+        if self.score is None:
+            raise ValueError(
+                f"{self.work} needs a score that tells which words are in doubt: choose "
+                "curation/score=words with a selector by score, or name one in curation.amend.score"
+            )
+        return self.score
+
+
 def require_fraction(name: str, value: float) -> float:
     """``value`` if it is a number in [0, 1].
 

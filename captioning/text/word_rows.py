@@ -81,7 +81,8 @@ _TABLES: dict[str, str] = {
     """,
 }
 TOPICS = tuple(_TABLES)
-_TOKEN = re.compile(r"[A-Za-z]+")
+WORD = re.compile(r"[A-Za-z]+")
+"""What counts as a word of a caption here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,11 +172,17 @@ def thing_numbers() -> tuple[tuple[tuple[int, ...], ...], Mapping[str, int]]:
 def row_words(caption: str) -> Iterator[RowWord]:
     """The words of a caption that belong to a row, in order."""
     places = _places()
-    for match in _TOKEN.finditer(caption):
+    for match in WORD.finditer(caption):
         place = places.get(match[0].lower())
         if place is not None:
             row, meaning = place
             yield RowWord(start=match.start(), word=match[0], row=row, meaning=meaning)
+
+
+def word_at(caption: str, start: int) -> str:
+    """The word that begins at a character; empty where none does."""
+    match = WORD.match(caption, start)
+    return "" if match is None else match[0]
 
 
 def replace_word(caption: str, start: int, word: str, alternative: str) -> str:

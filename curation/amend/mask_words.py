@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from captioning.data.roster import CurationView, masks_text
+from captioning.data.roster import masks_text
 from captioning.ranges import Fraction
 from captioning.types import MaskedSpan, Sample
 from curation.base import (
-    AbstractAmender,
-    AbstractSelector,
+    AbstractWordAmender,
     AbstractWordScore,
     Amended,
     Context,
@@ -21,7 +20,7 @@ from curation.base import (
 )
 
 
-class MaskWords(AbstractAmender):
+class MaskWords(AbstractWordAmender):
     """Takes the words in doubt of selected captions out of the loss.
 
     The model still reads these words before it predicts the next ones. A masked word stays masked
@@ -36,6 +35,7 @@ class MaskWords(AbstractAmender):
         ValueError: a number out of its range.
     """
 
+    work = "masking words"
     masks_words = True
 
     def __init__(
@@ -45,34 +45,10 @@ class MaskWords(AbstractAmender):
         threshold: Fraction = 0.5,
         weight: Fraction = 0.0,
     ) -> None:
-        self.score = score
-        self.threshold = require_fraction("threshold", threshold)
+        super().__init__(score=score, threshold=threshold)
         self.weight = require_fraction("weight", weight)
         if self.weight == 1:
             raise ValueError("weight must be below 1, as 1 masks nothing: got 1")
-
-    def follow(self, select: AbstractSelector) -> None:
-        """Ask the selector's score, unless there is one already."""
-        score = getattr(select, "score", None)
-        if self.score is None and isinstance(score, AbstractWordScore):
-            self.score = score
-
-    def start(self, view: CurationView) -> None:
-        """Refuse to begin without a score of words.
-
-        Raises:
-            ValueError: there is none.
-        """
-        del view
-        self._word_score()
-
-    def _word_score(self) -> AbstractWordScore:
-        if self.score is None:
-            raise ValueError(
-                "masking words needs a score that tells which words are in doubt: choose "
-                "curation/score=words with a selector by score, or name one in curation.amend.score"
-            )
-        return self.score
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One edit for each selected sample that has a word to mask.
@@ -81,9 +57,8 @@ class MaskWords(AbstractAmender):
             ValueError: a record of the score that does not fit the caption.
         """
         doubts = defaultdict(list)
-        for doubt in self._word_score().doubts(context):
-            if doubt.probability >= self.threshold:
-                doubts[doubt.row].append(doubt)
+        for doubt in self._doubts(context):
+            doubts[doubt.row].append(doubt)
         edits, unchanged = [], []
         for candidate in selected:
             sample = candidate.sample

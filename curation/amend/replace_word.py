@@ -6,13 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from captioning.data.roster import CurationView
 from captioning.ranges import Fraction
 from captioning.text.word_rows import replace_word
 from captioning.types import Edit
 from curation.base import (
-    AbstractAmender,
-    AbstractSelector,
+    AbstractWordAmender,
     AbstractWordScore,
     Amended,
     Context,
@@ -50,7 +48,7 @@ def parse_origin(origin: str) -> ReplacedWord | None:
     return ReplacedWord(start=int(match["start"]), old=match["old"], new=match["new"])
 
 
-class ReplaceWord(AbstractAmender):
+class ReplaceWord(AbstractWordAmender):
     """Replaces the word of each selected caption that is most surely wrong by its alternative.
 
     The rest of the caption stays, but for an article before the word. One word changes at a time: a
@@ -66,6 +64,8 @@ class ReplaceWord(AbstractAmender):
         ValueError: a number out of its range.
     """
 
+    work = "replacing words"
+
     def __init__(
         self,
         *,
@@ -73,44 +73,20 @@ class ReplaceWord(AbstractAmender):
         threshold: Fraction = 0.9,
         factor: Fraction = 1.0,
     ) -> None:
-        self.score = score
-        self.threshold = require_fraction("threshold", threshold)
+        super().__init__(score=score, threshold=threshold)
         self.factor = require_fraction("factor", factor)
-
-    def follow(self, select: AbstractSelector) -> None:
-        """Ask the selector's score, unless there is one already."""
-        score = getattr(select, "score", None)
-        if self.score is None and isinstance(score, AbstractWordScore):
-            self.score = score
-
-    def start(self, view: CurationView) -> None:
-        """Refuse to begin without a score of words.
-
-        Raises:
-            ValueError: there is none.
-        """
-        del view
-        self._word_score()
-
-    def _word_score(self) -> AbstractWordScore:
-        if self.score is None:
-            raise ValueError(
-                "replacing words needs a score that tells which words are in doubt: choose "
-                "curation/score=words with a selector by score, or name one in curation.amend.score"
-            )
-        return self.score
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One edit for each selected sample with a word that is sure enough to be wrong."""
         surest: dict[int, WordDoubt] = {}
-        for doubt in self._word_score().doubts(context):
+        for doubt in self._doubts(context):
             known = surest.get(doubt.row)
             if known is None or _certainty(doubt) > _certainty(known):
                 surest[doubt.row] = doubt
         edits, unchanged, notes = [], [], []
         for candidate in selected:
             doubt = surest.get(candidate.sample.row)
-            if doubt is not None and doubt.probability >= self.threshold:
+            if doubt is not None:
                 edits.append(_mended(context, candidate, doubt))
             elif self.factor < 1:
                 value = f"{candidate.sample.weight * self.factor:.6g}"

@@ -32,10 +32,11 @@ from captioning.data.steps.plausible_faults import (
     PLAUSIBLE_KINDS,
     PlantedWord,
     changed_word,
+    photo_words,
     plausible_faults,
 )
 from captioning.ranges import Fraction, Seed
-from captioning.text.word_rows import replace_word
+from captioning.text.word_rows import WORD, replace_word
 from captioning.types import Sample
 
 Kind = Literal[
@@ -56,7 +57,7 @@ Kind = Literal[
 KINDS = get_args(Kind)
 _WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
 _ROW_OF = {kind: {word: row for row in rows for word in row} for kind, rows in _WORD_ROWS.items()}
-_TOKEN = re.compile(r"[A-Za-z]+")
+_SAME = {word: frozenset(words) for words in SYNONYMS for word in words}
 _NUM_DETAILS = (3, 6)  # clauses appended to an overlong caption: 3, 4 or 5
 
 
@@ -196,7 +197,7 @@ def _chosen_rows(
 
 def _eligible(roster: Roster, kind: str) -> list[int]:
     if kind in _WORD_ROWS:
-        words = _image_words(roster)
+        words = photo_words(roster, _SAME)
         return [s.row for s in roster.samples if _replacements(s, kind, words[s.image_id])]
     num_images = len(roster.rows_by_image)
     if kind == "image":
@@ -285,7 +286,7 @@ def _plant_overlong(roster: Roster, rows: Sequence[int], rng: np.random.Generato
 def _plant_word(
     kind: str, roster: Roster, rows: Sequence[int], rng: np.random.Generator
 ) -> list[Sample]:
-    words = _image_words(roster)
+    words = photo_words(roster, _SAME)
     planted = []
     for row in rows:
         sample = roster.samples[row]
@@ -312,7 +313,7 @@ def _replacements(
 ) -> list[tuple[re.Match[str], list[str]]]:
     """Words of the caption that can be made wrong, each with its possible substitutes."""
     replacements = []
-    for match in _TOKEN.finditer(sample.caption):
+    for match in WORD.finditer(sample.caption):
         row = _ROW_OF[kind].get(match[0].lower())
         if row is None:
             continue
@@ -320,18 +321,6 @@ def _replacements(
         if substitutes:
             replacements.append((match, substitutes))
     return replacements
-
-
-def _image_words(roster: Roster) -> dict[str, frozenset[str]]:
-    """Every word of each image's captions, with the words that mean the same."""
-    words: dict[str, frozenset[str]] = {}
-    for image_id, captions in _image_captions(roster).items():
-        image_words = {word.lower() for caption in captions for word in _TOKEN.findall(caption)}
-        for synonyms in SYNONYMS:
-            if image_words & synonyms:
-                image_words |= synonyms
-        words[image_id] = frozenset(image_words)
-    return words
 
 
 def _image_captions(roster: Roster) -> dict[str, frozenset[str]]:

@@ -9,9 +9,8 @@ score is at chance by construction; how near to it is measured, not assumed.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,11 +24,10 @@ from captioning.text.cross_fitted_words import (
     log_odds,
 )
 from captioning.text.masked_words import WordTraining
-from captioning.text.word_rows import TOPICS, replace_word, same_thing, word_rows
+from captioning.text.word_rows import TOPICS, WORD, replace_word, same_thing, word_at, word_rows
 
 _PREFIX, _PHRASE = "plausible_", "phrase"
 PLAUSIBLE_KINDS = (*(_PREFIX + topic for topic in TOPICS), _PHRASE)
-_WORD = re.compile(r"[A-Za-z]+")
 _NUM_FOLDS = 2
 _NUM_NETWORKS = 3  # one draws, and the mean of the others says how likely a word is
 _TRAINING = WordTraining(num_epochs=4)
@@ -63,31 +61,37 @@ def plausible_faults(
         ValueError: fewer captions can bear one.
     """
     kinds = {kind: number for kind, number in counts.items() if number}
-    words = PlausibleWords(roster, seed=seed) if kinds.keys() - {_PHRASE} else None
-    pools = {}
-    for kind in kinds:
-        topic = kind.removeprefix(_PREFIX)
-        pools[kind] = (
-            phrases(roster, seed) if words is None or kind == _PHRASE else (words.candidates(topic))
-        )
+    pools = _pools(roster, kinds, seed)
     taken: set[int] = set()
     chosen = {}
-    for kind in sorted(kinds, key=lambda kind: (len(pools[kind]), kind)):
-        pool = {row: one for row, one in pools[kind].items() if row not in taken}
+    for kind in sorted(kinds, key=lambda kind: (len(pools[kind][0]), kind)):
+        candidates, sound = pools[kind]
+        pool = {row: one for row, one in candidates.items() if row not in taken}
         if len(pool) < kinds[kind]:
             raise ValueError(
                 f"{roster.name}: {kinds[kind]} faults of kind {kind!r} are wanted, but "
-                f"{len(pools[kind])} captions can bear one ({len(pool)} beside the other kinds); "
+                f"{len(candidates)} captions can bear one ({len(pool)} beside the other kinds); "
                 "lower steps.plant_faults.kinds"
             )
-        sound = (
-            np.zeros(1)
-            if words is None or kind == _PHRASE
-            else (words.sound(kind.removeprefix(_PREFIX)))
-        )
         chosen[kind] = match_sound(pool, sound, kinds[kind], seed)
         taken |= {one.row for one in chosen[kind]}
     return chosen
+
+
+def _pools(
+    roster: Roster, kinds: Collection[str], seed: int
+) -> dict[str, tuple[dict[int, Candidate], np.ndarray]]:
+    """By kind the candidates, and the suspicion of sound captions that they are to match."""
+    topics = {kind: kind.removeprefix(_PREFIX) for kind in kinds if kind != _PHRASE}
+    pools: dict[str, tuple[dict[int, Candidate], np.ndarray]] = {}
+    if topics:
+        words = PlausibleWords(roster, seed=seed)
+        pools = {
+            kind: (words.candidates(topic), words.sound(topic)) for kind, topic in topics.items()
+        }
+    if _PHRASE in kinds:
+        pools[_PHRASE] = (phrases(roster, seed), np.zeros(1))
+    return pools
 
 
 def changed_word(before: str, after: str) -> PlantedWord:
@@ -96,7 +100,7 @@ def changed_word(before: str, after: str) -> PlantedWord:
     Raises:
         ValueError: the captions have the same words.
     """
-    pairs = list(zip(_WORD.finditer(before), _WORD.finditer(after), strict=True))
+    pairs = list(zip(WORD.finditer(before), WORD.finditer(after), strict=True))
     for old, new in reversed(pairs):
         if old[0] != new[0]:
             return PlantedWord(start=new.start(), wrong=new[0], right=old[0])
@@ -168,7 +172,7 @@ class PlausibleWords:
         judged = self._judged
         text = self._roster.samples[caption].caption
         start = int(judged.starts[number])
-        right = "".join(itertools.takewhile(str.isalpha, text[start:]))
+        right = word_at(text, start)
         alternative = word_rows()[judged.rows[number]].meanings[meaning][0]
         faulty = replace_word(text, start, right, alternative)
         odds, _ = log_odds(judged.log_probs[[number]], np.array([meaning]))
@@ -206,12 +210,19 @@ def _mean(judged: Sequence[JudgedWords]) -> JudgedWords:
     return replace(judged[0], log_probs=log_probs)
 
 
-def photo_words(roster: Roster) -> dict[str, frozenset[str]]:
-    """Every word of each photo's captions, and all words that mean the same."""
-    same = same_thing()
+def photo_words(
+    roster: Roster, same: Mapping[str, frozenset[str]] | None = None
+) -> dict[str, frozenset[str]]:
+    """Every word of each photo's captions, and all words that mean the same.
+
+    Args:
+        roster: of the photos.
+        same: by word all words of its meaning; None: as rows of words have it.
+    """
+    same = same_thing() if same is None else same
     words: dict[str, frozenset[str]] = {}
     for image_id, captions in roster.references().items():
-        own = frozenset(word.lower() for caption in captions for word in _WORD.findall(caption))
+        own = frozenset(word.lower() for caption in captions for word in WORD.findall(caption))
         words[image_id] = own.union(*(same[word] for word in own if word in same))
     return words
 
@@ -258,7 +269,7 @@ def phrases(roster: Roster, seed: int) -> dict[int, Candidate]:
     found = {}
     for sample in roster.samples:
         image_id, tail = tails[int(generator.random() * len(tails))]
-        named = {word.lower() for word in _WORD.findall(tail)} & things
+        named = {word.lower() for word in WORD.findall(tail)} & things
         body = _body(sample.caption)
         if image_id == sample.image_id or not named or named & words[sample.image_id] or not body:
             continue

@@ -19,7 +19,7 @@ from captioning.text.cross_fitted_words import (
     log_odds,
 )
 from captioning.text.masked_words import MaskedWords, WordTraining
-from captioning.text.word_rows import TOPICS, word_rows
+from captioning.text.word_rows import TOPICS, word_at, word_rows
 from captioning.types import Sample
 from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.score.words.calibration import MIN_WORDS, Calibration, calibrate
@@ -113,7 +113,7 @@ class Words(AbstractWordScore):
                 WordDoubt(
                     row=sample.row,
                     start=start,
-                    word=_word_at(sample.caption, start),
+                    word=word_at(sample.caption, start),
                     alternative=row.meanings[best[number]][0],
                     log_odds=float(odds[number]),
                     probability=float(probabilities[number]),
@@ -141,13 +141,6 @@ class Words(AbstractWordScore):
             "folds": [folds[image_id] for image_id, _ in pairs],
             "features": None if self._photos is None else self._photos([p for _, p in pairs]),
         }
-
-
-def _word_at(caption: str, start: int) -> str:
-    end = start
-    while end < len(caption) and caption[end].isascii() and caption[end].isalpha():
-        end += 1
-    return caption[start:end]
 
 
 def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:
