@@ -29,7 +29,7 @@ from captioning.parts import build_part
 from captioning.plugins import check_loadable, import_plugins, targets_in
 from captioning.results.folder_config import _shown
 from captioning.results.run_folder import RunFolder
-from captioning.training.run import finished_weights
+from captioning.training.start import load_start
 from captioning.types import Edit
 from curation import Curation
 from curation.detect import contexts
@@ -194,7 +194,7 @@ def test_the_commands_end_with_one_line(run: Path, trace: Path, tmp_path: Path, 
 
 def test_what_is_only_compared_builds_nothing(run: Path, trace: Path, tmp_path: Path) -> None:
     put(run, "data.train", attacks(tmp_path, trace)["write_text"])
-    assert "captioner" in finished_weights(run)  # start_from
+    assert load_start(compose_config("train", [f"start_from={run}"])) is not None
     options = [f"run_dir={run}", "resume=auto"]
     with pytest.raises(ValueError, match="holds a run of another config"):
         RunFolder(run).open(compose_config("train", options))

@@ -29,7 +29,7 @@ from captioning.exports.captioner import Captioner
 from captioning.exports.card import without_folders
 from captioning.exports.energy import CardFacts
 from captioning.exports.export import export
-from captioning.exports.loading import SHIPPED
+from captioning.exports.shipped import SHIPPED
 from captioning.extras import write_sums
 from captioning.files import read_json, write_json, write_text
 from captioning.metrics.coco import evaluate_captions

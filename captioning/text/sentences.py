@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
-from captioning.model_folder import damage_named, model_folder
+from captioning.model_folder import damage_named, model_folder, quiet_loading
 from captioning.ranges import Device, PositiveInt
 from captioning.tensor_files import read_tensors, write_tensors
 
@@ -156,7 +156,7 @@ def build_sentence_encoder(
     folder = _encoder_folder(name)
     # No weights from pickles, and no code that comes with a model.
     safe = {"local_files_only": True, "trust_remote_code": False}
-    with damage_named(name):
+    with damage_named(name), quiet_loading():
         pooling, max_tokens = _settings(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
         network = transformers.AutoModel.from_pretrained(str(folder), use_safetensors=True, **safe)

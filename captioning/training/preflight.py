@@ -21,11 +21,11 @@ from captioning.config_check.check import check_config
 from captioning.config_check.rules import nearest
 from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
-from captioning.results.run_folder import RunFolder
 from captioning.training.loggers.tracking import need
 from captioning.training.parts import build_part
 from captioning.training.rosters import check_data
 from captioning.training.settings import TrainSettings
+from captioning.training.start import check_start
 from captioning.training.trainer import check_trainer, ignore_srun_advice
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def check_settings(config: DictConfig) -> None:
     """
     check_config(config, TrainSettings)
     _check_monitors(config)
-    _check_start(config)
+    check_start(config)
     _check_pictures(config)
     for name in {"wandb", "mlflow"} & set(config.get("logger") or {}):
         need(name, module=name)
@@ -105,17 +105,6 @@ def _check_score(key: str, score: str, known: Sequence[str]) -> None:
             f"{key}: must be one of {', '.join(known)} (by metrics.val), got {score}"
             f"{nearest(score, known)}"
         )
-
-
-def _check_start(config: DictConfig) -> None:
-    """Refuse to begin with a run that is not there, or that has not got far enough."""
-    if config.start_from is None:
-        return
-    folder = RunFolder(Path(config.start_from))
-    try:
-        folder.tested_checkpoint(folder.config().monitor)
-    except (FileNotFoundError, ValueError) as error:
-        raise type(error)(f"start_from={config.start_from}: {error}") from error
 
 
 def _check_pictures(config: DictConfig) -> None:

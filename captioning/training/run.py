@@ -29,7 +29,6 @@ from captioning.models.base import AbstractCaptioner, Objective
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.failure import forget_failure
 from captioning.results.run_folder import RunFolder
-from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.fit import fit, quieten_loaders
@@ -47,6 +46,7 @@ from captioning.training.speed import (
     set_matmul_precision,
     with_speed,
 )
+from captioning.training.start import load_start
 from captioning.training.tokens import build_tokenizer, tokens_of
 from captioning.training.trainer import build_trainer, num_updates
 
@@ -174,6 +174,8 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+    # Updates are counted over epochs: an epoch of few of them is logged, too.
+    warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     # All processes come to the same scores, as they have gathered captions and losses.
     warnings.filterwarnings("ignore", ".*sync_dist=True.*")
     if "wandb" in (config.get("logger") or {}):
@@ -209,17 +211,18 @@ def build_captioner(
     config: DictConfig, inputs: Inputs
 ) -> tuple[AbstractCaptioner, CaptionDataModule]:
     """The model that training begins with, new or of another run, and its loaders."""
-    start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
+    start = load_start(config)
     if start is None:
         tokenizer = build_tokenizer(config, inputs.splits.train)
     else:
-        tokenizer = restored(start["captioner"]["tokenizer"])
+        captions = (sample.caption for sample in inputs.splits.train.samples)
+        tokenizer = start.tokenizer(captions, new_words=config.get("new_words"))
     tokens = tokens_of(config, inputs.splits.train, tokenizer)
     datamodule = build_datamodule(config, inputs, tokenizer, tokens=tokens)
     horizon = num_updates(config, datamodule.updates_per_epoch)
     model = build_model(config, tokenizer, inputs, horizon)
     if start is not None:
-        begin_with(model, start, name=config.start_from)
+        start.begin(model)
     model.objective = build_objective(config)
     return model, datamodule
 
@@ -253,37 +256,6 @@ def _write_steps(steps: StepContext, folder: Path) -> None:
         write_json(folder / "noise_words.json", words)
     if steps.held_out_remaining is not None:
         write_json(folder / "held_out_left.json", steps.held_out_remaining)
-
-
-def finished_weights(run: Path) -> dict[str, Any]:
-    """The checkpoint that a run is tested with, to start another one from.
-
-    Raises:
-        FileNotFoundError: no run folder, or one without checkpoint.
-    """
-    folder = RunFolder(run)
-    return load_checkpoint(folder.tested_checkpoint(folder.config().monitor))
-
-
-def begin_with(model: AbstractCaptioner, start: dict[str, Any], *, name: str) -> None:
-    """Give a new model a finished run's weights.
-
-    Args:
-        model: with the tokenizer of that run.
-        start: see `finished_weights`.
-        name: of the run, for errors.
-
-    Raises:
-        ValueError: the run's model is another one, or of other sizes.
-    """
-    try:
-        model.on_load_checkpoint(start)
-        model.load_state_dict(start["state_dict"])
-    except (ValueError, RuntimeError) as error:
-        reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
-        raise ValueError(
-            f"start_from={name}: {reason}; choose the model= and features= of that run"
-        ) from error
 
 
 def build_datamodule(

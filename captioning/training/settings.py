@@ -204,6 +204,7 @@ class TrainSettings(TypedDict):
     threads: NumThreads | None
     resume: Name
     start_from: Name | None
+    new_words: NotRequired[PositiveInt | None]
     branch_from: Name | None
     keep_every_epoch: bool
     checkpoint_minutes: PositiveFloat | None

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.configuration import VERSION_BASE, compose_config
 
-NUM_EXPERIMENTS = 58
+NUM_EXPERIMENTS = 59
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))

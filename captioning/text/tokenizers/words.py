@@ -90,6 +90,25 @@ class WordTokenizer(AbstractTokenizer):
         word_counts = [0, 0, len(captions), unknown, *(counts[word] for word in words)]
         return cls(words=words, counts=word_counts, max_words=max_words)
 
+    def with_words(self, captions: Iterable[str], *, min_count: int) -> WordTokenizer:
+        """The vocabulary with further words behind the others, whose ids stay.
+
+        Args:
+            captions: in which the words are counted.
+            min_count: words that occur so often are added.
+        """
+        seen = SplitCaptions(captions, max_words=self.max_words).counts
+        new = {w: n for w, n in seen.items() if n >= min_count and w not in self._ids}
+        words = sorted(new, key=lambda word: (-new[word], word))
+        counts = self.counts
+        if counts is not None:
+            # As often as in a text of the size of the one that the others were counted in.
+            scale = sum(counts) / max(seen.total(), 1)
+            counts = (*counts, *(max(round(scale * new[word]), 1) for word in words))
+        return WordTokenizer(
+            words=(*self.words[len(SPECIAL) :], *words), counts=counts, max_words=self.max_words
+        )
+
     def __len__(self) -> int:
         return len(self.words)
 

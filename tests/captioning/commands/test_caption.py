@@ -20,7 +20,7 @@ from captioning.data.steps.take_detections import detection_line
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
-from captioning.exports import loading
+from captioning.exports import loading, shipped
 from captioning.exports.caption_files import find_photos, json_table, table_lines
 from captioning.exports.chosen_search import chosen_search, words_machine
 from captioning.exports.export import export
@@ -152,7 +152,7 @@ def test_wrong_usage_ends_in_a_line(run, folder, tmp_path, capsys, monkeypatch) 
         assert message.count("\n") == 1
         return message
 
-    monkeypatch.setattr(loading, "SHIPPED", tmp_path / "nothing")
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "nothing")
     assert "no captioner is shipped in this version: name one" in refused(str(folder))
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -223,7 +223,7 @@ def test_the_shipped_captioner_is_a_run_in_fewer_bits(
     assert "Captions are under their owners' terms." in readme
     assert '.load("captioner")' in readme
     assert (out / "model.safetensors").stat().st_size == card["bytes"]
-    monkeypatch.setattr(loading, "SHIPPED", out)
+    monkeypatch.setattr(shipped, "SHIPPED", out)
     capsys.readouterr()
     assert main(["caption", str(folder)]) == 0
     assert len(lines(capsys.readouterr().out)) == 3

@@ -1,0 +1,170 @@
+"""The captioner that a training begins with: of a run, of an export, or the one in the package."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, is_bundle, read_bundle
+from captioning.exports.shipped import shipped_captioner
+from captioning.interfaces import AbstractTokenizer
+from captioning.models.base import AbstractCaptioner
+from captioning.results.checkpoints import load_checkpoint
+from captioning.results.run_folder import RunFolder
+from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.words import WordTokenizer
+
+log = logging.getLogger(__name__)
+
+SHIPPED = "shipped"  # the captioner in the package, by ``start_from``
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A trained captioner.
+
+    Attributes:
+        name: as it was asked for.
+        captioner: class and tokenizer, as in checkpoints.
+        weights: of the model, by name.
+        features: name of the features that it was trained on.
+    """
+
+    name: str
+    captioner: Mapping[str, Any]
+    weights: Mapping[str, Tensor]
+    features: str
+
+    def tokenizer(
+        self, captions: Iterable[str] = (), *, new_words: int | None = None
+    ) -> AbstractTokenizer:
+        """Its tokenizer, with the words that occur at least ``new_words`` times in ``captions``.
+
+        Raises:
+            ValueError: ``new_words`` is set, and the tokenizer is not one of words.
+        """
+        tokenizer = restored(self.captioner["tokenizer"])
+        if new_words is None:
+            return tokenizer
+        if not isinstance(tokenizer, WordTokenizer):
+            raise ValueError(
+                f"new_words={new_words}: the captioner of start_from={self.name} reads captions by "
+                "parts of words and needs no new ones: leave new_words out"
+            )
+        return tokenizer.with_words(captions, min_count=new_words)
+
+    def begin(self, model: AbstractCaptioner[Any]) -> None:
+        """Give a new model, with `tokenizer`, these weights; new words keep their first values.
+
+        Raises:
+            ValueError: the model is another one, or of other sizes.
+        """
+        tokenizer, first = model.tokenizer, model.state_dict()
+        known = len(restored(self.captioner["tokenizer"]))
+        weights = dict(self.weights)
+        if len(tokenizer) > known:
+            for name in weights.keys() & first.keys():
+                weights[name] = _grown(weights[name], first[name], known)
+        captioner = {**self.captioner, "tokenizer": tokenizer.state()}
+        try:
+            model.on_load_checkpoint({"captioner": captioner})
+            model.load_state_dict(weights)
+        except (ValueError, RuntimeError) as error:
+            reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
+            raise ValueError(
+                f"start_from={self.name}: {reason}; choose the model= and features= of that run"
+            ) from error
+
+
+def load_start(config: DictConfig) -> Start | None:
+    """What ``config.start_from`` names; None: new weights.
+
+    Raises:
+        FileNotFoundError: no run, export or shipped captioner, or a run without checkpoint.
+        ValueError: damaged files, or an export of a model of transformers.
+    """
+    name = config.get("start_from")
+    if not name:
+        return None
+    folder = start_folder(name)
+    start = _of_bundle(name, folder) if is_bundle(folder) else _of_run(name, folder)
+    if start.features != config.features.name:
+        log.warning(
+            f"start_from={name}: its captioner was trained on features={start.features}, this run "
+            f"has features={config.features.name}: unless they are the same under another name, it "
+            "has to learn to see anew"
+        )
+    return start
+
+
+def start_folder(name: str) -> Path:
+    """The folder that ``start_from`` names.
+
+    Raises:
+        FileNotFoundError: ``name`` asks for the shipped captioner, and this version has none.
+        ValueError: a file of the shipped captioner has changed.
+    """
+    if name != SHIPPED:
+        return Path(name)
+    return shipped_captioner(instead="name a run or an export by start_from=FOLDER")
+
+
+def check_start(config: DictConfig) -> None:
+    """Refuse to begin with what is not there, or with a run that has not got far enough.
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_start`; ``new_words`` without ``start_from``.
+    """
+    name = config.start_from
+    if name is None:
+        if config.get("new_words") is not None:
+            raise ValueError(
+                "new_words: adds words to the vocabulary of start_from, which is null: leave it "
+                "out, or set tokenizer.min_count"
+            )
+        return
+    try:
+        folder = start_folder(name)
+        if not is_bundle(folder):
+            run = RunFolder(folder)
+            run.tested_checkpoint(run.config().monitor)
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(f"start_from={name}: {error}") from error
+
+
+def _of_run(name: str, folder: Path) -> Start:
+    run = RunFolder(folder)
+    config = run.config()
+    content = load_checkpoint(run.tested_checkpoint(config.monitor))
+    captioner, weights = content["captioner"], content["state_dict"]
+    features = str(config.features.name)
+    return Start(name=name, captioner=captioner, weights=weights, features=features)
+
+
+def _of_bundle(name: str, folder: Path) -> Start:
+    bundle = read_bundle(folder)
+    if bundle.weights is None:
+        raise ValueError(
+            f"start_from={name}: a model of transformers, which model= loads: give "
+            f"model.pretrained={folder / TRANSFORMERS} in its place"
+        )
+    weights = {
+        key: tensor for key, tensor in bundle.weights.items() if not key.startswith(FEATURES_PREFIX)
+    }
+    features = str(bundle.config.features.get("name"))
+    return Start(name=name, captioner=bundle.captioner, weights=weights, features=features)
+
+
+def _grown(weight: Tensor, first: Tensor, known: int) -> Tensor:
+    """A weight with a row a word, with the first values of the rows of new words."""
+    grows = weight.shape[:1] == (known,) and weight.shape[1:] == first.shape[1:]
+    if not grows or len(first) <= known:
+        return weight
+    return torch.cat([weight.to(first), first[known:]])

@@ -1,0 +1,111 @@
+"""Training begins with a run, an export, or the captioner in the package, and learns new words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from captioning.configuration import compose_config
+from captioning.exports import shipped
+from captioning.exports.export import export
+from captioning.results.checkpoints import load_checkpoint
+from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
+from captioning.training.inputs import load_inputs
+from captioning.training.preflight import check_settings
+from captioning.training.run import build_captioner, train
+from captioning.training.start import load_start
+
+Small = Callable[..., DictConfig]
+
+
+@pytest.fixture
+def run(small: Small, tmp_path: Path) -> Path:
+    train(small("num_epochs=1", "tokenizer.min_count=6", folder="first"))
+    return tmp_path / "first"
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(run / "checkpoints" / "best.ckpt")["state_dict"]
+
+
+def test_an_export_begins_as_its_run_does(small: Small, run: Path, tmp_path: Path) -> None:
+    exported = export(run, tmp_path / "exported")
+    for place in (run, exported):
+        config = small(f"start_from={place}")
+        model, _ = build_captioner(config, load_inputs(config))
+        for name, tensor in weights_of(run).items():
+            assert torch.equal(model.state_dict()[name], tensor), name
+
+
+def test_new_words_stand_behind_the_others_and_are_learnt(
+    small: Small, run: Path, tmp_path: Path
+) -> None:
+    known = load_checkpoint(run / "checkpoints" / "best.ckpt")
+    words = known["captioner"]["tokenizer"]["words"]
+    config = small(f"start_from={run}", "new_words=1", "num_epochs=1", folder="second")
+    model, _ = build_captioner(config, load_inputs(config))
+    assert isinstance(model.tokenizer, WordTokenizer)
+    grown = model.tokenizer.words[len(SPECIAL) :]
+    assert list(grown[: len(words)]) == words
+    assert len(grown) > len(words)
+    size = len(SPECIAL) + len(words)
+    for name in ("embed.weight", "output.weight", "output.bias"):
+        tensor = model.state_dict()[name]
+        assert torch.equal(tensor[:size], known["state_dict"][name])
+        assert len(tensor) == len(model.tokenizer)
+    first = model.state_dict()["output.weight"][size:].clone()
+    train(config)
+    assert (weights_of(tmp_path / "second")["output.weight"][size:] != first).any()
+
+
+def test_new_words_are_as_frequent_as_in_their_own_captions() -> None:
+    old = WordTokenizer.build(["a dog runs"] * 50, min_count=1)
+    new = old.with_words(["a lynx", "a lynx", "one owl"], min_count=2)
+    assert new.words == (*old.words, "lynx")
+    assert old.counts is not None
+    assert new.counts is not None
+    assert new.counts[-1] == round(sum(old.counts) * 2 / 6)
+    assert new.encode("a lynx") == [*old.encode("a")[:-1], len(old), new.eos_id]
+    assert WordTokenizer(words=["a"]).with_words(["b"], min_count=1).counts is None
+
+
+def test_what_cannot_be_begun_with_is_refused_before_training(
+    small: Small, run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def refused(error: type[Exception], text: str, *overrides: str) -> None:
+        with pytest.raises(error, match=text):
+            check_settings(small(*overrides, folder="other"))
+
+    refused(ValueError, "new_words: adds words to the vocabulary of start_from", "new_words=2")
+    nowhere = f"start_from={tmp_path / 'nowhere'}"
+    refused(FileNotFoundError, f"{nowhere}: .*nowhere", nowhere)
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "nothing")
+    lacks = "start_from=shipped: no captioner is shipped in this version: name a run or an export"
+    refused(FileNotFoundError, lacks, "start_from=shipped")
+
+
+def test_another_size_is_refused_with_what_to_choose(small: Small, run: Path) -> None:
+    config = small(f"start_from={run}", "model.module.hidden_size=16")
+    with pytest.raises(ValueError, match="first: .*choose the model= and features= of that run"):
+        build_captioner(config, load_inputs(config))
+
+
+def test_features_of_another_name_are_said(small: Small, run: Path, caplog) -> None:
+    assert load_start(small(f"start_from={run}")) is not None
+    assert not caplog.records
+    assert load_start(small(f"start_from={run}", "features.name=others")) is not None
+    assert "has features=others: unless they are the same" in caplog.text
+
+
+def test_the_captioner_in_the_package_fits_the_default_model() -> None:
+    config = compose_config("train", ["start_from=shipped"])
+    start = load_start(config)
+    assert start is not None
+    assert start.features == config.features.name
+    sizes = {name: config.model.module[f"{name}_size"] for name in ("hidden", "projection")}
+    assert start.weights["hidden_to_gates.weight"].shape[1] == 2 * sizes["hidden"]
+    assert start.weights["project.0.weight"].shape[0] == sizes["projection"]
