@@ -293,6 +293,11 @@ def test_paths_outside_the_users_folders_are_shown(
     compose_config("evaluate", [f"paths.data={tmp_path}"])
     RunFolder(run).config()
     assert {"features.folder", "start_from"} == {m.split()[1] for m in caplog.messages}
+    caplog.clear()
+    _shown.clear()
+    put(run, "steps", {"add": {"folders": ["../x/y"]}})
+    RunFolder(run).config()
+    assert sum("'../x/y' (so do steps.add.folders[0])" in m for m in caplog.messages) == 1
 
 
 # Journals

@@ -189,8 +189,8 @@ def score_spice(
     _, java_version = find_java()
     missing = missing_jars(folder, java_version)
     if missing:
-        names = ", ".join(missing)
-        raise JavaError(f"SPICE lacks {names}: run `captioning prepare metrics`")
+        others = f" and {len(missing) - 1} further files" if missing[1:] else ""
+        raise JavaError(f"SPICE lacks {missing[0]}{others}: run `captioning prepare metrics`")
     _check_lengths(image_ids, candidates, references)
     items = [
         {"image_id": image_id, "test": candidate, "refs": list(refs)}

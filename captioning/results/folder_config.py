@@ -68,13 +68,18 @@ def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
         folder: that names them.
     """
     inside = [known.resolve() for known in (folder, *data_folders())]
-    lines = []
+    keys: dict[str, list[str]] = {}  # by path as it is written
     for key, text in paths:
         real = Path(text).expanduser().resolve()
         told = (key, str(real))
         if told not in _shown and not any(real.is_relative_to(known) for known in inside):
             _shown.add(told)
-            lines.append(f"{folder}: {key} reads outside of your data folders: {text!r}")
+            keys.setdefault(text, []).append(key)
+    lines = [
+        f"{folder}: {names[0]} reads outside of your data folders: {text!r}"
+        + (f" (so do {', '.join(names[1:])})" if names[1:] else "")
+        for text, names in keys.items()
+    ]
     for line in lines[:MAX_SHOWN]:
         log.warning(line)
     if len(lines) > MAX_SHOWN:

@@ -77,7 +77,8 @@ class Start:
             model.on_load_checkpoint({"captioner": captioner})
             model.load_state_dict(weights)
         except (ValueError, RuntimeError) as error:
-            reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
+            # PyTorch names all weights that do not fit, behind a title.
+            reason = (str(error).split("\n\t")[1:2] or [str(error)])[0].strip().rstrip(".")
             raise ValueError(
                 f"start_from={self.name}: {reason}; choose the model= and features= of that run"
             ) from error

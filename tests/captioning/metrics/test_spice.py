@@ -77,7 +77,7 @@ def test_absent_jars_are_named_and_spice_is_missing(
     )
     assert "SPICE" not in result.corpus
     assert "SPICE" not in result.per_image["1"]
-    assert "stanford-corenlp-3.6.0-models.jar" in result.missing["SPICE"]
+    assert "stanford-corenlp-3.6.0.jar and 7 further files" in result.missing["SPICE"]
     assert "captioning prepare metrics" in result.missing["SPICE"]
 
 
