@@ -78,6 +78,7 @@ class Faults:
             "two processes in one folder": self.two_in_a_folder,
             "two processes building one cache": self.two_build_a_cache,
             "loader process killed": self.loader_killed,
+            "memory runs out": self.memory,
             "photo that vanishes or is cut": self.photo,
         }
         for name, act in acts.items():
@@ -191,6 +192,26 @@ class Faults:
         self._told(fault, status, names=("worker",), where="a loader process")
         self._goes_on(fault, "loader process killed", *workers)
 
+    def memory(self, fault: Fault) -> None:
+        """The system kills a training whose group of processes may take no more memory."""
+        workers = (*TRAIN, SHARED, "loader.num_workers=2")
+        self._undisturbed(fault, *workers)
+        for at in (2, 5, 9):
+            self._empty()
+            with memory_group(2**26) as group:
+                if group is None:
+                    fault.words.append("not tried: groups of memory cannot be made here")
+                    return
+                own = {inside.AT: str(at), inside.GROUP: str(group)}
+                plugin = "tests.chaos.inside:memory_runs_out"
+                status = self._run(*workers, plugin=plugin, environment=own)
+            fault.tries += 1
+            fault.told += status == -signal.SIGKILL
+            if status != -signal.SIGKILL:
+                fault.failures.append(f"it ended with {status}: {self._words()}")
+            fault.failures += [f"update {at}: half-written: {text}" for text in damaged(self.out)]
+            self._goes_on(fault, f"memory ran out in update {at}", *workers)
+
     def photo(self, fault: Fault) -> None:
         """Photos are read in every epoch, as the backbone is trained."""
         data = self.base / "photos"
@@ -276,6 +297,26 @@ def mounted(folder: Path, options: str) -> Iterator[bool]:
     finally:
         if done.returncode == 0:
             subprocess.run(["umount", "-l", folder], check=True)
+
+
+@contextlib.contextmanager
+def memory_group(size: int) -> Iterator[Path | None]:
+    """A group of processes with so many bytes of memory; yields None where none can be made."""
+    root = Path("/sys/fs/cgroup")
+    parent = root / "memory" if (root / "memory").is_dir() else root
+    group = parent / f"chaos-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = "memory.max" if parent == root else "memory.limit_in_bytes"
+        (group / limit).write_text(str(size))
+    except OSError:
+        group = None
+    try:
+        yield group
+    finally:
+        if group is not None:
+            with contextlib.suppress(OSError):  # a process is still ending
+                group.rmdir()
 
 
 def own_photos(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Any
 
 DAY = 86_400.0
 PATTERN, PHOTO, AT = "CHAOS_PATTERN", "CHAOS_PHOTO", "CHAOS_AT"
-FILLER, KEPT = "CHAOS_FILLER", "CHAOS_KEPT"
+FILLER, KEPT, GROUP = "CHAOS_FILLER", "CHAOS_KEPT", "CHAOS_GROUP"
 
 
 def disk_full_for_a_kind() -> None:
@@ -60,6 +60,18 @@ def disk_fills() -> None:
 def loader_process_killed() -> None:
     """A process of the loader is killed after some updates, as where memory runs out."""
     _after_updates(_kill_a_child)
+
+
+def memory_runs_out() -> None:
+    """The group of the process is left with little memory after some updates, and takes it all."""
+
+    def take() -> None:
+        (Path(os.environ[GROUP]) / "cgroup.procs").write_text(str(os.getpid()))
+        taken = []
+        while True:  # until the system kills the process
+            taken.append(b"1" * 2**20)
+
+    _after_updates(take)
 
 
 def photo_vanishes() -> None:
