@@ -55,7 +55,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def configs_are_parsed_once() -> Iterator[None]:
-    """Composing takes a third less: no test changes the project's configs."""
+    """Composing takes less than half of the time: no test changes the project's configs."""
     with kept_configs(REPOSITORY / "configs"):
         yield
 
