@@ -1,14 +1,15 @@
 """Hydra as always, but faster: the tests compose hundreds of configs.
 
 Each of the project's config files, of Hydra's own, and each text with `${}` is parsed once a
-process, and what Hydra would throw away is not made. `test_kept_configs` compares with Hydra as it
-is.
+process, the same files are merged once, and what Hydra would throw away is not made.
+`test_kept_configs` compares with Hydra as it is.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +20,21 @@ import omegaconf.base
 import pytest
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig
 
 HYDRAS_OWN = "hydra.conf"
 # What is replaced, as it was.
 AS_IT_IS = (
     (ConfigRepository, "load_config", ConfigRepository.load_config),
+    (
+        ConfigLoaderImpl,
+        "_compose_config_from_defaults_list",
+        ConfigLoaderImpl._compose_config_from_defaults_list,
+    ),
     (ConfigLoaderImpl, "_embed_result_config", staticmethod(ConfigLoaderImpl._embed_result_config)),
     (defaults_list, "_create_interpolation_map", defaults_list._create_interpolation_map),
     (omegaconf.base, "parse", omegaconf.base.parse),
@@ -37,8 +45,9 @@ AS_IT_IS = (
 @contextmanager
 def kept_configs(folder: Path) -> Iterator[None]:
     """Configs of the folder and of Hydra are read once; files of other folders as always."""
-    load, embed, choices, parse, _ = (original for _, _, original in AS_IT_IS)
+    load, merge, embed, choices, parse, _ = (original for _, _, original in AS_IT_IS)
     kept: dict[tuple[str, str, str], ConfigResult] = {}
+    merged: dict[tuple[Any, ...], bytes] = {}  # copies take a sixth, and little memory
 
     def load_config(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         source = repository._find_object_source(config_path, ObjectType.CONFIG)
@@ -48,6 +57,16 @@ def kept_configs(folder: Path) -> Iterator[None]:
         if key not in kept:
             kept[key] = load(repository, config_path)
         return copy.copy(kept[key])
+
+    def merge_files(
+        loader: ConfigLoaderImpl, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
+        if [source.path for source in repo.get_sources()] != [HYDRAS_OWN, str(folder), ""]:
+            return merge(loader, defaults, repo)
+        key = tuple((file.config_path, file.package, file.primary) for file in defaults)
+        if key not in merged:
+            merged[key] = pickle.dumps(merge(loader, defaults, repo))
+        return pickle.loads(merged[key])  # noqa: S301
 
     def embed_result_config(result: ConfigResult, package: str | None) -> ConfigResult:
         """What is put into a package is copied by Hydra; what is not would be edited."""
@@ -65,6 +84,7 @@ def kept_configs(folder: Path) -> Iterator[None]:
     kept_parse = functools.cache(parse)  # its trees are only read
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConfigRepository, "load_config", load_config)
+        patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge_files)
         patch.setattr(ConfigLoaderImpl, "_embed_result_config", staticmethod(embed_result_config))
         patch.setattr(defaults_list, "_create_interpolation_map", create_interpolation_map)
         for module in (omegaconf.base, omegaconf._utils):
