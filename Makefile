@@ -34,7 +34,7 @@ demo: env
 
 # Python keeps what it compiles, even where a container forbids it: else each process of the tests would compile all.
 test: env
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0
