@@ -32,8 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: env
 	$(BIN)/captioning demo
 
+# Python keeps what it compiles, even where a container forbids it: else each process of the tests would compile all.
 test: env
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0

@@ -48,6 +48,12 @@ def pytest_collection() -> Generator[None]:
         gc.freeze()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests come first, so that processes of the suite end together."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_unconfigure() -> None:
     """Modules are freed at the end as always; some complain otherwise."""
     gc.unfreeze()
@@ -55,7 +61,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def configs_are_parsed_once() -> Iterator[None]:
-    """Composing takes a third less: no test changes the project's configs."""
+    """Composing takes less than half of the time: no test changes the project's configs."""
     with kept_configs(REPOSITORY / "configs"):
         yield
 

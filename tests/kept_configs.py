@@ -1,32 +1,92 @@
-"""The project's config files, parsed once a process: the tests compose hundreds of configs."""
+"""Hydra as always, but faster: the tests compose hundreds of configs.
+
+Each of the project's config files, of Hydra's own, and each text with `${}` is parsed once a
+process, the same files are merged once, and what Hydra would throw away is not made.
+`test_kept_configs` compares with Hydra as it is.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
+import omegaconf._utils
+import omegaconf.base
+import pytest
+from hydra._internal import defaults_list
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra.core.default_element import ResultDefault
+from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig
+
+HYDRAS_OWN = "hydra.conf"
+# What is replaced, as it was.
+AS_IT_IS = (
+    (ConfigRepository, "load_config", ConfigRepository.load_config),
+    (
+        ConfigLoaderImpl,
+        "_compose_config_from_defaults_list",
+        ConfigLoaderImpl._compose_config_from_defaults_list,
+    ),
+    (ConfigLoaderImpl, "_embed_result_config", staticmethod(ConfigLoaderImpl._embed_result_config)),
+    (defaults_list, "_create_interpolation_map", defaults_list._create_interpolation_map),
+    (omegaconf.base, "parse", omegaconf.base.parse),
+    (omegaconf._utils, "parse", omegaconf._utils.parse),
+)
 
 
 @contextmanager
 def kept_configs(folder: Path) -> Iterator[None]:
-    """Hydra parses each file of the folder once; files of other folders as always."""
-    load = FileConfigSource.load_config
+    """Configs of the folder and of Hydra are read once; files of other folders as always."""
+    load, merge, embed, choices, parse, _ = (original for _, _, original in AS_IT_IS)
+    kept: dict[tuple[str, str, str], ConfigResult] = {}
+    merged: dict[tuple[Any, ...], bytes] = {}  # copies take a sixth, and little memory
 
-    @functools.cache
-    def parsed(path: str, provider: str, name: str) -> ConfigResult:
-        return load(FileConfigSource(provider=provider, path=path), name)
+    def load_config(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+        source = repository._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None or source.path not in (str(folder), HYDRAS_OWN):
+            return load(repository, config_path)
+        key = (source.path, source.provider, config_path)
+        if key not in kept:
+            kept[key] = load(repository, config_path)
+        return copy.copy(kept[key])
 
-    def load_config(source: FileConfigSource, config_path: str) -> ConfigResult:
-        if Path(source.path) != folder:
-            return load(source, config_path)
-        # Hydra edits what it is given.
-        return copy.deepcopy(parsed(source.path, source.provider, config_path))
+    def merge_files(
+        loader: ConfigLoaderImpl, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
+        if [source.path for source in repo.get_sources()] != [HYDRAS_OWN, str(folder), ""]:
+            return merge(loader, defaults, repo)
+        key = tuple((file.config_path, file.package, file.primary) for file in defaults)
+        if key not in merged:
+            merged[key] = pickle.dumps(merge(loader, defaults, repo))
+        return pickle.loads(merged[key])  # noqa: S301
 
-    FileConfigSource.load_config = load_config
-    yield
-    FileConfigSource.load_config = load
+    def embed_result_config(result: ConfigResult, package: str | None) -> ConfigResult:
+        """What is put into a package is copied by Hydra; what is not would be edited."""
+        embedded = embed(result, package)
+        if embedded is result and any(result.config is other.config for other in kept.values()):
+            embedded.config = copy.deepcopy(result.config)
+        return embedded
+
+    def create_interpolation_map(overrides: Any, defaults: list[Any], self_added: bool) -> Any:
+        """Made for every file, though few choose by `${}`."""
+        if any(default.is_interpolation() for default in defaults):
+            return choices(overrides, defaults, self_added)
+        return None
+
+    kept_parse = functools.cache(parse)  # its trees are only read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigRepository, "load_config", load_config)
+        patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge_files)
+        patch.setattr(ConfigLoaderImpl, "_embed_result_config", staticmethod(embed_result_config))
+        patch.setattr(defaults_list, "_create_interpolation_map", create_interpolation_map)
+        for module in (omegaconf.base, omegaconf._utils):
+            patch.setattr(module, "parse", kept_parse)
+        yield

@@ -6,6 +6,7 @@ A source is known by its module name; scripts of the root by their stem, such as
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -168,12 +169,13 @@ LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME)\b")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # A `with` says how long something is held, not what happens when: it is no nesting.
+parse = functools.cache(ast.parse)  # many rules look at each file
 NESTING = (ast.If, ast.For, ast.While, ast.Try, ast.Match, ast.AsyncFor)
 
 
 def imports(source: str) -> Iterator[tuple[str, int]]:
     """Names of imported modules (and of what is imported from them) with their lines."""
-    tree = ast.parse(source)
+    tree = parse(source)
     tree.body = [node for node in tree.body if not _is_entry(node)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -273,7 +275,7 @@ def long_files(sources: Sources) -> list[str]:
 
 def functions(source: str) -> Iterator[Function]:
     """All functions and methods."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, Function):
             yield node
 
@@ -330,7 +332,7 @@ def opened_photos(sources: Sources) -> list[str]:
         f"{module}:{node.lineno}: open photos by captioning.vision.photos.load_rgb"
         for module, source in sources.items()
         if module not in OPENERS
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parse(source))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "Image.open"
     ]
 
@@ -339,7 +341,7 @@ def weak_statements(sources: Sources) -> list[str]:
     """What product code must not hold: assertions, swallowed exceptions, unwritten parts."""
     violations = []
     for module, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parse(source)):
             if isinstance(node, ast.Assert):
                 violations.append(
                     f"{module}:{node.lineno}: assert; raise an exception that names the remedy"
@@ -360,7 +362,7 @@ def subclasses_of_concrete_classes(sources: Sources) -> list[str]:
     classes = [
         (module, node)
         for module, source in sources.items()
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parse(source))
         if isinstance(node, ast.ClassDef)
     ]
     class_names = {node.name for _, node in classes if not _is_protocol(node)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -47,8 +47,9 @@ def read_texts() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def modules() -> dict[str, str]:
-    return read_modules()
+def modules() -> Iterator[dict[str, str]]:
+    yield read_modules()
+    rules.parse.cache_clear()
 
 
 STRUCTURE = [

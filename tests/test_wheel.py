@@ -33,6 +33,20 @@ def from_name(name):
 
 importlib.metadata.Distribution.from_name = from_name
 """
+# Commands one after the other: most of the time of each would be its imports.
+IN_TURN = """
+import json, sys
+from pathlib import Path
+from captioning.commands.main import main
+
+ended = []
+for command in json.loads(sys.argv[1]):
+    try:
+        ended.append(main(command))
+    except SystemExit as error:
+        ended.append(error.code)
+Path("ended.json").write_text(json.dumps(ended))
+"""
 SOURCES = ("captioning", "curation", "augmentation", "configs", "docs/papers")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 SMALL = ("data=jsonl", "features=timm_grid", "features.backbone.name=test_resnet.r160_in1k")
@@ -97,12 +111,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def captioning(
-    installed: Path, place: Path, *arguments: str, hidden: tuple[str, ...] = (*OFFLINE, *PARSER)
+def run_wheel(
+    installed: Path, place: Path, *start: str, hidden: tuple[str, ...] = (*OFFLINE, *PARSER)
 ) -> subprocess.CompletedProcess[str]:
     variables = {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1", "HIDDEN": " ".join(hidden)}
     return subprocess.run(
-        [sys.executable, "-m", "captioning", *arguments],
+        [sys.executable, *start],
         cwd=place,
         env=os.environ | variables,
         capture_output=True,
@@ -111,20 +125,33 @@ def captioning(
     )
 
 
-@pytest.mark.slow
-def test_the_wheel_trains_evaluates_and_reports(installed: Path, place: Path) -> None:
-    run = "run_dir=run"
+@pytest.fixture(scope="module")
+def ended(installed: Path, place: Path) -> dict[str, int | str | None]:
+    """Status or last words of commands without packages of extras."""
     policy = ("curation=remove", "curation.schedule.from_epoch=0")
     settings = ("paths.data=data", "curation/select=top", "steps=[plant_swap20]")
     overrides = [entry.replace("data=jsonl", "data=mine") for entry in SMALL]
     plugin = "plugins=[my_package]"
-    done = captioning(installed, place, "train", *overrides, plugin, run, *policy, *settings)
+    commands = {
+        "train": ["train", *overrides, plugin, "run_dir=run", *policy, *settings],
+        "evaluate": ["evaluate", "run=run", plugin, "metrics=fast"],
+        "report": ["report", "run", "--plugins", "my_package"],
+        "an extra's part": ["train", "debug=smoke", "run_dir=other"],
+    }
+    done = run_wheel(installed, place, "-c", IN_TURN, json.dumps([*commands.values()]))
     assert done.returncode == 0, done.stderr
+    statuses = json.loads((place / "ended.json").read_text())
+    return dict(zip(commands, statuses, strict=True))
+
+
+@pytest.mark.slow
+def test_the_wheel_trains_evaluates_and_reports(ended: dict, place: Path) -> None:
+    assert {name: ended[name] for name in ("train", "evaluate", "report")} == {
+        "train": 0,
+        "evaluate": 0,
+        "report": 0,
+    }
     assert (place / "read_by_plugin").is_file()
-    done = captioning(installed, place, "evaluate", "run=run", plugin, "metrics=fast")
-    assert done.returncode == 0, done.stderr
-    done = captioning(installed, place, "report", "run", "--plugins", "my_package")
-    assert done.returncode == 0, done.stderr
     assert "<style>" in (place / "run" / "curation" / "report.html").read_text()
 
 
@@ -142,16 +169,14 @@ def test_the_wheel_augments(installed: Path, place: Path) -> None:
     held_out = "method.classes={dog: {candidates: [cat]}}"
     boxes = ("steps=[take_detections]", "steps.take_detections.files=[boxes.jsonl]")
     limits = ("method.limits.smallest_area=50", "num_processes=0")
-    done = captioning(
-        installed, place, "augment", *chosen, held_out, *boxes, *limits, hidden=OFFLINE
-    )
+    command = ("-m", "captioning", "augment", *chosen, held_out, *boxes, *limits)
+    done = run_wheel(installed, place, *command, hidden=OFFLINE)
     assert done.returncode == 0, done.stderr
     assert json.loads((place / "pairs" / "card.json").read_text())["counts"]["pictures"] > 0
 
 
-def test_a_missing_extra_is_named_with_its_packages(installed: Path, place: Path) -> None:
-    done = captioning(installed, place, "train", "debug=smoke", "run_dir=other")
-    assert done.returncode == 1
-    assert "the package fontawesomefree is not installed" in done.stderr
-    assert "pip install" in done.stderr
-    assert "caption-curation[" not in done.stderr
+def test_a_missing_extra_is_named_with_its_packages(ended: dict) -> None:
+    told = ended["an extra's part"]
+    assert "the package fontawesomefree is not installed" in told
+    assert "pip install" in told
+    assert "caption-curation[" not in told

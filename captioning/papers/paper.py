@@ -17,6 +17,8 @@ import yaml
 from captioning.config_folders import PACKAGE
 
 SCALES = ("full", "flickr8k", "miniworld")
+# Eight times as fast as the one in Python, where PyYAML was built with it.
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UNITS = {"percent": 100.0, "plain": 1.0}
 AT = ("metric", "file", "part")  # of a column, which scales may have of their own
 # What a step may name: the run's own folder, another run's, and the seed.
@@ -212,7 +214,7 @@ def read_paper(path: Path) -> Paper:
         ValueError: a key that is not known or missing, a row with another number of values than
             columns, or a run that is not there; the place is named.
     """
-    content = _Entry(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    content = _Entry(yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER), path.name)
     runs = {name: _run(name, entry) for name, entry in content.entries("runs")}
     paper = Paper(
         id=path.stem,

@@ -127,8 +127,11 @@ def commands() -> list[tuple[str, str, tuple[str, ...]]]:
     return list(first.values())
 
 
+COMMANDS = commands()
+
+
 @pytest.mark.parametrize(
-    ("where", "run", "command"), commands(), ids=[f"{w}-{r}-{c[0]}" for w, r, c in commands()]
+    ("where", "run", "command"), COMMANDS, ids=[f"{w}-{r}-{c[0]}" for w, r, c in COMMANDS]
 )
 def test_a_command_is_understood(where: str, run: str, command: tuple[str, ...]) -> None:
     known, arguments = find_command(command)

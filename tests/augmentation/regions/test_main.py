@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,18 +32,6 @@ def run(folder: Path, *overrides: str) -> str | None:
     return None
 
 
-def run_in_own_process(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    root = Path(__file__).resolve().parents[3]
-    return subprocess.run(
-        [sys.executable, "-m", "captioning", "augment", *settings(folder, overrides)],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.slow
 def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert run(tmp_path, HELD_OUT) is None
@@ -62,11 +47,11 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert set(card["method"]["classes"]) == {"truck", "cat"}
     assert all("truck" in s.caption or "cat" in s.caption for s in roster.samples)
     assert (out / "sheet.png").is_file()
-    refused = run_in_own_process(tmp_path, HELD_OUT, "seed=1")
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("augment: ")
-    assert "other settings" in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 2  # with how to see where it was raised
+    refused = run(tmp_path, HELD_OUT, "seed=1")
+    assert refused is not None
+    assert refused.startswith("augment: ")
+    assert "other settings" in refused
+    assert len(refused.splitlines()) == 2  # with how to see where it was raised
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.metrics import java
+from captioning.metrics import java, meteor
 
 VERSION = 'case "$*" in -version) echo \'openjdk version "17.0.1"\' >&2; exit 0;; esac\n'
 
@@ -24,7 +24,12 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def fake_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    """Install a shell script as Java 17; called with what it does after ``-version``."""
+    """Install a shell script as Java 17; called with what it does after ``-version``.
+
+    A real METEOR that runs is set aside for later tests: its start takes more than most tests do.
+    """
+    monkeypatch.setattr(meteor, "_alive", [])
+    monkeypatch.setattr(java, "_running", set())
 
     def install(script: str) -> None:
         command = tmp_path / "jdk" / "bin" / "java"
@@ -35,6 +40,7 @@ def fake_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calla
         java.find_java.cache_clear()
 
     yield install
+    meteor.close_meteor()
     java.find_java.cache_clear()
 
 

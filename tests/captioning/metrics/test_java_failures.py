@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from captioning.metrics import coco, spice
 from captioning.metrics.coco import evaluate_captions
 from captioning.metrics.java import JavaError, kill_java, run_java, start_java, stop_java
-from captioning.metrics.meteor import close_meteor, score_meteor
+from captioning.metrics.meteor import score_meteor
 from captioning.metrics.spice import score_spice
 from captioning.metrics.tokenizer import tokenize_ptb
 
@@ -42,7 +42,7 @@ CALLS: dict[str, Callable[[Path], object]] = {
 @pytest.fixture
 def starts(
     fake_java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Starts]:
+) -> Starts:
     """Install a fake Java for which no jar is missing; what comes back counts its starts."""
     log = tmp_path / "starts"
     log.touch()
@@ -53,8 +53,7 @@ def starts(
         fake_java(f"echo x >> $LOG\nstarts=$(wc -l < $LOG)\n{script}")
         return lambda: len(log.read_text().split())
 
-    yield install
-    close_meteor()
+    return install
 
 
 def runs(pid: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,9 +26,7 @@ done
 
 
 @pytest.fixture
-def starts(
-    fake_java: Callable[[str], None], tmp_path: Path
-) -> Iterator[Callable[[str], Callable[[], int]]]:
+def starts(fake_java: Callable[[str], None], tmp_path: Path) -> Callable[[str], Callable[[], int]]:
     """Install a fake METEOR; what comes back counts how often it was started."""
     log = tmp_path / "starts"
 
@@ -36,8 +34,7 @@ def starts(
         fake_java(f"echo x >> {log}\nstarts=$(wc -l < {log})\n{script}")
         return lambda: len(log.read_text().split())
 
-    yield install
-    close_meteor()
+    return install
 
 
 def test_a_process_is_kept_for_the_next_call(starts) -> None:
@@ -104,4 +101,4 @@ def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(meteor, "CAPTIONS_PER_PROCESS", 2)
     monkeypatch.setattr(meteor.os, "cpu_count", lambda: 2)
     assert score_meteor(candidates, references) == unsplit
-    close_meteor()
+    meteor._alive.pop().close()  # one is kept for other tests

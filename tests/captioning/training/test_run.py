@@ -32,7 +32,7 @@ def same_weights(path: Path, other_path: Path) -> bool:
 
 
 def test_a_run_leaves_a_folder_that_explains_itself(small, tmp_path: Path) -> None:
-    scores = train(small("num_epochs=2", *REPLACE))
+    scores = train(small("num_epochs=2", *REPLACE, plots=True))
     folder = tmp_path / "run"
     assert scores == json.loads((folder / "metrics.json").read_text())["test"]["corpus"]
     assert set(scores) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D"}

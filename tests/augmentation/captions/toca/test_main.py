@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from augmentation.captions.toca.compare import compare
+from captioning.commands.main import main
 from captioning.configuration import compose_config
 from captioning.training.rosters import read_corpus
 
@@ -45,17 +43,6 @@ def address() -> Iterator[str]:
         server.shutdown()
 
 
-def run(*overrides: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "captioning", "augment", *overrides],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.slow
 def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, address: str):
     corpus = tmp_path / "captions.json"
@@ -72,8 +59,7 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
         "corpus.share=0.9",
         "debug=smoke",
     ]
-    process = run(*overrides)
-    assert process.returncode == 0, process.stderr
+    assert main(["augment", *overrides]) == 0
     card = json.loads((out / "card.json").read_text())
     assert card["data"]["corpus"]["captions"] == 90
     assert card["share"] == {"corpus": 0.9}
