@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from curation.check import fit, photos, texts
+from curation.check import fit, photos, texts, words
 from curation.check.evidence import Evidence, Floats, Scores
 
 
@@ -56,6 +56,11 @@ CHECKS: tuple[Check, ...] = (
         name="shifted", title="Captions shifted to the next or previous photo",
         measures="evidence of the run, in nats",
         score=fit.shifted, threshold=10, needs_space=True,
+    ),
+    Check(
+        name=words.NAME, title="Captions with a wrong word",
+        measures="chance that the word is wrong",
+        score=words.wrong_words, threshold=0.5, is_chance=True,
     ),
     Check(
         name="same_caption", title="The same caption on many photos",

@@ -134,6 +134,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
         (["--threshold", "fit=high"], "'high' is no number"),
         (["--threshold", "tiny_photo=-1"], "tiny_photo must be at least 0"),
         (["--fit-threshold", "1.5"], r"--fit-threshold must be in \[0, 1\]"),
+        (["--chance", "2"], r"--chance must be in \[0, 1\]: got 2.0"),
         (["--shown", "0"], "--shown must be at least 1"),
         (["--layout", "coco"], "needs the layout 'coco'"),
         (["--image-folder", "none"], "which does not read image_folder; it is for token_file"),
