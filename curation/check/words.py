@@ -88,7 +88,7 @@ def _features(evidence: Evidence) -> Callable[[Sequence[Path]], Tensor] | None:
 
 
 def _scaled(vectors: Floats) -> Floats:
-    good = np.isfinite(vectors).all(1)
+    good = np.all(np.isfinite(vectors), axis=1)
     centred = np.where(good[:, None], vectors - vectors[good].mean(0), 0).astype(np.float32)
     largest = np.linalg.eigvalsh(np.cov(centred[good].T))[-1] if good.sum() > 1 else 0.0
     return (centred * (_SPREAD / np.sqrt(max(largest, 1e-12)))).astype(np.float32)
