@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ from rich.progress import track
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.plant_faults import Planting, plant
-from captioning.files import write_lines, write_text
+from captioning.files import write_atomically, write_lines, write_text
 from captioning.text.word_rows import same_thing
 from captioning.training.parts import build_part
 from captioning.vision.photos import load_rgb
-from curation.check.checks import CHECKS, THRESHOLDS
+from curation.check.checks import CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, PhotoFacts
 from curation.check.mend import Replacement, mendable
 from curation.check.result import CheckResult
@@ -65,31 +65,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", choices=list(FAULTS), default=list(FAULTS))
+    parser.add_argument("--cache", default="cache", type=Path)
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     if options.report:
         report()
         return
     roster = build_part(compose_config("train", ["data=flickr8k"]).data.train)
-    vectors = photo_vectors(roster)
+    vectors = photo_vectors(roster, options.cache)
     for faults, photos, each in SETS:
         if faults in options.only:
             line = measured(part_of(roster, photos, each), vectors, faults, options.seed)
             keep({"photos": photos, "each": each, **line})
 
 
-def photo_vectors(roster: Roster) -> dict[Path, np.ndarray]:
-    """The space's vector of each photo."""
+def photo_vectors(roster: Roster, cache: Path) -> dict[Path, np.ndarray]:
+    """The space's vector of each photo; kept for the next study of these annotations."""
+    paths = list({sample.image_path: None for sample in roster.samples})
+    file = cache / f"photo_vectors-{roster.fingerprint}.npy"
+    if not file.is_file():
+        vectors = embedded(paths)
+        cache.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, lambda part: save(part, vectors))
+    return dict(zip(paths, np.load(file), strict=True))
+
+
+def save(path: Path, vectors: np.ndarray) -> None:
+    """Write to exactly this name."""
+    with path.open("wb") as file:
+        np.save(file, vectors)
+
+
+def embedded(paths: Sequence[Path]) -> np.ndarray:
+    """``(len(paths), D)`` in the space that the check uses by default."""
     encoder, _ = build_encoders("joint_space", None)
     if encoder is None:
         raise ValueError("there is no space of photos and texts")
-    paths = list({sample.image_path: None for sample in roster.samples})
-    vectors: dict[Path, np.ndarray] = {}
+    parts = []
     for start in track(range(0, len(paths), AT_ONCE), "photos"):
-        block = paths[start : start + AT_ONCE]
-        embedded = encoder.embed_photos([load_rgb(path) for path in block]).numpy()
-        vectors |= zip(block, embedded, strict=True)
-    return vectors
+        photos = [load_rgb(path) for path in paths[start : start + AT_ONCE]]
+        parts.append(encoder.embed_photos(photos).numpy())
+    return np.concatenate(parts)
+
+
+def evidence_of(roster: Roster, vectors: Mapping[Path, np.ndarray], seed: int) -> Evidence:
+    """What the check of words looks at."""
+    paths = list({sample.image_path: None for sample in roster.samples})
+    return Evidence(
+        roster=roster,
+        photos=dict.fromkeys(paths, PhotoFacts()),
+        photo_vectors=np.stack([vectors[path] for path in paths]),
+        seed=seed,
+    )
+
+
+def words_check() -> Check:
+    """The check of words."""
+    return next(check for check in CHECKS if check.name == NAME)
 
 
 def part_of(roster: Roster, photos: int, each: int) -> Roster:
@@ -103,15 +135,10 @@ def measured(
 ) -> dict[str, Any]:
     """What the check makes of a set with faults."""
     planting = plant(roster, kinds=FAULTS[faults], seed=seed)
-    paths = list({sample.image_path: None for sample in roster.samples})
     begin = processor_seconds()
-    evidence = Evidence(
-        roster=planting.roster,
-        photos=dict.fromkeys(paths, PhotoFacts()),
-        photo_vectors=np.stack([vectors[path] for path in paths]),
-        seed=seed + 100,  # other folds and parameters than those that faults were drawn by
-    )
-    scores = next(check for check in CHECKS if check.name == NAME).score(evidence)
+    # other folds and parameters than those that faults were drawn by
+    evidence = evidence_of(planting.roster, vectors, seed + 100)
+    scores = words_check().score(evidence)
     result = CheckResult(roster=planting.roster, scores={NAME: scores}, thresholds=THRESHOLDS)
     cost = processor_seconds() - begin
     return {

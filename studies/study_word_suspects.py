@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
+from study_check_words import evidence_of, photo_vectors, words_check
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster
@@ -31,8 +32,6 @@ from captioning.files import write_lines, write_text
 from captioning.text.word_rows import TOPICS, row_words, word_rows
 from captioning.training.parts import build_part
 from curation.base import WordDoubt
-from curation.check import check
-from curation.check.words import NAME
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "word_suspects.jsonl"
@@ -54,7 +53,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command")
     drawing = commands.add_parser("draw")
     drawing.add_argument("folder", type=Path)
-    drawing.add_argument("--cache", default="cache")
+    drawing.add_argument("--cache", default="cache", type=Path)
     drawing.add_argument("--seed", type=int, default=0)
     keeping = commands.add_parser("keep")
     keeping.add_argument("folder", type=Path)
@@ -68,12 +67,13 @@ def main() -> None:
         report()
 
 
-def draw(folder: Path, cache: str, seed: int) -> None:
+def draw(folder: Path, cache: Path, seed: int) -> None:
     """Check the captions, choose words, and draw them."""
     roster = build_part(compose_config("train", ["data=flickr8k"]).data.train)
-    result = check(roster, cache_folder=cache, seed=seed)
-    print(result.summary())
-    doubts = [doubt for own in result.scores[NAME].words.values() for doubt in own]
+    evidence = evidence_of(roster, photo_vectors(roster, cache), seed)
+    scores = words_check().score(evidence)
+    print(scores.note)
+    doubts = [doubt for own in scores.words.values() for doubt in own]
     rng = np.random.default_rng(seed)
     chosen = [*first_suspects(roster, doubts), *controls(roster, doubts, rng)]
     order = rng.permutation(len(chosen)).tolist()

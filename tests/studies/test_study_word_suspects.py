@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,11 @@ from PIL import Image
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Sample
 from curation.base import WordDoubt
-from studies import study_word_suspects as study
+
+STUDIES = Path(__file__).resolve().parents[2] / "studies"
+sys.path.insert(0, str(STUDIES))
+
+import study_word_suspects as study  # noqa: E402
 
 
 def roster_of(folder: Path, number: int) -> Roster:
