@@ -46,16 +46,15 @@ FAULTS: dict[str, dict[str, float]] = {
 }
 # faults, photos, captions of each
 SETS = (
-    ("none", 6000, 5),
-    ("uniform", 6000, 5),
-    ("plausible", 6000, 5),
-    ("uniform", 2000, 5),
-    ("uniform", 1000, 5),
-    ("uniform", 400, 5),
     ("uniform", 200, 5),
-    ("none", 6000, 1),
+    ("uniform", 400, 5),
+    ("uniform", 1000, 5),
     ("uniform", 6000, 1),
-    ("uniform", 2000, 1),
+    ("uniform", 6000, 5),
+    ("none", 400, 5),
+    ("none", 6000, 1),
+    ("none", 6000, 5),
+    ("plausible", 6000, 5),
 )
 AT_ONCE = 64
 
