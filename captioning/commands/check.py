@@ -20,7 +20,7 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   fit=0.5             chance that the caption does not fit its photo (also --chance)
   wrong_photo=0.5     chance that none of the photo's captions fits it (also --chance)
   shifted=10          evidence for a run of captions of the neighbouring photos, in nats
-  wrong_word=0.5      chance that a word is wrong (also --chance)
+  wrong_word=0.9      chance that a word is wrong (also --chance)
   same_caption=5      photos with the same caption
   duplicate_photo=.95 likeness to an earlier photo
   broken_photo=1      photo that cannot be opened
@@ -41,7 +41,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", help="photos and captions, in any layout of docs/own_photos.md")
     add("--out", help="folder of the table and the page; default NAME-check")
-    add("--chance", type=float, metavar="P", help="chance of a fault to flag from (0.5)")
+    add("--chance", type=float, metavar="P", help="chance of a fault to flag from (0.5; of words 0.9)")
     add("--fit-threshold", type=float, metavar="P", help="the same for fit alone")
     add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="of a check below")
     add("--skip", action="append", default=[], metavar="NAME", help="leave a check out")

@@ -60,7 +60,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         name=words.NAME, title="Captions with a wrong word",
         measures="chance that the word is wrong",
-        score=words.wrong_words, threshold=0.5, is_chance=True,
+        score=words.wrong_words, threshold=words.THRESHOLD, is_chance=True,
     ),
     Check(
         name="same_caption", title="The same caption on many photos",
