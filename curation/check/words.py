@@ -28,15 +28,19 @@ THRESHOLD = 0.9  # the chance is too high where it is high, see the table of doc
 _SPREAD = 3.0  # of the photos' first principal component: networks train well on such inputs
 
 
-def wrong_words(evidence: Evidence) -> Scores:
+def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
     """The chance that the most doubted word of a caption is wrong, in [0, 1].
 
     By the caption's other words, the photo's other captions and its vector, where there are such.
     NaN for captions without a word that could be judged.
+
+    Args:
+        evidence: the captions.
+        topics: of the words that are judged, see `captioning.text.word_rows.TOPICS`.
     """
     values = np.full(len(evidence.roster), np.nan, dtype=np.float32)
-    topics = [row.topic for row in word_rows()]
-    known = sum(topics[w.row] in TOPICS for text in evidence.captions for w in row_words(text))
+    topic_of = [row.topic for row in word_rows()]
+    known = sum(topic_of[w.row] in topics for text in evidence.captions for w in row_words(text))
     if known < MIN_WORDS:
         return Scores(
             values=values,
@@ -46,7 +50,7 @@ def wrong_words(evidence: Evidence) -> Scores:
     score = Words(
         siblings=any(len(rows) > 1 for rows in evidence.groups),
         photos=_features(evidence),
-        topics=TOPICS,
+        topics=topics,
         seed=evidence.seed,
         progress=evidence.progress,
     )
