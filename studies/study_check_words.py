@@ -153,6 +153,7 @@ def measured(
 def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
     """Planted, flagged and mended captions, and how many of these rightly."""
     flagged = [s for s in planting.roster.samples if result.flags[NAME][s.row]]
+    chances = result.scores[NAME].values[result.flags[NAME]]
     found = [sample for sample in flagged if sample.sample_id in planting.truth]
     mended = mendable(result) if result.scores[NAME].words else {}
     by_id = {planting.roster.samples[row].sample_id: new for row, new in mended.items()}
@@ -160,7 +161,7 @@ def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
         "planted": len(planting.truth),
         "flagged": len(flagged),
         "right": len(found),
-        "expected_precision": result.expected_precision(NAME),
+        "mean_chance": float(chances.mean()) if len(chances) else None,
         "mended": len(mended),
         "mended_faulty": sum(name in planting.truth for name in by_id),
         "mended_rightly": sum(is_right(planting, name, new) for name, new in by_id.items()),
@@ -208,7 +209,16 @@ def report() -> None:
 def table(lines: list[dict[str, Any]]) -> list[str]:
     """A row a set, in the order of `SETS`."""
     head = [
-        *("faults", "photos", "captions", "planted", "flagged", "precision", "expected", "recall"),
+        *(
+            "faults",
+            "photos",
+            "captions",
+            "planted",
+            "flagged",
+            "precision",
+            "mean chance",
+            "recall",
+        ),
         *("replaced", "of these faulty", "right word given", "processor s"),
     ]
     rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
@@ -223,7 +233,7 @@ def table(lines: list[dict[str, Any]]) -> list[str]:
             f"{line['planted']:,}",
             f"{line['flagged']:,}",
             _share(line["right"], line["flagged"] if is_planted else 0),
-            _percent(line["expected_precision"]),
+            _percent(line["mean_chance"]),
             _share(line["right"], line["planted"]),
             f"{line['mended']:,}",
             _share(line["mended_faulty"], line["mended"] if is_planted else 0),

@@ -24,7 +24,7 @@ import torch
 from study_check_words import photo_vectors
 
 from captioning.configuration import compose_config
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, build_roster
 from captioning.files import write_lines, write_text
 from captioning.metrics.detection import area_under_roc
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
@@ -97,13 +97,14 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", default="cache", type=Path)
+    parser.add_argument("--photos", type=int, help="the first ones; all, if left out")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     if options.report:
         report()
         return
     overrides = ["data=coco_train2014", "data.missing_photos=drop", *options.overrides]
-    roster = build_part(compose_config("train", overrides).data.train)
+    roster = first_photos(build_part(compose_config("train", overrides).data.train), options.photos)
     vectors = photo_vectors(roster, options.cache)
     language = judge_of(roster, vectors, "text", options.seed + 1000)  # not those that are measured
     foils = chosen(roster, language, np.random.default_rng(options.seed))
@@ -115,6 +116,12 @@ def main() -> None:
         lines.append(json.dumps({"evidence": evidence, "seed": options.seed, **line}))
         print(lines[-1], flush=True)
         write_lines(RECORDS, lines)
+
+
+def first_photos(roster: Roster, number: int | None) -> Roster:
+    """The captions of the first photos."""
+    rows = [row for own in list(roster.rows_by_image.values())[:number] for row in own]
+    return build_roster(roster.name, [roster.samples[row] for row in rows])
 
 
 def judge_of(roster: Roster, vectors: Mapping[Path, np.ndarray], evidence: str, seed: int) -> Judge:

@@ -5,8 +5,9 @@
     python studies/study_word_suspects.py --report
 
 ``draw`` takes the first suspects among Flickr8k's training captions (round 1: of all topics; round
-2: of those that the check judges, without words judged before), mixes in words of low probability, and draws sheets of photos with caption, marked word and proposal, in
-random order and without probability. Whoever judges writes a line for each number into
+2: of those that the check judges, without words judged before). It mixes in words of low
+probability, and draws sheets of photos with caption, marked word and proposal, in random order and
+without probability. Whoever judges writes a line for each number into
 judgements.tsv: number, judgement of the word, judgement of the proposal (wrong, right, unclear).
 ``keep`` joins both in docs/results/records/word_suspects.jsonl; ``--report`` builds the table of
 docs/words.md. The protocol stands there.

@@ -138,9 +138,9 @@ class CheckResult:
         return total
 
     def expected_precision(self, name: str = "fit") -> float | None:
-        """Mean chance of a fault of what a check flags; None if it flags nothing, or has none."""
+        """Mean chance of a fault of what a check flags; None where none can be told."""
         check = next((c for c in self.checks if c.name == name and c.is_chance), None)
-        if check is None or not self.flags[name].any():
+        if check is None or check.is_upper_bound or not self.flags[name].any():
             return None
         return float(self.scores[name].values[self.flags[name]].mean())
 

@@ -61,7 +61,8 @@ def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
     return Scores(
         values=values,
         reasons={row: _reason(surest) for row, (surest, *_) in doubts.items()},
-        note=f"of {len(flat):,} words about {np.mean(flat):.1%} are estimated to be wrong",
+        note=f"of {len(flat):,} words at most about {np.mean(flat):.1%} are estimated to be wrong; "
+        "where captions are good, most words that are flagged are right but unusual",
         words=doubts,
     )
 

@@ -183,6 +183,7 @@ def test_the_page_shows_the_word_struck_out_and_what_should_stand_there(result, 
     assert shown[1] == ["An ", "orange", "blue", " cat and a boy."]
     assert shown[-1] == [EVIL[:-7], "red", "blue", " dog"]  # elsewhere flagged, so last
     assert group["items"][0]["value"] == "0.97"
+    assert group["precision"] is None  # its chances are upper bounds
     others = next(group for group in facts["groups"] if group["name"] == "code")
     assert [item["changed"] for item in others["items"]] == [None]
     assert "onerror" not in (tmp_path / "report.html").read_text()
