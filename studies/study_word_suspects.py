@@ -32,7 +32,7 @@ from captioning.configuration import compose_config
 from captioning.data.roster import Roster
 from captioning.files import write_lines, write_text
 from captioning.text.word_rows import TOPICS as ALL
-from captioning.text.word_rows import row_words, word_rows
+from captioning.text.word_rows import WORD, row_words, same_thing, word_rows
 from captioning.training.parts import build_part
 from curation.base import WordDoubt
 from curation.check.words import THRESHOLD, TOPICS, wrong_words
@@ -184,8 +184,21 @@ def entry(roster: Roster, doubt: WordDoubt) -> dict[str, Any]:
         "topic": word_rows()[number].topic,
         "probability": round(doubt.probability, 4),
         "log_odds": round(doubt.log_odds, 2),
+        "named": siblings_that_name(roster, doubt),
         "ranks": {},
         "caption": sample.caption,
+    }
+
+
+def siblings_that_name(roster: Roster, doubt: WordDoubt) -> dict[str, int]:
+    """How many of the photo's other captions name the word, and how many the proposal."""
+    rows = roster.rows_by_image[roster.samples[doubt.row].image_id]
+    others = [roster.samples[row].caption.lower() for row in rows if row != doubt.row]
+    named = [set(WORD.findall(caption)) for caption in others]
+    words = {"word": doubt.word.lower(), "proposal": doubt.alternative.lower()}
+    return {
+        kind: sum(bool(own & same_thing().get(word, frozenset([word]))) for own in named)
+        for kind, word in words.items()
     }
 
 
@@ -276,6 +289,8 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             if name == "probability":
                 sure = [x for x in ranked if x["probability"] >= THRESHOLD]
                 groups.append((f"{title}, from {THRESHOLD}", sure))
+            agreed = [x for x in ranked if not x["named"]["word"] and x["named"]["proposal"] > 2]
+            groups.append(("- 3 other captions or more name the proposal, none the word", agreed))
             groups += [(f"- `{t}`", [x for x in ranked if x["topic"] == t]) for t in how.topics]
             rows += [row(title, group) for title, group in groups if group]
         still = [line for line in own if not line["ranks"]]

@@ -16,6 +16,7 @@ LAYOUTS = (
     "text_files",
 )  # fmt: skip
 CACHE = "CAPTIONING_CACHE"
+WORD_CHANCE = 0.9  # chances of words are upper bounds: --chance does not go below
 _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   fit=0.5             chance that the caption does not fit its photo (also --chance)
   wrong_photo=0.5     chance that none of the photo's captions fits it (also --chance)
@@ -41,7 +42,12 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", help="photos and captions, in any layout of docs/own_photos.md")
     add("--out", help="folder of the table and the page; default NAME-check")
-    add("--chance", type=float, metavar="P", help="chance of a fault to flag from (0.5; of words 0.9)")
+    add(
+        "--chance",
+        type=float,
+        metavar="P",
+        help="chance of a fault to flag from (0.5; of words at least 0.9)",
+    )
     add("--fit-threshold", type=float, metavar="P", help="the same for fit alone")
     add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="of a check below")
     add("--skip", action="append", default=[], metavar="NAME", help="leave a check out")
@@ -122,16 +128,16 @@ def _thresholds(options: Namespace) -> dict[str, float]:
             hint = "" if mark else "; write NAME=VALUE"
             raise ValueError(f"--threshold {text}: {value!r} is no number{hint}") from error
     chances = {
-        "--fit-threshold": (options.fit_threshold, ("fit",)),
-        "--chance": (options.chance, ("fit", "wrong_photo", "wrong_word")),
+        "--fit-threshold": (options.fit_threshold, {"fit": 0.0}),
+        "--chance": (options.chance, {"fit": 0.0, "wrong_photo": 0.0, "wrong_word": WORD_CHANCE}),
     }
-    for option, (chance, names) in chances.items():
+    for option, (chance, floors) in chances.items():
         if chance is None:
             continue
         if not 0 <= chance <= 1:
             raise ValueError(f"{option} must be in [0, 1]: got {chance}")
-        for name in names:
-            thresholds.setdefault(name, chance)
+        for name, floor in floors.items():
+            thresholds.setdefault(name, max(chance, floor))
     return thresholds
 
 
