@@ -155,7 +155,7 @@ def planted(clean: Evidence, look: Look) -> dict[str, tuple[Evidence, np.ndarray
     cases["swap 5%, one caption a photo"] = (look(faulty), bears(faulty, truth), ("fit",))
     for kind, name in (("object", "object"), ("color", "colour"), ("number", "number")):
         faulty, truth = plant_faults(roster, kinds={kind: 0.02}, seed=0)
-        cases[f"{name} word 2%"] = (look(faulty), bears(faulty, truth), ("fit",))
+        cases[f"{name} word 2%"] = (look(faulty), bears(faulty, truth), ("fit", "wrong_word"))
     faulty, truth = plant_faults(roster, kinds={"overlong": 0.05}, seed=0)
     cases["overlong 5%"] = (look(faulty), bears(faulty, truth), ("too_long",))
     faulty, rows = moved_photos(roster, rng)

@@ -16,10 +16,12 @@ LAYOUTS = (
     "text_files",
 )  # fmt: skip
 CACHE = "CAPTIONING_CACHE"
+WORD_CHANCE = 0.9  # chances of words are upper bounds: --chance does not go below
 _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
-  fit=0.5             chance that the caption does not fit its photo (also --fit-threshold)
-  wrong_photo=0.5     chance that none of the photo's captions fits it
+  fit=0.5             chance that the caption does not fit its photo (also --chance)
+  wrong_photo=0.5     chance that none of the photo's captions fits it (also --chance)
   shifted=10          evidence for a run of captions of the neighbouring photos, in nats
+  wrong_word=0.9      chance that a word is wrong (also --chance)
   same_caption=5      photos with the same caption
   duplicate_photo=.95 likeness to an earlier photo
   broken_photo=1      photo that cannot be opened
@@ -40,7 +42,13 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", help="photos and captions, in any layout of docs/own_photos.md")
     add("--out", help="folder of the table and the page; default NAME-check")
-    add("--fit-threshold", type=float, metavar="P", help="chance of a misfit to flag from (0.5)")
+    add(
+        "--chance",
+        type=float,
+        metavar="P",
+        help="chance of a fault to flag from (0.5; of words at least 0.9)",
+    )
+    add("--fit-threshold", type=float, metavar="P", help="the same for fit alone")
     add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="of a check below")
     add("--skip", action="append", default=[], metavar="NAME", help="leave a check out")
     add(
@@ -49,6 +57,10 @@ def _arguments(parser: ArgumentParser) -> None:
         "(FOLDER or hub name), open_clip:NAME, or none",
     )  # fmt: skip
     add("--export", choices=EXPORT_FORMATS, help="also write the set without what is flagged")
+    add(
+        "--mend", choices=("words",),
+        help="in that set: replace words that are wrong with a chance of 0.9 or more",
+    )  # fmt: skip
     add("--photos", choices=EXPORT_PHOTOS, help="in that set: copy, link or none")
     add("--shown", type=int, default=24, metavar="N", help="captions of each kind on the page (24)")
     add("--layout", choices=LAYOUTS, help="of the folder, where another is recognised")
@@ -70,6 +82,8 @@ def _check(options: Namespace) -> None:
 
     if options.shown < 1:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
+    if options.mend and not options.export:
+        raise ValueError("--mend is for the set that --export writes: choose its format")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     folder = Path(options.folder)
     out = Path(options.out or f"{folder.resolve().name}-check")
@@ -94,8 +108,9 @@ def _check(options: Namespace) -> None:
         print(path)
     if options.export:
         kept = export_cleaned(
-            result, cleaned, format=options.export, photos=options.photos, seed=options.seed
-        )
+            result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
+            seed=options.seed,
+        )  # fmt: skip
         print(f"{cleaned}: {kept:,} captions kept; README.md says what was removed")
 
 
@@ -112,10 +127,17 @@ def _thresholds(options: Namespace) -> dict[str, float]:
         except ValueError as error:
             hint = "" if mark else "; write NAME=VALUE"
             raise ValueError(f"--threshold {text}: {value!r} is no number{hint}") from error
-    if options.fit_threshold is not None:
-        if not 0 <= options.fit_threshold <= 1:
-            raise ValueError(f"--fit-threshold must be in [0, 1]: got {options.fit_threshold}")
-        thresholds["fit"] = options.fit_threshold
+    chances = {
+        "--fit-threshold": (options.fit_threshold, {"fit": 0.0}),
+        "--chance": (options.chance, {"fit": 0.0, "wrong_photo": 0.0, "wrong_word": WORD_CHANCE}),
+    }
+    for option, (chance, floors) in chances.items():
+        if chance is None:
+            continue
+        if not 0 <= chance <= 1:
+            raise ValueError(f"{option} must be in [0, 1]: got {chance}")
+        for name, floor in floors.items():
+            thresholds.setdefault(name, max(chance, floor))
     return thresholds
 
 

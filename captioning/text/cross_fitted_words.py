@@ -6,7 +6,7 @@ and each fold's words are judged by a network trained on the other folds alone (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ class CrossFittedWords:
         network: arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
         seed: of parameters, dropout and order.
+        progress: called with the share of the training that is done.
     """
 
     def __init__(
@@ -59,17 +60,25 @@ class CrossFittedWords:
         network: Mapping[str, Any],
         training: WordTraining,
         seed: int,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         self._vocabulary = Vocabulary(captions)
         groups = self._vocabulary.groups(captions, photos)
         size = 0 if features is None else features.shape[-1]
         self._networks = []
-        for fold in range(max(folds) + 1):
+        num_folds = max(folds) + 1
+
+        def advance(done: float) -> None:
+            if progress is not None:
+                progress((len(self._networks) + done) / num_folds)
+
+        for fold in range(num_folds):
             with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
                 torch.manual_seed(seed + fold)
                 model = new_network(self._vocabulary, photo_size=size, **network)
                 others = [group for group in groups if folds[group.photo] != fold]
-                fit(model, others, features, training=training, seed=seed + fold)
+                own = {"training": training, "seed": seed + fold, "progress": advance}
+                fit(model, others, features, **own)
             self._networks.append(model)
 
     def judge(

@@ -8,7 +8,7 @@ words of its caption; other captions and the photo's cells are read by attention
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -235,6 +235,7 @@ def fit(
     *,
     training: WordTraining,
     seed: int,
+    progress: Callable[[float], None] | None = None,
 ) -> None:
     """Train to predict every word of a row in all groups.
 
@@ -244,6 +245,7 @@ def fit(
         photos: ``(I, R, photo_size)`` features by number of the photo, or None.
         training: see `WordTraining`.
         seed: of the order; parameters and dropout are drawn from torch's generator.
+        progress: called with the share of the work that is done.
     """
     groups = [group for group in groups if len(group.places)]
     size = training.batch_size
@@ -264,6 +266,8 @@ def fit(
             _loss(network, batch).backward()
             optimizer.step()
             schedule.step()
+            if progress is not None:
+                progress(schedule.last_epoch / num_steps)
     network.eval()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from curation.check import fit, photos, texts
+from curation.check import fit, photos, texts, words
 from curation.check.evidence import Evidence, Floats, Scores
 
 
@@ -24,6 +24,7 @@ class Check:
         threshold: values from it on are flagged, see ``low_is_bad``.
         low_is_bad: values below the threshold are flagged.
         is_chance: values are chances of a fault, in [0, 1].
+        is_upper_bound: such chances are at most that: nothing is promised of what is flagged.
         needs_space: whether it needs embeddings.
     """
 
@@ -34,6 +35,7 @@ class Check:
     threshold: float
     low_is_bad: bool = False
     is_chance: bool = False
+    is_upper_bound: bool = False
     needs_space: bool = False
 
     def flags(self, values: Floats, threshold: float) -> NDArray[np.bool_]:
@@ -56,6 +58,12 @@ CHECKS: tuple[Check, ...] = (
         name="shifted", title="Captions shifted to the next or previous photo",
         measures="evidence of the run, in nats",
         score=fit.shifted, threshold=10, needs_space=True,
+    ),
+    Check(
+        name=words.NAME, title="Captions with a wrong word",
+        measures="chance that the word is wrong, at most",
+        score=words.wrong_words, threshold=words.THRESHOLD,
+        is_chance=True, is_upper_bound=True,
     ),
     Check(
         name="same_caption", title="The same caption on many photos",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from captioning.data.roster import Roster
+from curation.base import WordDoubt
 from curation.words import words_of
 
 Floats = NDArray[np.float32]
@@ -46,6 +47,7 @@ class Evidence:
             ``caption_vectors``.
         space: name of the space; empty for none.
         seed: of all draws.
+        progress: called by a check that takes long with the share that is done.
     """
 
     roster: Roster
@@ -55,6 +57,7 @@ class Evidence:
     sentence_vectors: Floats | None = None
     space: str = ""
     seed: int = 0
+    progress: Callable[[float], None] | None = None
 
     @cached_property
     def captions(self) -> list[str]:
@@ -92,11 +95,13 @@ class Scores:
         values: ``(N,)``, NaN where it could not be measured.
         reasons: of single captions by row, for people.
         note: of the whole set, for people.
+        words: that are judged, by row, the most likely wrong one first.
     """
 
     values: Floats
     reasons: Mapping[int, str] = field(default_factory=dict)
     note: str = ""
+    words: Mapping[int, Sequence[WordDoubt]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, count: int, found: Mapping[int, tuple[float, str]]) -> Scores:

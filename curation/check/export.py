@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from captioning.data.roster import CurationView
+from curation.check.mend import mendable
 from curation.check.result import POLICY, CheckResult
 from curation.export.export import PACKED, export
 from curation.record import RunRecord
@@ -16,6 +18,7 @@ def export_cleaned(
     *,
     format: str,
     photos: str | None = None,
+    mend: Literal["words"] | None = None,
     seed: int = 0,
 ) -> int:
     """Write the captions that no check flags; returns their number.
@@ -25,14 +28,17 @@ def export_cleaned(
         folder: new or empty.
         format: one of `curation.export.export.FORMATS`.
         photos: ``"copy"``, ``"link"`` or ``"none"``; None: as the format needs.
+        mend: ``"words"`` keeps captions in which nothing but one word is surely wrong, with the
+            word replaced, see `curation.check.mend.mendable`.
         seed: of the check, for the journal.
 
     Raises:
-        ValueError: every caption is flagged, the folder holds something, or the format needs
-            photos.
+        ValueError: every caption is flagged, the folder holds something, the format needs photos,
+            or words that shall be mended were not judged.
         OSError: the folder cannot be written.
     """
-    view = CurationView(roster=result.roster).apply(result.edits())
+    mended = mendable(result) if mend == "words" else {}
+    view = CurationView(roster=result.roster).apply(result.edits(mended))
     record = RunRecord(policy=POLICY, seed=seed, view=view)
     holds_photos = format == "imagefolder" or format in PACKED
     chosen = photos or ("copy" if holds_photos else "none")

@@ -13,6 +13,8 @@ from captioning.data.roster import Roster
 from captioning.files import write_text
 from curation.check.checks import Check
 from curation.check.evidence import Scores
+from curation.check.mend import Replacement
+from curation.check.words import NAME as WORDS
 from curation.report.edit_list import pack, short
 from curation.report.page import build_page
 from curation.report.report import block
@@ -63,6 +65,10 @@ class Checked(Protocol):
         """Why a check flags a caption."""
         ...
 
+    def replacement(self, row: int) -> Replacement | None:
+        """A caption with its most doubted word replaced."""
+        ...
+
     def summary(self) -> str:
         """Lines of text, the first for the head of the page."""
         ...
@@ -106,12 +112,16 @@ def worst_rows(result: Checked, check: Check, number: int) -> list[int]:
     rows = np.flatnonzero(result.flags[check.name])
     values = result.scores[check.name].values[rows]
     order = rows[np.argsort(values if check.low_is_bad else -values, kind="stable")].tolist()
+    if check.name == WORDS:  # words of a caption of another photo are wrong, too, but no news
+        elsewhere = [flags for name, flags in result.flags.items() if name != WORDS]
+        others = np.any([*elsewhere, np.zeros(len(result.roster), bool)], axis=0)
+        order.sort(key=lambda row: bool(others[row]))
     samples = result.roster.samples
     first: dict[str, int] = {}
     for row in order:
         first.setdefault(samples[row].image_id, row)
-    others = [row for row in order if first[samples[row].image_id] != row]
-    return [*first.values(), *others][:number]
+    again = [row for row in order if first[samples[row].image_id] != row]
+    return [*first.values(), *again][:number]
 
 
 def _group(
@@ -137,4 +147,16 @@ def _item(result: Checked, check: Check, row: int, numbers: dict[Path, int]) -> 
         "reason": short(result.reason(check.name, row)),
         "value": f"{result.scores[check.name].values[row]:.3g}",
         "photo": numbers.get(sample.image_path, -1),
+        "changed": _changed(
+            sample.caption, result.replacement(row) if check.name == WORDS else None
+        ),
     }
+
+
+def _changed(caption: str, new: Replacement | None) -> list[str] | None:
+    """What stands before a wrong word, the word, what should stand there, and what follows."""
+    if new is None:
+        return None
+    start, stop = new.doubt.start, new.doubt.start + len(new.doubt.word)
+    words = (caption[:start], caption[start:stop], new.doubt.alternative, caption[stop:])
+    return [short(text) for text in words]

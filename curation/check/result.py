@@ -19,11 +19,14 @@ from captioning.files import write_atomically, write_text
 from captioning.types import Edit
 from curation.check.checks import CHECKS, Check
 from curation.check.evidence import Scores
+from curation.check.mend import Replacement, replacement
 from curation.check.page import write_page
+from curation.check.words import NAME as WORDS
 
 CSV_NAME, PARQUET_NAME, PAGE_NAME = "issues.csv", "issues.parquet", "report.html"
 LEFT_OUT = "left_out"
 HEAD = ("file", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
+WORD_COLUMNS = ("word", "word_start", "replacement")
 POLICY = "check"
 
 
@@ -135,9 +138,9 @@ class CheckResult:
         return total
 
     def expected_precision(self, name: str = "fit") -> float | None:
-        """Mean chance of a fault of what a check flags; None if it flags nothing, or has none."""
+        """Mean chance of a fault of what a check flags; None where none can be told."""
         check = next((c for c in self.checks if c.name == name and c.is_chance), None)
-        if check is None or not self.flags[name].any():
+        if check is None or check.is_upper_bound or not self.flags[name].any():
             return None
         return float(self.scores[name].values[self.flags[name]].mean())
 
@@ -158,13 +161,31 @@ class CheckResult:
                     "issues": ";".join(issues),
                     "reason": "; ".join(self.reason(name, sample.row) for name in issues),
                     **{name: _number(self.scores[name].values[sample.row]) for name in names},
+                    **self._word(sample.row),
                 }
             )
-        nothing = dict.fromkeys(names)
+        columns = (*HEAD, *names, *self._word(0))
+        nothing = dict.fromkeys(columns)
         for item in self.roster.dropped:
             head = (item.item, "", "", True, 1.0, LEFT_OUT, item.rule)
-            rows.append({**dict(zip(HEAD, head, strict=True)), **nothing})
-        return IssueTable(columns=(*HEAD, *names), rows=rows)
+            rows.append({**nothing, **dict(zip(HEAD, head, strict=True))})
+        return IssueTable(columns=columns, rows=rows)
+
+    def _word(self, row: int) -> dict[str, Any]:
+        """The most doubted word of a caption, for the table; nothing where none was looked for."""
+        if WORDS not in self.scores:
+            return {}
+        doubts = self.scores[WORDS].words.get(row)
+        if not doubts:
+            return dict.fromkeys(WORD_COLUMNS)
+        surest = doubts[0]
+        values = (surest.word, surest.start, surest.alternative)
+        return dict(zip(WORD_COLUMNS, values, strict=True))
+
+    def replacement(self, row: int) -> Replacement | None:
+        """A caption with its most doubted word replaced; None where no word was judged."""
+        doubts = self.scores[WORDS].words.get(row) if WORDS in self.scores else None
+        return replacement(self.roster.samples[row].caption, doubts[0]) if doubts else None
 
     def reason(self, name: str, row: int) -> str:
         """Why a check flags a caption, for people."""
@@ -199,10 +220,18 @@ class CheckResult:
         if path is not None:
             write_page(self, path, num_shown=num_shown)
 
-    def edits(self) -> list[Edit]:
-        """A removal for each flagged caption, with its reasons."""
+    def edits(self, mended: Mapping[int, Replacement] | None = None) -> list[Edit]:
+        """For each flagged caption a removal with its reasons.
+
+        Args:
+            mended: by row captions that stay, with a word replaced, see
+                `curation.check.mend.mendable`.
+        """
+        mended = mended or {}
         return [
-            Edit(
+            mended[sample.row].edit(sample.sample_id, policy=POLICY)
+            if sample.row in mended
+            else Edit(
                 sample_id=sample.sample_id,
                 action="remove",
                 reason=self.issues[sample.row]["reason"],

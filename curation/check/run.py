@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from rich.progress import Progress
 
 from captioning.data.readers.own.own import read_own
 from captioning.data.roster import Roster
@@ -15,7 +18,8 @@ from captioning.vision.backbones import build_backbone
 from captioning.vision.clip import build_clip
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.joint_space import build_joint_space
-from curation.check.checks import CHECKS, THRESHOLDS
+from curation.check.checks import CHECKS, THRESHOLDS, Check
+from curation.check.evidence import Evidence, Scores
 from curation.check.result import CheckResult
 from curation.check.seen import look_at
 
@@ -60,7 +64,7 @@ def check(
     evidence = look_at(roster, encoder, sentences, seed=seed, quiet=quiet)
     if encoder is None:
         wanted = [check for check in wanted if not check.needs_space]
-    scores = {check.name: check.score(evidence) for check in wanted}
+    scores = _scored(wanted, evidence, quiet=quiet)
     return CheckResult(
         roster=roster,
         scores=scores,
@@ -68,6 +72,21 @@ def check(
         source=roster.name if isinstance(folder, Roster) else str(folder),
         seconds=time.monotonic() - start,
     )
+
+
+def _scored(checks: Sequence[Check], evidence: Evidence, *, quiet: bool) -> dict[str, Scores]:
+    """What each check measures; those that take long say how far they are."""
+    with Progress(transient=True, disable=quiet) as bar:
+        task = bar.add_task("checks", total=len(checks))
+
+        def advance(done: float) -> None:
+            bar.update(task, completed=place + done)
+
+        evidence, scores = replace(evidence, progress=advance), {}
+        for place, check in enumerate(checks):
+            bar.update(task, completed=place, description=check.name.replace("_", " "))
+            scores[check.name] = check.score(evidence)
+    return scores
 
 
 def read_all(folder: str | Path, **reading: Any) -> Roster:

@@ -71,7 +71,8 @@ def look_at(
         photo_vectors=vectors,
         space="" if encoder is None else encoder.space,
         seed=seed,
-        **texts,
+        caption_vectors=texts.get("caption_vectors"),
+        sentence_vectors=texts.get("sentence_vectors"),
     )
 
 

@@ -25,8 +25,8 @@ HOW = {
     "people": "that people made, or left as a program had made them",
 }
 _BY_PROGRAM = (
-    "The edits are a program's choices, not people's: captions may have been removed that were "
-    "right."
+    "The edits are a program's choices, not people's: captions may have been removed, and words "
+    "replaced, that were right."
 )
 LIMITS = {
     "training": _BY_PROGRAM,

@@ -24,11 +24,6 @@ function masked(pieces) {
     pieces.map((piece, place) => (place % 2 ? make("del", { title: "not learnt" }, piece) : piece)));
 }
 
-// A caption with a word struck out, and the word that took its place.
-function mended([before, old, now, after]) {
-  return make("bdi", { dir: "auto", class: "before" }, before, make("del", {}, old), " ", make("ins", { class: "after" }, now), after);
-}
-
 function captions(edit) {
   if (edit.changed) return make("div", {}, mended(edit.changed));
   if (edit.pieces) return make("div", {}, masked(edit.pieces));

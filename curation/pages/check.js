@@ -6,7 +6,7 @@ function card(item, pictures) {
     : make("img", { src: `data:image/jpeg;base64,${pictures[item.photo]}`, alt: "", loading: "lazy" });
   const value = make("span", { class: "chance" }, item.value);
   return make("figure", { class: "card" }, picture, make("figcaption", {},
-    make("p", {}, foreign(item.caption)),
+    make("p", {}, item.changed ? mended(item.changed) : foreign(item.caption)),
     make("p", { class: "small" }, value, " ", foreign(item.reason)),
     make("p", { class: "small soft" }, foreign(item.file))));
 }

@@ -15,6 +15,11 @@ function make(tag, attributes = {}, ...children) {
 // Text of a data set: set apart, so that its direction marks do not reorder what stands around it.
 const foreign = (text, kind = "") => make("bdi", { dir: "auto", class: kind || null }, String(text));
 
+// A caption with a word struck out, and the word that took its place.
+function mended([before, old, now, after]) {
+  return make("bdi", { dir: "auto", class: "before" }, before, make("del", {}, old), " ", make("ins", { class: "after" }, now), after);
+}
+
 // The same for places that hold plain text alone, such as hints; as in curation/report/page.py.
 const MARKS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const isolated = (text) => `\u2068${String(text).replace(MARKS, "\ufffd")}\u2069`;

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from captioning.text.word_rows import replace_word
 from captioning.vision.photo_places import photo_exists, place_in_shard
 from curation.check.result import CSV_NAME, LEFT_OUT
+from curation.check.words import NAME as WORDS
 from curation.finished_run import read_run
 from curation.record import RunRecord, changes
 
@@ -99,7 +101,22 @@ def _of_table(path: Path) -> Iterator[Suspect]:
                     suspicion=float(row["suspicion"]),
                     issues=tuple(row["issues"].split(";")),
                     reason=row["reason"],
+                    proposal=_mended(path, row),
                 )
+
+
+def _mended(path: Path, row: Mapping[str, str]) -> str | None:
+    """A caption that is wrong but for a word, with that word replaced."""
+    if row["issues"] != WORDS:
+        return None
+    try:
+        start, word, new = int(row["word_start"]), row["word"], row["replacement"]
+        return replace_word(row["caption"], start, word, new)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{path}: the wrong word of {row['sample_id']} is not in its caption; check the folder "
+            "anew"
+        ) from error
 
 
 def _changed(record: RunRecord) -> Iterator[Suspect]:

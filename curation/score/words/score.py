@@ -42,6 +42,7 @@ class Words(AbstractWordScore):
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
         seed: of folds and training.
+        progress: called with the share of the training that is done.
 
     Raises:
         ValueError: fewer than 2 folds, or an unknown topic.
@@ -57,6 +58,7 @@ class Words(AbstractWordScore):
         network: Annotated[Mapping[str, Any], ArgumentsOf(MaskedWords)] | None = None,
         training: Annotated[Mapping[str, Any], ArgumentsOf(WordTraining)] | None = None,
         seed: Seed = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         if num_folds < 2:
             raise ValueError(f"num_folds must be at least 2: got {num_folds}")
@@ -67,6 +69,7 @@ class Words(AbstractWordScore):
         self._topics = frozenset(TOPICS if topics is None else topics)
         self._network = {"siblings": siblings, **(network or {})}
         self._training = WordTraining(**(training or {}))
+        self._progress = progress
         evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
         self.name = f"log-odds of another word ({', '.join(evidence)})"
         self._trained: tuple[Any, CrossFittedWords] | None = None
@@ -127,7 +130,8 @@ class Words(AbstractWordScore):
         key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
         if self._trained is None or self._trained[0] != key:
             settings = {"network": self._network, "training": self._training, "seed": self._seed}
-            networks = CrossFittedWords(**self._data(roster.samples, folds), **settings)
+            learnt = self._data(roster.samples, folds)
+            networks = CrossFittedWords(**learnt, **settings, progress=self._progress)
             self._trained = (key, networks)
         return self._trained[1].judge(**self._data(samples, folds))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import csv
 import gzip
@@ -134,6 +135,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
         (["--threshold", "fit=high"], "'high' is no number"),
         (["--threshold", "tiny_photo=-1"], "tiny_photo must be at least 0"),
         (["--fit-threshold", "1.5"], r"--fit-threshold must be in \[0, 1\]"),
+        (["--chance", "2"], r"--chance must be in \[0, 1\]: got 2.0"),
         (["--shown", "0"], "--shown must be at least 1"),
         (["--layout", "coco"], "needs the layout 'coco'"),
         (["--image-folder", "none"], "which does not read image_folder; it is for token_file"),
@@ -153,6 +155,26 @@ def test_the_help_lists_every_check_with_its_default() -> None:
         for name, value in re.findall(r"^  (\w+)=([\d.]+)\s", command._ABOUT, re.MULTILINE)
     }
     assert lines == THRESHOLDS
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--chance", "0.7"], {"fit": 0.7, "wrong_photo": 0.7, "wrong_word": 0.9}),
+        (["--chance", "0.95"], {"fit": 0.95, "wrong_photo": 0.95, "wrong_word": 0.95}),
+        (["--fit-threshold", "0.8"], {"fit": 0.8}),
+        (
+            ["--chance", "0.95", "--threshold", "wrong_word=0.5", "--fit-threshold", "0.6"],
+            {"fit": 0.6, "wrong_photo": 0.95, "wrong_word": 0.5},
+        ),
+    ],
+)
+def test_one_chance_is_the_threshold_of_all_that_measure_one(options, expected) -> None:
+    parser = argparse.ArgumentParser()
+    command.CHECK.add_arguments(parser)
+    assert command._thresholds(parser.parse_args(["set", *options])) == expected
+    assert THRESHOLDS["wrong_word"] == command.WORD_CHANCE
+    assert {c.name for c in CHECKS if c.is_chance} == {"fit", "wrong_photo", "wrong_word"}
 
 
 def test_a_caption_of_another_photo_is_found_by_a_space(tmp_path: Path) -> None:

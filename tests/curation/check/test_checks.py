@@ -265,4 +265,4 @@ def test_the_share_of_wrong_pairs_is_estimated() -> None:
 
 
 def test_names_are_unique_and_every_check_has_a_threshold() -> None:
-    assert len(THRESHOLDS) == len(CHECKS) == 15
+    assert len(THRESHOLDS) == len(CHECKS) == 16

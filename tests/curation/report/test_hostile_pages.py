@@ -26,9 +26,12 @@ from PIL import Image
 from captioning.data.roster import CurationView, Dropped, build_roster
 from captioning.types import Edit, Sample
 from curation.app import app
+from curation.base import WordDoubt
 from curation.check.checks import CHECKS
 from curation.check.evidence import Scores
+from curation.check.mend import Replacement
 from curation.check.page import write_page
+from curation.check.words import NAME as WORDS
 from curation.loop.keep import KeepList
 from curation.page_server import SOURCES
 from curation.record import RunRecord
@@ -105,7 +108,7 @@ def write_check(record: RunRecord, path: Path) -> None:
     """The page of a check that flags all captions, each for a hostile reason."""
     dropped = tuple(Dropped(item=text, rule=text) for text in HOSTILE)
     roster = replace(record.view.roster, dropped=dropped)
-    checks = CHECKS[:2]
+    checks = [*CHECKS[:2], next(check for check in CHECKS if check.name == WORDS)]
     scores = Scores(values=np.linspace(0, 1, len(roster)), note=HOSTILE[4])
     result = SimpleNamespace(
         roster=roster,
@@ -116,6 +119,17 @@ def write_check(record: RunRecord, path: Path) -> None:
         flags={check.name: np.ones(len(roster), bool) for check in checks},
         expected_precision=lambda name: 0.5,
         reason=lambda name, row: HOSTILE[row],
+        replacement=lambda row: Replacement(
+            doubt=WordDoubt(
+                row=row,
+                start=1,
+                word=roster.samples[row].caption[1:3],
+                alternative=HOSTILE[row],
+                log_odds=1.0,
+                probability=0.9,
+            ),
+            caption="",
+        ),
         summary=lambda: HOSTILE[5],
     )
     write_page(result, path)

@@ -1,0 +1,105 @@
+"""A check of single words: which is wrong, and what should stand there.
+
+Nothing is known of the set but the set itself, so small networks are trained on its own captions
+and judge photos that they did not see, see `curation.score.words.score.Words`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioning.data.roster import CurationView
+from captioning.text.word_rows import row_words, word_rows
+from curation.base import Context, WordDoubt
+from curation.check.evidence import Evidence, Floats, Scores
+from curation.score.words.score import Words
+
+NAME = "wrong_word"
+# Relations and actions are left out: "over" and "on", "plays" and "runs" may both be true of a
+# photo, and of those that were most in doubt in Flickr8k hardly one was wrong (docs/words.md).
+TOPICS = ("color", "number", "object", "people")
+MIN_WORDS = 2000  # of these topics; networks that learn from fewer know too little
+THRESHOLD = 0.9  # the chance is too high where it is high, see the table of docs/check.md
+_SPREAD = 3.0  # of the photos' first principal component: networks train well on such inputs
+
+
+def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
+    """The chance that the most doubted word of a caption is wrong, in [0, 1].
+
+    By the caption's other words, the photo's other captions and its vector, where there are such.
+    NaN for captions without a word that could be judged.
+
+    Args:
+        evidence: the captions.
+        topics: of the words that are judged, see `captioning.text.word_rows.TOPICS`.
+    """
+    values = np.full(len(evidence.roster), np.nan, dtype=np.float32)
+    topic_of = [row.topic for row in word_rows()]
+    known = sum(topic_of[w.row] in topics for text in evidence.captions for w in row_words(text))
+    if known < MIN_WORDS:
+        return Scores(
+            values=values,
+            note=f"words were not judged: captions hold {known:,} words for colours, numbers, "
+            f"objects or people in English, and networks need {MIN_WORDS:,} to learn from",
+        )
+    score = Words(
+        siblings=any(len(rows) > 1 for rows in evidence.groups),
+        photos=_features(evidence),
+        topics=topics,
+        seed=evidence.seed,
+        progress=evidence.progress,
+    )
+    doubts = by_row(score.doubts(_context(evidence)))
+    for row, (surest, *_) in doubts.items():
+        values[row] = surest.probability
+    flat = [doubt.probability for own in doubts.values() for doubt in own]
+    return Scores(
+        values=values,
+        reasons={row: _reason(surest) for row, (surest, *_) in doubts.items()},
+        note=f"of {len(flat):,} words at most about {np.mean(flat):.1%} are estimated to be wrong; "
+        "where captions are good, most words that are flagged are right but unusual",
+        words=doubts,
+    )
+
+
+def by_row(doubts: Sequence[WordDoubt]) -> dict[int, tuple[WordDoubt, ...]]:
+    """Doubts of each row, the most likely wrong word first."""
+    rows: dict[int, list[WordDoubt]] = {}
+    for doubt in sorted(doubts, key=lambda doubt: (-doubt.probability, -doubt.log_odds)):
+        rows.setdefault(doubt.row, []).append(doubt)
+    return {row: tuple(own) for row, own in sorted(rows.items())}
+
+
+def _reason(doubt: WordDoubt) -> str:
+    return f"{doubt.word!r} should perhaps be {doubt.alternative!r}"
+
+
+def _context(evidence: Evidence) -> Context:
+    nothing = torch.full((1, len(evidence.roster)), torch.nan)
+    view = CurationView(roster=evidence.roster)
+    return Context(view=view, losses=nothing[0], history=nothing, epoch=-1, seed=evidence.seed)
+
+
+def _features(evidence: Evidence) -> Callable[[Sequence[Path]], Tensor] | None:
+    """Vectors ``(I, 1, D)`` of photos as features; zeros for photos that cannot be opened."""
+    if evidence.photo_vectors is None:
+        return None
+    vectors = torch.from_numpy(_scaled(evidence.photo_vectors))
+    places = {path: place for place, path in enumerate(evidence.photos)}
+
+    def read(paths: Sequence[Path]) -> Tensor:
+        return vectors[[places[path] for path in paths]][:, None]
+
+    return read
+
+
+def _scaled(vectors: Floats) -> Floats:
+    good = np.all(np.isfinite(vectors), axis=1)
+    centred = np.where(good[:, None], vectors - vectors[good].mean(0), 0).astype(np.float32)
+    largest = np.linalg.eigvalsh(np.cov(centred[good].T))[-1] if good.sum() > 1 else 0.0
+    return (centred * (_SPREAD / np.sqrt(max(largest, 1e-12)))).astype(np.float32)

@@ -1,0 +1,256 @@
+"""How well ``captioning check`` finds and mends wrong words that were planted.
+
+    python studies/study_check_words.py
+    python studies/study_check_words.py --report
+
+Words of Flickr8k's training captions are replaced: drawn uniformly from their row, or such that
+language alone would expect them. Sets of fewer photos, and of one caption a photo, show how much
+there must be to learn from. A line of docs/results/records/check_words.jsonl is what the check made
+of one set; ``--report`` builds the table of docs/check.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from captioning.configuration import compose_config
+from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.plant_faults import Planting, plant
+from captioning.files import write_atomically, write_lines, write_text
+from captioning.text.word_rows import same_thing
+from captioning.training.parts import build_part
+from captioning.vision.photos import load_rgb
+from curation.check.checks import CHECKS, THRESHOLDS, Check
+from curation.check.evidence import Evidence, PhotoFacts
+from curation.check.mend import Replacement, mendable
+from curation.check.result import CheckResult
+from curation.check.run import build_encoders
+from curation.check.words import NAME
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "results" / "records" / "check_words.jsonl"
+PAGE = ROOT / "docs" / "check.md"
+BEGIN, END = "<!-- table:words -->", "<!-- /table:words -->"
+FAULTS: dict[str, dict[str, float]] = {
+    "none": {},
+    "uniform": {"color": 0.02, "number": 0.02, "object": 0.02},
+    "plausible": {"plausible_color": 0.02, "plausible_object": 0.02, "plausible_action": 0.02},
+}
+# faults, photos, captions of each
+SETS = (
+    ("uniform", 200, 5),
+    ("uniform", 400, 5),
+    ("uniform", 1000, 5),
+    ("uniform", 6000, 1),
+    ("uniform", 6000, 5),
+    ("none", 400, 5),
+    ("none", 6000, 1),
+    ("none", 6000, 5),
+    ("plausible", 6000, 5),
+)
+AT_ONCE = 64
+
+
+def main() -> None:
+    """Measure, or build the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=list(FAULTS), default=list(FAULTS))
+    parser.add_argument("--cache", default="cache", type=Path)
+    parser.add_argument("--report", action="store_true")
+    options = parser.parse_args()
+    if options.report:
+        report()
+        return
+    roster = build_part(compose_config("train", ["data=flickr8k"]).data.train)
+    vectors = photo_vectors(roster, options.cache)
+    for faults, photos, each in SETS:
+        if faults in options.only:
+            line = measured(part_of(roster, photos, each), vectors, faults, options.seed)
+            keep({"photos": photos, "each": each, **line})
+
+
+def photo_vectors(roster: Roster, cache: Path) -> dict[Path, np.ndarray]:
+    """The space's vector of each photo; kept for the next study of these annotations."""
+    paths = list({sample.image_path: None for sample in roster.samples})
+    file = cache / f"photo_vectors-{roster.fingerprint}.npy"
+    if not file.is_file():
+        vectors = embedded(paths)
+        cache.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, lambda part: save(part, vectors))
+    return dict(zip(paths, np.load(file), strict=True))
+
+
+def save(path: Path, vectors: np.ndarray) -> None:
+    """Write to exactly this name."""
+    with path.open("wb") as file:
+        np.save(file, vectors)
+
+
+def embedded(paths: Sequence[Path]) -> np.ndarray:
+    """``(len(paths), D)`` in the space that the check uses by default."""
+    encoder, _ = build_encoders("joint_space", None)
+    if encoder is None:
+        raise ValueError("there is no space of photos and texts")
+    parts = []
+    for start in track(range(0, len(paths), AT_ONCE), "photos"):
+        photos = [load_rgb(path) for path in paths[start : start + AT_ONCE]]
+        parts.append(encoder.embed_photos(photos).numpy())
+    return np.concatenate(parts)
+
+
+def evidence_of(roster: Roster, vectors: Mapping[Path, np.ndarray], seed: int) -> Evidence:
+    """What the check of words looks at."""
+    paths = list({sample.image_path: None for sample in roster.samples})
+    return Evidence(
+        roster=roster,
+        photos=dict.fromkeys(paths, PhotoFacts()),
+        photo_vectors=np.stack([vectors[path] for path in paths]),
+        seed=seed,
+    )
+
+
+def words_check() -> Check:
+    """The check of words."""
+    return next(check for check in CHECKS if check.name == NAME)
+
+
+def part_of(roster: Roster, photos: int, each: int) -> Roster:
+    """The first captions of the first photos."""
+    rows = [own[:each] for own in list(roster.rows_by_image.values())[:photos]]
+    return build_roster(roster.name, [roster.samples[row] for own in rows for row in own])
+
+
+def measured(
+    roster: Roster, vectors: Mapping[Path, np.ndarray], faults: str, seed: int
+) -> dict[str, Any]:
+    """What the check makes of a set with faults."""
+    planting = plant(roster, kinds=FAULTS[faults], seed=seed)
+    begin = processor_seconds()
+    # other folds and parameters than those that faults were drawn by
+    evidence = evidence_of(planting.roster, vectors, seed + 100)
+    scores = words_check().score(evidence)
+    result = CheckResult(roster=planting.roster, scores={NAME: scores}, thresholds=THRESHOLDS)
+    cost = processor_seconds() - begin
+    return {
+        "faults": faults,
+        "seed": seed,
+        "captions": len(roster),
+        "words": sum(map(len, scores.words.values())),
+        "cpu_s": round(cost, 1),
+        **counts(result, planting),
+    }
+
+
+def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
+    """Planted, flagged and mended captions, and how many of these rightly."""
+    flagged = [s for s in planting.roster.samples if result.flags[NAME][s.row]]
+    chances = result.scores[NAME].values[result.flags[NAME]]
+    found = [sample for sample in flagged if sample.sample_id in planting.truth]
+    mended = mendable(result) if result.scores[NAME].words else {}
+    by_id = {planting.roster.samples[row].sample_id: new for row, new in mended.items()}
+    return {
+        "planted": len(planting.truth),
+        "flagged": len(flagged),
+        "right": len(found),
+        "mean_chance": float(chances.mean()) if len(chances) else None,
+        "mended": len(mended),
+        "mended_faulty": sum(name in planting.truth for name in by_id),
+        "mended_rightly": sum(is_right(planting, name, new) for name, new in by_id.items()),
+    }
+
+
+def is_right(planting: Planting, sample_id: str, new: Replacement) -> bool:
+    """Whether what stood there stands there again, or a word of its meaning."""
+    truth = planting.words.get(sample_id)
+    if truth is None or truth.start != new.doubt.start:
+        return False
+    right = truth.right.lower()
+    return new.doubt.alternative in same_thing().get(right, frozenset([right]))
+
+
+def processor_seconds() -> float:
+    """Of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def keep(line: Mapping[str, Any]) -> None:
+    """Write a line to the records, in the place of an older one of the same set."""
+    print(json.dumps(line), flush=True)
+    keys = ("photos", "each", "faults", "seed")
+    others = [old for old in read_records() if any(old[key] != line[key] for key in keys)]
+    write_lines(RECORDS, [json.dumps(one) for one in [*others, line]])
+
+
+def read_records() -> list[dict[str, Any]]:
+    """All lines."""
+    if not RECORDS.is_file():
+        return []
+    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
+
+
+def report() -> None:
+    """The table of the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    write_text(PAGE, "\n".join([before + BEGIN, *table(read_records()), END + after]))
+
+
+def table(lines: list[dict[str, Any]]) -> list[str]:
+    """A row a set, in the order of `SETS`."""
+    head = [
+        *(
+            "faults",
+            "photos",
+            "captions",
+            "planted",
+            "flagged",
+            "precision",
+            "mean chance",
+            "recall",
+        ),
+        *("replaced", "of these faulty", "right word given", "processor s"),
+    ]
+    rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    order = [(faults, photos, each) for faults, photos, each in SETS]
+    known = {(line["faults"], line["photos"], line["each"]): line for line in lines}
+    for line in (known[key] for key in order if key in known):
+        is_planted = line["planted"] > 0
+        cells = [
+            line["faults"],
+            f"{line['photos']:,}",
+            f"{line['captions']:,}",
+            f"{line['planted']:,}",
+            f"{line['flagged']:,}",
+            _share(line["right"], line["flagged"] if is_planted else 0),
+            _percent(line["mean_chance"]),
+            _share(line["right"], line["planted"]),
+            f"{line['mended']:,}",
+            _share(line["mended_faulty"], line["mended"] if is_planted else 0),
+            _share(line["mended_rightly"], line["mended"] if is_planted else 0),
+            f"{line['cpu_s']:.0f}",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _share(part: int, whole: int) -> str:
+    return _percent(part / whole if whole else None)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""Whether the words that ``captioning check`` doubts in Flickr8k as it is are wrong, judged by eye.
+
+    python studies/study_word_suspects.py draw FOLDER --round 1
+    python studies/study_word_suspects.py keep FOLDER judgements.tsv
+    python studies/study_word_suspects.py --report
+
+``draw`` takes the first suspects among Flickr8k's training captions (round 1: of all topics; round
+2: of those that the check judges, without words judged before). It mixes in words of low
+probability, and draws sheets of photos with caption, marked word and proposal, in random order and
+without probability. Whoever judges writes a line for each number into
+judgements.tsv: number, judgement of the word, judgement of the proposal (wrong, right, unclear).
+``keep`` joins both in docs/results/records/word_suspects.jsonl; ``--report`` builds the table of
+docs/words.md. The protocol stands there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import font_manager
+from PIL import Image, ImageDraw, ImageFont
+from study_check_words import evidence_of, photo_vectors
+
+from captioning.configuration import compose_config
+from captioning.data.roster import Roster
+from captioning.files import write_lines, write_text
+from captioning.text.word_rows import TOPICS as ALL
+from captioning.text.word_rows import WORD, row_words, same_thing, word_rows
+from captioning.training.parts import build_part
+from curation.base import WordDoubt
+from curation.check.words import THRESHOLD, TOPICS, wrong_words
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "results" / "records" / "word_suspects.jsonl"
+PAGE = ROOT / "docs" / "words.md"
+BEGIN, END = "<!-- table:suspects -->", "<!-- /table:suspects -->"
+KEY = "key.jsonl"
+JUDGEMENTS = ("wrong", "right", "unclear")
+NUM_SUSPECTS = 200
+CONTROL_BELOW = 0.05  # probability
+COLUMNS, ROWS = 4, 3
+SIDE, TEXT = 330, 130  # pixels of a photo, and of the text below it
+SHARES = (50, 100, 200)  # first suspects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """How words are chosen.
+
+    Attributes:
+        title: for the table.
+        topics: of words.
+        rankings: of suspects.
+        num_controls: random words of low probability.
+    """
+
+    title: str
+    topics: Sequence[str]
+    rankings: Sequence[str]
+    num_controls: int
+
+
+RANKINGS: dict[str, Callable[[WordDoubt], tuple[float, float]]] = {
+    "probability": lambda doubt: (doubt.probability, doubt.log_odds),
+    "log_odds": lambda doubt: (doubt.log_odds, doubt.probability),
+}
+ROUNDS = {
+    1: Round(title="all topics", topics=ALL, rankings=["probability"], num_controls=100),
+    2: Round(
+        title="four topics", topics=TOPICS, rankings=["probability", "log_odds"], num_controls=50
+    ),
+}
+
+
+def main() -> None:
+    """Draw sheets, keep judgements, or build the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", action="store_true")
+    commands = parser.add_subparsers(dest="command")
+    drawing = commands.add_parser("draw")
+    drawing.add_argument("folder", type=Path)
+    drawing.add_argument("--cache", default="cache", type=Path)
+    drawing.add_argument("--round", type=int, choices=list(ROUNDS), default=1)
+    drawing.add_argument("--seed", type=int, default=0)
+    keeping = commands.add_parser("keep")
+    keeping.add_argument("folder", type=Path)
+    keeping.add_argument("judgements", type=Path)
+    options = parser.parse_args()
+    if options.command == "draw":
+        draw(options.folder, options.cache, options.round, options.seed)
+    if options.command == "keep":
+        keep(options.folder, options.judgements)
+    if options.report:
+        report()
+
+
+def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
+    """Check the captions, choose the words of a round, and draw those that nobody judged yet."""
+    roster = build_part(compose_config("train", ["data=flickr8k"]).data.train)
+    evidence = evidence_of(roster, photo_vectors(roster, cache), seed)
+    scores = wrong_words(evidence, ROUNDS[number].topics)
+    print(scores.note)
+    doubts = [doubt for own in scores.words.values() for doubt in own]
+    rng = np.random.default_rng(seed)
+    entries = chosen(roster, doubts, ROUNDS[number], rng)
+    known = {place_of(one) for one in read_records() if one["round"] < number}
+    new = [one for one in entries if place_of(one) not in known]
+    numbers = {place_of(new[place]): n for n, place in enumerate(rng.permutation(len(new)), 1)}
+    key = [
+        {"number": numbers.get(place_of(one)), "round": number, "seed": seed, **one}
+        for one in entries
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_lines(folder / KEY, [json.dumps(one) for one in key])
+    drawn = sorted((one for one in key if one["number"]), key=lambda one: one["number"])
+    paths = {sample.image_path.name: sample.image_path for sample in roster.samples}
+    per_sheet = COLUMNS * ROWS
+    for start in range(0, len(drawn), per_sheet):
+        picture = sheet(drawn[start : start + per_sheet], paths)
+        picture.save(folder / f"sheet{start // per_sheet + 1:02}.png")
+
+
+def place_of(one: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Which word a record is about."""
+    return one["file"], one["caption_index"], one["place"]
+
+
+def chosen(
+    roster: Roster, doubts: Sequence[WordDoubt], how: Round, rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Records of the first suspects by each ranking of a round, and of its controls."""
+    entries: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for name in how.rankings:
+        for rank, doubt in enumerate(first_suspects(roster, doubts, name), start=1):
+            one = entry(roster, doubt)
+            entries.setdefault(place_of(one), one)["ranks"][name] = rank
+    for doubt in controls(roster, doubts, how.num_controls, rng):
+        one = entry(roster, doubt)
+        entries.setdefault(place_of(one), one)
+    return list(entries.values())
+
+
+def first_suspects(roster: Roster, doubts: Sequence[WordDoubt], ranking: str) -> list[WordDoubt]:
+    """The most likely wrong words, one of a photo."""
+    seen: dict[str, WordDoubt] = {}
+    for doubt in sorted(doubts, key=RANKINGS[ranking], reverse=True):
+        seen.setdefault(roster.samples[doubt.row].image_id, doubt)
+        if len(seen) == NUM_SUSPECTS:
+            break
+    return list(seen.values())
+
+
+def controls(
+    roster: Roster, doubts: Sequence[WordDoubt], number: int, rng: np.random.Generator
+) -> list[WordDoubt]:
+    """Random words that are likely right, of as many photos."""
+    seen: dict[str, WordDoubt] = {}
+    for place in rng.permutation(len(doubts)).tolist():
+        doubt = doubts[place]
+        if doubt.probability < CONTROL_BELOW:
+            seen.setdefault(roster.samples[doubt.row].image_id, doubt)
+        if len(seen) == number:
+            break
+    return list(seen.values())
+
+
+def entry(roster: Roster, doubt: WordDoubt) -> dict[str, Any]:
+    """What is kept of a word."""
+    sample = roster.samples[doubt.row]
+    number = next(word.row for word in row_words(sample.caption) if word.start == doubt.start)
+    return {
+        "file": sample.image_path.name,
+        "caption_index": roster.rows_by_image[sample.image_id].index(doubt.row),
+        "place": doubt.start,
+        "word": doubt.word,
+        "proposal": doubt.alternative,
+        "topic": word_rows()[number].topic,
+        "probability": round(doubt.probability, 4),
+        "log_odds": round(doubt.log_odds, 2),
+        "named": siblings_that_name(roster, doubt),
+        "ranks": {},
+        "caption": sample.caption,
+    }
+
+
+def siblings_that_name(roster: Roster, doubt: WordDoubt) -> dict[str, int]:
+    """How many of the photo's other captions name the word, and how many the proposal."""
+    rows = roster.rows_by_image[roster.samples[doubt.row].image_id]
+    others = [roster.samples[row].caption.lower() for row in rows if row != doubt.row]
+    named = [set(WORD.findall(caption)) for caption in others]
+    words = {"word": doubt.word.lower(), "proposal": doubt.alternative.lower()}
+    return {
+        kind: sum(bool(own & same_thing().get(word, frozenset([word]))) for own in named)
+        for kind, word in words.items()
+    }
+
+
+def sheet(entries: Sequence[Mapping[str, Any]], paths: Mapping[str, Path]) -> Image.Image:
+    """Photos with their captions."""
+    picture = Image.new("RGB", (COLUMNS * (SIDE + 10), ROWS * (SIDE + TEXT)), "white")
+    for place, one in enumerate(entries):
+        left, top = place % COLUMNS * (SIDE + 10), place // COLUMNS * (SIDE + TEXT)
+        with Image.open(paths[one["file"]]) as photo:
+            resized = photo.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        picture.paste(resized, (left, top))
+        write(ImageDraw.Draw(picture), one, left, top + SIDE + 4)
+    return picture
+
+
+def write(draw: ImageDraw.ImageDraw, one: Mapping[str, Any], left: int, top: int) -> None:
+    """The caption, the word in red and the proposal in green, wrapped."""
+    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), 16)
+    start, stop = one["place"], one["place"] + len(one["word"])
+    parts = [
+        (f"{one['number']}. {one['caption'][:start]}", "black"),
+        (f"[{one['word']}]", "red"),
+        (f"→ {one['proposal']}?", "green"),
+        (one["caption"][stop:], "black"),
+    ]
+    across = 0.0
+    for text, color in parts:
+        for word in text.split():
+            width = draw.textlength(word + " ", font=font)
+            if across + width > SIDE:
+                across, top = 0.0, top + 20
+            draw.text((left + across, top), word, fill=color, font=font)
+            across += width
+
+
+def keep(folder: Path, judgements: Path) -> None:
+    """Join what was drawn with what was judged; captions and photos stay where they are.
+
+    Raises:
+        ValueError: a number without judgement, or an unknown judgement.
+    """
+    judged: dict[int, tuple[str, str]] = {}
+    for line in judgements.read_text(encoding="utf-8").splitlines():
+        number, word, proposal = line.split("\t")
+        if {word, proposal} - set(JUDGEMENTS):
+            raise ValueError(f"{judgements}: {line!r}: judgements are {', '.join(JUDGEMENTS)}")
+        judged[int(number)] = word, proposal
+    key = [json.loads(line) for line in (folder / KEY).read_text(encoding="utf-8").splitlines()]
+    old = [line for line in read_records() if line["round"] < key[0]["round"]]
+    known = {place_of(one): (one["judgement"], one["proposal_judgement"]) for one in old}
+    for one in key:
+        del one["caption"]
+        if one["number"] is not None and one["number"] not in judged:
+            raise ValueError(f"{judgements}: lacks number {one['number']}")
+        word, proposal = known[place_of(one)] if one["number"] is None else judged[one["number"]]
+        old.append(one | {"judgement": word, "proposal_judgement": proposal})
+    write_lines(RECORDS, [json.dumps(one) for one in old])
+
+
+def read_records() -> list[dict[str, Any]]:
+    """All judgements."""
+    if not RECORDS.is_file():
+        return []
+    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
+
+
+def report() -> None:
+    """The table of the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    write_text(PAGE, "\n".join([before + BEGIN, *table(read_records()), END + after]))
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """First suspects by each ranking, suspects by topic, and controls."""
+    head = "| words | judged | wrong | right | cannot tell | precision (95%) | proposal right |"
+    rows = [head, "|---|---:|---:|---:|---:|---:|---:|"]
+    for number, how in ROUNDS.items():
+        own = [line for line in lines if line["round"] == number]
+        for name in how.rankings if own else ():
+            ranked = [line for line in own if name in line["ranks"]]
+            title = f"{how.title}, by {name.replace('_', '-')}"
+            groups = [
+                (f"{title}, first {n}", [x for x in ranked if x["ranks"][name] <= n])
+                for n in SHARES
+            ]
+            if name == "probability":
+                sure = [x for x in ranked if x["probability"] >= THRESHOLD]
+                groups.append((f"{title}, from {THRESHOLD}", sure))
+            agreed = [x for x in ranked if not x["named"]["word"] and x["named"]["proposal"] > 2]
+            groups.append(("- 3 other captions or more name the proposal, none the word", agreed))
+            groups += [(f"- `{t}`", [x for x in ranked if x["topic"] == t]) for t in how.topics]
+            rows += [row(title, group) for title, group in groups if group]
+        still = [line for line in own if not line["ranks"]]
+        rows += [row(f"{how.title}, controls", still)] if still else []
+    return rows
+
+
+def row(title: str, own: Sequence[Mapping[str, Any]]) -> str:
+    """Counts of a group."""
+    counts = [sum(x["judgement"] == kind for x in own) for kind in JUDGEMENTS]
+    low, high = wilson(counts[0], len(own))
+    mended = sum(x["proposal_judgement"] == "right" for x in own if x["judgement"] == "wrong")
+    cells = [
+        title,
+        str(len(own)),
+        *map(str, counts),
+        f"{counts[0] / len(own):.0%} ({low:.0%} to {high:.0%})",
+        f"{mended} of {counts[0]}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def wilson(hits: int, number: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95% interval of a share (Wilson, 1927)."""
+    share, scale = hits / number, 1 + z * z / number
+    middle = (share + z * z / (2 * number)) / scale
+    half = z * math.sqrt(share * (1 - share) / number + z * z / (4 * number**2)) / scale
+    return middle - half, middle + half
+
+
+if __name__ == "__main__":
+    main()
