@@ -12,12 +12,8 @@ from annotated_types import Ge
 from torch import Tensor
 
 from captioning.ranges import ArgumentsOf, Seed
-from captioning.text.cross_fitted_words import (
-    CrossFittedWords,
-    JudgedWords,
-    deal_folds,
-    log_odds,
-)
+from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
+from captioning.text.judged_words import JudgedWords, log_odds
 from captioning.text.masked_words import MaskedWords, WordTraining
 from captioning.text.word_rows import TOPICS, word_at, word_rows
 from captioning.types import Sample

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from captioning.data.roster import CurationView, build_roster
-from captioning.text.cross_fitted_words import log_odds
+from captioning.text.judged_words import log_odds
 from captioning.types import Edit, Sample
 from curation.base import Context
 from curation.score.words.calibration import calibrate
