@@ -1,10 +1,12 @@
 """How well ``curation/score=words`` finds a wrong word, names it, and gives the right one.
 
-    python studies/study_words.py uniform plausible --seeds 0 1 2
+    python studies/study_words.py uniform plausible further --seeds 0 1 2
+    python studies/study_words.py uniform --data miniworld
+    python studies/study_words.py --cost
     python studies/study_words.py --report
 
-Faults are planted in Flickr8k's training captions: words drawn uniformly from their row, or words
-that language alone would expect there. Each line of docs/results/records/words.jsonl is what one
+Faults are planted in training captions: words drawn uniformly from their row, or words that
+language alone would expect there. Each line of docs/results/records/words.jsonl is what one
 kind of evidence made of one kind of fault. ``--report`` builds the tables of docs/words.md.
 """
 
@@ -16,14 +18,15 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 from captioning.configuration import compose_config
-from captioning.data.features.photo_cells import PhotoCells
-from captioning.data.roster import CurationView
+from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.fault_words import COLORS, NUMBERS, OBJECTS
 from captioning.data.steps.plant_faults import Planting, plant
 from captioning.files import write_lines, write_text
@@ -59,45 +62,67 @@ def main() -> None:
     """Measure, or build the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("noise", nargs="*", choices=[*NOISE, []], metavar="FAULTS")
+    parser.add_argument("--data", default="flickr8k")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--evidence", nargs="+", choices=list(EVIDENCE), default=list(EVIDENCE))
     parser.add_argument("--cache", default="cache")
+    parser.add_argument("--cost", action="store_true")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
+    cache = Path(options.cache)
     for seed in options.seeds:
         for noise in options.noise:
-            measure(noise, seed, options.evidence, Path(options.cache))
+            measure(options.data, noise, seed, options.evidence, cache)
+    if options.cost:
+        measure_cost(options.data, options.evidence, cache)
     if options.report:
         report()
 
 
-def measure(noise: str, seed: int, evidence: Sequence[str], cache: Path) -> None:
+def measure(data: str, noise: str, seed: int, evidence: Sequence[str], cache: Path) -> None:
     """Plant the faults of a seed, and judge them by each kind of evidence."""
-    config = compose_config("train", ["data=flickr8k", "curation=remove", "curation/score=words"])
-    planting = plant(build_part(config.data.train), kinds=NOISE[noise], seed=seed)
-    backbone = build_part(config.curation.score.photos.backbone)
-    cells = PhotoCells(backbone=backbone, features={"folder": cache / "features"}, seed=seed)
+    config = composed(data, cache)
+    roster = build_part(config.data.train)
+    planting = plant(roster, kinds=NOISE[noise], seed=seed, cache_folder=cache)
     for name in evidence:
-        chosen = EVIDENCE[name]
-        score = Words(
-            siblings=chosen["siblings"],
-            photos=cells if chosen["photos"] else None,
-            seed=seed + 100,  # other folds and parameters than those that faults were drawn by
-        )
-        begin = time.perf_counter(), processor_seconds()
-        doubts = score.doubts(_context(planting))
-        cost = time.perf_counter() - begin[0], processor_seconds() - begin[1]
-        head = {"data": "flickr8k", "noise": noise, "seed": seed, "evidence": name}
+        doubts = score_of(config, name, seed).doubts(_context(planting.roster))
+        head = {"data": data, "noise": noise, "seed": seed, "evidence": name}
         lines = [head | line for line in found(planting, doubts)]
-        lines.append(
-            head
-            | {"kind": None, "wall_s": round(cost[0], 1), "cpu_s": round(cost[1], 1)}
-            | {"threads": torch.get_num_threads(), "captions": len(planting.roster)}
-            | {"reliability": reliability(planting, doubts)}
-        )
+        lines.append(head | {"kind": None, "reliability": reliability(planting, doubts)})
         keep(lines)
         for line in lines:
             print(json.dumps(line), flush=True)
+
+
+def measure_cost(data: str, evidence: Sequence[str], cache: Path) -> None:
+    """The time of each kind of evidence, features of the photos at hand, nothing else kept."""
+    config = composed(data, cache)
+    roster = build_part(config.data.train)
+    for name in evidence:
+        with TemporaryDirectory() as folder:
+            score = score_of(config, name, 0, judged=folder)
+            begin = time.perf_counter(), processor_seconds()
+            score.doubts(_context(roster))
+        wall, processor = time.perf_counter() - begin[0], processor_seconds() - begin[1]
+        head = {"data": data, "noise": "cost", "seed": 0, "evidence": name, "kind": None}
+        cost = {"wall_s": round(wall, 1), "cpu_s": round(processor, 1)}
+        keep([head | cost | {"threads": torch.get_num_threads(), "captions": len(roster)}])
+
+
+def composed(data: str, cache: Path) -> DictConfig:
+    """The configuration of a run with the score."""
+    overrides = [f"data={data}", "curation=remove", "curation/score=words", f"paths.cache={cache}"]
+    return compose_config("train", overrides)
+
+
+def score_of(config: DictConfig, evidence: str, seed: int, judged: str | None = None) -> Words:
+    """The score by a kind of evidence, its judgements kept in a folder of its own if wanted."""
+    chosen = EVIDENCE[evidence]
+    # other folds and parameters than those that faults were drawn by
+    own: dict[str, Any] = {"siblings": chosen["siblings"], "seed": seed + 100}
+    own |= {} if judged is None else {"cache_folder": judged}
+    own |= {} if chosen["photos"] else {"photos": None}
+    return build_part(OmegaConf.merge(config.curation.score, own))
 
 
 def processor_seconds() -> float:
@@ -106,9 +131,9 @@ def processor_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _context(planting: Planting) -> Context:
-    nothing = torch.full((1, len(planting.roster)), torch.nan)
-    view = CurationView(roster=planting.roster)
+def _context(roster: Roster) -> Context:
+    nothing = torch.full((1, len(roster)), torch.nan)
+    view = CurationView(roster=roster)
     return Context(view=view, losses=nothing[0], history=nothing, epoch=-1)
 
 

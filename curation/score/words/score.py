@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +16,7 @@ from torch import Tensor
 
 from captioning.ranges import ArgumentsOf, Seed
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
-from captioning.text.judged_words import JudgedWords, log_odds
+from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import MaskedWords, WordTraining
 from captioning.text.word_rows import TOPICS, word_at, word_rows
 from captioning.types import Sample
@@ -37,6 +40,8 @@ class Words(AbstractWordScore):
         num_folds: number of folds.
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
+        cache_folder: keeps what the networks say of these very captions, so that a run with another
+            threshold trains none; None: it is not kept.
         seed: of folds and training.
 
     Raises:
@@ -52,6 +57,7 @@ class Words(AbstractWordScore):
         num_folds: Annotated[int, Ge(2)] = 3,
         network: Annotated[Mapping[str, Any], ArgumentsOf(MaskedWords)] | None = None,
         training: Annotated[Mapping[str, Any], ArgumentsOf(WordTraining)] | None = None,
+        cache_folder: str | Path | None = None,
         seed: Seed = 0,
     ) -> None:
         if num_folds < 2:
@@ -60,6 +66,7 @@ class Words(AbstractWordScore):
         if unknown:
             raise ValueError(f"topics must be of {TOPICS}: got {unknown[0]!r}")
         self._photos, self._num_folds, self._seed = photos, num_folds, seed
+        self._cache_folder = None if cache_folder is None else Path(cache_folder)
         self._topics = frozenset(TOPICS if topics is None else topics)
         self._network = {"siblings": siblings, **(network or {})}
         self._training = WordTraining(**(training or {}))
@@ -120,12 +127,24 @@ class Words(AbstractWordScore):
     def _judge(self, context: Context, samples: Sequence[Sample]) -> JudgedWords:
         roster = context.view.roster
         folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
-        key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
-        if self._trained is None or self._trained[0] != key:
-            settings = {"network": self._network, "training": self._training, "seed": self._seed}
-            networks = CrossFittedWords(**self._data(roster.samples, folds), **settings)
-            self._trained = (key, networks)
-        return self._trained[1].judge(**self._data(samples, folds))
+        settings = {
+            "network": self._network,
+            "training": asdict(self._training),
+            "seed": self._seed,
+        }
+        learnt, judged = self._data(roster.samples, folds), self._data(samples, folds)
+
+        def judge() -> JudgedWords:
+            key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
+            if self._trained is None or self._trained[0] != key:
+                own = settings | {"training": self._training}
+                self._trained = (key, CrossFittedWords(**learnt, **own))
+            return self._trained[1].judge(**judged)
+
+        if self._cache_folder is None:
+            return judge()
+        contents = {"learnt": _digest(learnt), "judged": _digest(judged)}
+        return kept_judgement(self._cache_folder, {**settings, **contents}, judge)
 
     def _data(self, samples: Sequence[Sample], folds: Mapping[str, int]) -> dict[str, Any]:
         """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part."""
@@ -137,6 +156,15 @@ class Words(AbstractWordScore):
             "folds": [folds[image_id] for image_id, _ in pairs],
             "features": None if self._photos is None else self._photos([p for _, p in pairs]),
         }
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    """Of arguments of `CrossFittedWords`."""
+    texts = {name: value for name, value in data.items() if name != "features"}
+    digest = hashlib.sha256(json.dumps(texts).encode())
+    if data["features"] is not None:
+        digest.update(data["features"].contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:

@@ -135,3 +135,19 @@ def test_probabilities_are_the_shares_of_wrong_words():
     near = (written > -0.5) & (written < 1)
     assert probabilities[near].mean() == pytest.approx(wrong[near].mean(), abs=0.15)
     assert (np.diff(curve(np.linspace(-9, 9, 50))) >= 0).all()
+
+
+def test_what_networks_said_of_these_captions_is_kept(tmp_path, monkeypatch):
+    context = context_of(by_text())
+    doubts = score_of(cache_folder=tmp_path).doubts(context)
+    assert doubts == score_of().doubts(context)
+    assert len(list(tmp_path.iterdir())) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("curation.score.words.score.CrossFittedWords", None)  # nothing is trained
+        assert score_of(cache_folder=tmp_path).doubts(context) == doubts
+    gone = context.view.apply([Edit(sample_id="0#0", action="remove")])
+    score_of(cache_folder=tmp_path).doubts(replace(context, view=gone))
+    score_of(cache_folder=tmp_path, photos=lambda paths: torch.ones(len(paths), 1, 2)).doubts(
+        context
+    )
+    assert len(list(tmp_path.iterdir())) == 3  # other captions, other evidence
