@@ -152,12 +152,11 @@ def found(planting: Planting, doubts: Sequence[WordDoubt]) -> list[dict[str, Any
     kinds = np.full(size, "", dtype=object)
     for sample_id, kind in planting.truth.items():
         kinds[planting.roster.by_id[sample_id].row] = kind
-    overall = highest(doubts, size, "log_odds")
-    probable = highest(doubts, size, "probability")
+    overall = highest(doubts, size)
     results = []
     for kind in sorted(set(planting.truth.values())):
         own = [doubt for doubt in doubts if doubt.word.lower() in kind_words(kind)]
-        within = highest(own, size, "log_odds")
+        within = highest(own, size)
         known = np.isfinite(within)
         fault, compared = kinds == kind, (kinds == kind) | (kinds == "")
         results.append(
@@ -165,20 +164,39 @@ def found(planting: Planting, doubts: Sequence[WordDoubt]) -> list[dict[str, Any
                 "kind": kind,
                 "faults": int(fault.sum()),
                 "auc_all": auc(overall, fault, compared),
-                "auc_all_by_probability": auc(probable, fault, compared),
                 "auc_within": auc(within, fault, compared & known),
                 "auc_within_by_caption": auc(overall, fault, compared & known),
+                "auc_by_third": by_third(planting, kind, own),
                 **named(planting, kind, own, doubts),
             }
         )
     return results
 
 
-def highest(doubts: Sequence[WordDoubt], size: int, field: str) -> np.ndarray:
-    """``(N,)`` of each caption's words; minus infinity where no word is judged."""
+def by_third(planting: Planting, kind: str, own: Sequence[WordDoubt]) -> list[float | None] | None:
+    """AUC of the words in the first, second and last third of their captions, planted or sound."""
+    if kind == "phrase":
+        return None
+    samples, truth = planting.roster.samples, planting.truth
+    sound = [d for d in own if truth.get(samples[d.row].sample_id, kind) == kind]
+    places = np.array([(d.start / len(samples[d.row].caption)) for d in sound])
+    scores = np.array([doubt.probability for doubt in sound])
+    words = [planting.words.get(samples[doubt.row].sample_id) for doubt in sound]
+    wrong = np.array(
+        [w is not None and w.start == d.start for w, d in zip(words, sound, strict=True)]
+    )
+    thirds = np.minimum((3 * places).astype(np.int64), 2)
+    return [
+        auc(scores, wrong, thirds == third) if wrong[thirds == third].any() else None
+        for third in range(3)
+    ]
+
+
+def highest(doubts: Sequence[WordDoubt], size: int) -> np.ndarray:
+    """``(N,)`` probability of each caption's likeliest wrong word; minus infinity: none."""
     values = np.full(size, -np.inf)
     rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
-    np.maximum.at(values, rows, [getattr(doubt, field) for doubt in doubts])
+    np.maximum.at(values, rows, [doubt.probability for doubt in doubts])
     return values
 
 
@@ -214,10 +232,10 @@ def named(
 
 
 def most_doubted(doubts: Sequence[WordDoubt]) -> dict[int, WordDoubt]:
-    """By row the doubt with the highest log-odds."""
+    """By row the word that is most surely wrong."""
     best: dict[int, WordDoubt] = {}
     for doubt in doubts:
-        if doubt.row not in best or doubt.log_odds > best[doubt.row].log_odds:
+        if doubt.row not in best or doubt.probability > best[doubt.row].probability:
             best[doubt.row] = doubt
     return best
 

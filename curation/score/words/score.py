@@ -27,7 +27,7 @@ Features = Callable[[Sequence[Path]], Tensor]
 
 
 class Words(AbstractWordScore):
-    """The largest log-odds of another word of the row against the written one, in nats.
+    """The probability of the word that is most surely wrong.
 
     The networks are trained once, on the roster as the annotations have it, and judge the captions
     as they stand now; each photo is judged by a network that saw other photos only. The row of a
@@ -71,7 +71,7 @@ class Words(AbstractWordScore):
         self._network = {"siblings": siblings, **(network or {})}
         self._training = WordTraining(**(training or {}))
         evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
-        self.name = f"log-odds of another word ({', '.join(evidence)})"
+        self.name = f"probability of a wrong word ({', '.join(evidence)})"
         self._trained: tuple[Any, CrossFittedWords] | None = None
         self._last: tuple[Any, list[WordDoubt]] | None = None
 
@@ -85,7 +85,7 @@ class Words(AbstractWordScore):
         scores = np.full(len(context.view.roster), -np.inf)
         doubts = self.doubts(context)
         rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
-        np.maximum.at(scores, rows, [doubt.log_odds for doubt in doubts])
+        np.maximum.at(scores, rows, [doubt.probability for doubt in doubts])
         return torch.from_numpy(np.where(np.isinf(scores), np.nan, scores)).float()
 
     def doubts(self, context: Context) -> list[WordDoubt]:
@@ -179,16 +179,13 @@ def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:
 
 
 def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray) -> Calibration:
-    """Other words of a row count as often as they are written somewhere."""
-    log_probs, rows, meanings = judged.log_probs[known], judged.rows[known], judged.meanings[known]
-    counts = np.zeros((len(word_rows()), log_probs.shape[1]))
-    np.add.at(counts, (rows, meanings), 1)
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    """All other words of a row count alike, as wrong words need not be frequent ones."""
+    log_probs, meanings = judged.log_probs[known], judged.meanings[known]
     ranked = np.sort(log_probs, axis=1)
     first, second = ranked[:, -1:], ranked[:, -2:-1]
     # what the log-odds would be if that word stood there
     others = np.where(log_probs == first, second, first) - log_probs
-    weights = shares[rows]
-    weights[np.arange(len(rows)), meanings] = 0
-    used = (weights > 0) & np.isfinite(others)
-    return calibrate(odds[known], others[used], weights[used])
+    used = np.isfinite(others)
+    used[np.arange(len(meanings)), meanings] = False
+    weights = 1 / np.maximum(used.sum(1, keepdims=True), 1)
+    return calibrate(odds[known], others[used], np.broadcast_to(weights, used.shape)[used])
