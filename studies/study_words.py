@@ -24,38 +24,20 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
+from study_words_report import EDGES, EVIDENCE, NOISE, RECORDS, read_records, report
 
 from captioning.configuration import compose_config
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.fault_words import COLORS, NUMBERS, OBJECTS
 from captioning.data.steps.plant_faults import Planting, plant
-from captioning.files import write_lines, write_text
+from captioning.files import write_lines
 from captioning.metrics.detection import area_under_roc
 from captioning.text.word_rows import same_thing, word_rows
 from captioning.training.parts import build_part
 from curation.base import Context, WordDoubt
 from curation.score.words.score import Words
 
-ROOT = Path(__file__).resolve().parents[1]
-RECORDS = ROOT / "docs" / "results" / "records" / "words.jsonl"
-PAGE = ROOT / "docs" / "words.md"
-BEGIN, END = "<!-- table:{} -->", "<!-- /table:{} -->"
-NOISE: dict[str, dict[str, float]] = {
-    "uniform": {"color": 0.05, "number": 0.05, "object": 0.05},
-    # of numbers fewer: there are too few captions whose number language would not expect
-    "plausible": {"plausible_number": 0.015}
-    | {f"plausible_{topic}": 0.05 for topic in ("color", "object", "action")},
-    "further": {"plausible_people": 0.05, "plausible_relation": 0.05, "phrase": 0.05},
-    "none": {},
-}
-EVIDENCE = {
-    "text": {"siblings": False, "photos": False},
-    "siblings": {"siblings": True, "photos": False},
-    "photos": {"siblings": False, "photos": True},
-    "all": {"siblings": True, "photos": True},
-}
 UNIFORM = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
-EDGES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
 
 
 def main() -> None:
@@ -165,7 +147,6 @@ def found(planting: Planting, doubts: Sequence[WordDoubt]) -> list[dict[str, Any
                 "faults": int(fault.sum()),
                 "auc_all": auc(overall, fault, compared),
                 "auc_within": auc(within, fault, compared & known),
-                "auc_within_by_caption": auc(overall, fault, compared & known),
                 "auc_by_third": by_third(planting, kind, own),
                 **named(planting, kind, own, doubts),
             }
@@ -268,92 +249,6 @@ def keep(lines: Sequence[Mapping[str, Any]]) -> None:
     old = read_records()
     kept = [line for line in old if tuple(line[key] for key in keys) not in new]
     write_lines(RECORDS, [json.dumps(line) for line in [*kept, *lines]])
-
-
-def read_records() -> list[dict[str, Any]]:
-    """All lines."""
-    if not RECORDS.is_file():
-        return []
-    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
-
-
-def report() -> None:
-    """The tables of the page, from the records."""
-    page, lines = PAGE.read_text(encoding="utf-8"), read_records()
-    tables = {
-        **{f"found {noise}": found_table(lines, noise) for noise in NOISE if noise != "none"},
-        "probability": reliability_table(lines),
-        "cost": cost_table(lines),
-    }
-    for name, rows in tables.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
-        page = "\n".join([before + begin, *rows, end + after])
-    write_text(PAGE, page)
-
-
-def found_table(lines: Sequence[Mapping[str, Any]], noise: str) -> list[str]:
-    """Means over seeds, a row for each kind of fault and of evidence."""
-    head = "| fault | evidence | seeds | AUC | AUC within | word found | right word given |"
-    rows = [head, "|---|---|---|---|---|---|---|"]
-    own = [line for line in lines if line["noise"] == noise and line["kind"]]
-    for kind in sorted({line["kind"] for line in own}):
-        for evidence in EVIDENCE:
-            runs = [x for x in own if (x["kind"], x["evidence"]) == (kind, evidence)]
-            if runs:
-                keys = ("auc_all", "auc_within", "found", "right")
-                cells = [
-                    f"`{kind}`",
-                    evidence,
-                    str(len(runs)),
-                    *(mean_of(runs, key) for key in keys),
-                ]
-                rows.append(f"| {' | '.join(cells)} |")
-    return rows
-
-
-def mean_of(runs: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Mean, with the least and the largest where there are several."""
-    values = [run[key] for run in runs if run[key] is not None]
-    if not values:
-        return "–"
-    spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
-    return f"{np.mean(values):.3f}{spread}"
-
-
-def reliability_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Probabilities against what was planted, by all evidence together."""
-    head = "| faults | probability, from | words | mean probability | planted |"
-    rows = [head, "|---|---|---|---|---|"]
-    for noise in NOISE:
-        runs = [
-            line["reliability"]
-            for line in lines
-            if (line["noise"], line["evidence"], line["kind"]) == (noise, "all", None)
-        ]
-        for low in EDGES[:-1]:
-            bins = [one for run in runs for one in run if one["from"] == low]
-            words = sum(one["words"] for one in bins)
-            if not words:
-                continue
-            means = [
-                sum(one[key] * one["words"] for one in bins) / words
-                for key in ("probability", "planted")
-            ]
-            rows.append(f"| {noise} | {low} | {words:,} | {means[0]:.3f} | {means[1]:.3f} |")
-    return rows
-
-
-def cost_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Mean times of all runs."""
-    rows = ["| evidence | captions | processor seconds |", "|---|---|---|"]
-    for evidence in EVIDENCE:
-        runs = [line for line in lines if line["kind"] is None and line["evidence"] == evidence]
-        if runs:
-            seconds = np.mean([run["cpu_s"] for run in runs])
-            rows.append(f"| {evidence} | {runs[0]['captions']:,} | {seconds:.0f} |")
-    return rows
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ STUDIES = Path(__file__).resolve().parents[2] / "studies"
 sys.path.insert(0, str(STUDIES))
 
 import study_words  # noqa: E402
+import study_words_report  # noqa: E402
 
 CAPTIONS = ["a red dog and a blue cat", "a red cat", "a green dog and a blue bird", "a thing"]
 
@@ -74,8 +75,8 @@ def test_words_are_compared_with_those_of_the_same_third():
 
 def test_the_page_has_a_place_for_every_table(tmp_path, monkeypatch):
     page = tmp_path / "words.md"
-    page.write_text(study_words.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.setattr(study_words, "PAGE", page)
-    study_words.report()
-    assert page.read_text(encoding="utf-8") == study_words.PAGE.read_text(encoding="utf-8")
+    page.write_text(study_words_report.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(study_words_report, "PAGE", page)
+    study_words_report.report()
+    assert page.read_text(encoding="utf-8") == study_words_report.PAGE.read_text(encoding="utf-8")
     assert "| `color` | text |" in page.read_text(encoding="utf-8")
