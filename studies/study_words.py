@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from study_words_report import EDGES, EVIDENCE, NOISE, RECORDS, read_records, report
 
 from captioning.configuration import compose_config
@@ -104,7 +104,7 @@ def score_of(config: DictConfig, evidence: str, seed: int, judged: str | None = 
     own: dict[str, Any] = {"siblings": chosen["siblings"], "seed": seed + 100}
     own |= {} if judged is None else {"cache_folder": judged}
     own |= {} if chosen["photos"] else {"photos": None}
-    return build_part(OmegaConf.merge(config.curation.score, own))
+    return build_part(config.curation.score, **own)
 
 
 def processor_seconds() -> float:

@@ -127,24 +127,27 @@ class Words(AbstractWordScore):
     def _judge(self, context: Context, samples: Sequence[Sample]) -> JudgedWords:
         roster = context.view.roster
         folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
-        settings = {
-            "network": self._network,
-            "training": asdict(self._training),
-            "seed": self._seed,
-        }
         learnt, judged = self._data(roster.samples, folds), self._data(samples, folds)
 
         def judge() -> JudgedWords:
             key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
             if self._trained is None or self._trained[0] != key:
-                own = settings | {"training": self._training}
-                self._trained = (key, CrossFittedWords(**learnt, **own))
+                networks = CrossFittedWords(
+                    **learnt, network=self._network, training=self._training, seed=self._seed
+                )
+                self._trained = (key, networks)
             return self._trained[1].judge(**judged)
 
         if self._cache_folder is None:
             return judge()
-        contents = {"learnt": _digest(learnt), "judged": _digest(judged)}
-        return kept_judgement(self._cache_folder, {**settings, **contents}, judge)
+        settings = {
+            "network": self._network,
+            "training": asdict(self._training),
+            "seed": self._seed,
+            "learnt": _digest(learnt),
+            "judged": _digest(judged),
+        }
+        return kept_judgement(self._cache_folder, settings, judge)
 
     def _data(self, samples: Sequence[Sample], folds: Mapping[str, int]) -> dict[str, Any]:
         """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part."""
