@@ -182,13 +182,19 @@ def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:
 
 
 def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray) -> Calibration:
-    """All other words of a row count alike, as wrong words need not be frequent ones."""
-    log_probs, meanings = judged.log_probs[known], judged.meanings[known]
+    """Other words of a row count by the root of how often they are written, each place alike.
+
+    Wrong words may be as frequent as right ones, or all equally frequent; this is in between.
+    """
+    log_probs, rows, meanings = judged.log_probs[known], judged.rows[known], judged.meanings[known]
+    counts = np.zeros((len(word_rows()), log_probs.shape[1]))
+    np.add.at(counts, (rows, meanings), 1)
     ranked = np.sort(log_probs, axis=1)
     first, second = ranked[:, -1:], ranked[:, -2:-1]
     # what the log-odds would be if that word stood there
     others = np.where(log_probs == first, second, first) - log_probs
-    used = np.isfinite(others)
-    used[np.arange(len(meanings)), meanings] = False
-    weights = 1 / np.maximum(used.sum(1, keepdims=True), 1)
-    return calibrate(odds[known], others[used], np.broadcast_to(weights, used.shape)[used])
+    weights = np.sqrt(counts)[rows]
+    weights[np.arange(len(rows)), meanings] = 0
+    weights /= np.maximum(weights.sum(1, keepdims=True), 1e-12)
+    used = (weights > 0) & np.isfinite(others)
+    return calibrate(odds[known], others[used], weights[used])
