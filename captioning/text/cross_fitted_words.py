@@ -7,33 +7,15 @@ and each fold's words are judged by a network trained on the other folds alone (
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.text.judged_words import JudgedWords
 from captioning.text.masked_words import WordTraining, fit, new_network, predict
 from captioning.text.word_groups import Group, Vocabulary
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedWords:
-    """Words of rows, by caption and place.
-
-    Attributes:
-        captions: ``(Q,) int64`` number of the caption.
-        starts: ``(Q,) int64`` index of the word's first character.
-        rows, meanings: ``(Q,) int64`` what is written, see `captioning.text.word_rows`.
-        log_probs: ``(Q, K) float32`` of the row's meanings; minus infinity beyond the row.
-    """
-
-    captions: np.ndarray
-    starts: np.ndarray
-    rows: np.ndarray
-    meanings: np.ndarray
-    log_probs: np.ndarray
 
 
 class CrossFittedWords:
@@ -130,17 +112,3 @@ def deal_folds(images: Sequence[str], num_folds: int, seed: int) -> dict[str, in
         )
     order = np.random.default_rng(seed).permutation(len(images)).tolist()
     return {images[place]: number % num_folds for number, place in enumerate(order)}
-
-
-def log_odds(log_probs: np.ndarray, meanings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-odds ``(Q,)`` of the likeliest other meaning against the written one, and that meaning.
-
-    Args:
-        log_probs: ``(Q, K)``, minus infinity beyond a row.
-        meanings: ``(Q,)`` what is written.
-    """
-    each = np.arange(len(meanings))
-    others = log_probs.copy()
-    others[each, meanings] = -np.inf
-    best = others.argmax(1) if len(others) else np.zeros(0, np.int64)
-    return others[each, best] - log_probs[each, meanings], best

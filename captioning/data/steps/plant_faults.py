@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -78,7 +79,7 @@ class PlantFaults(AbstractStep):
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
         """The roster with faults."""
         kinds = {str(kind): share for kind, share in self.kinds.items()}
-        planting = plant(roster, kinds=kinds, seed=self.seed)
+        planting = plant(roster, kinds=kinds, seed=self.seed, cache_folder=context.cache_folder)
         context.truth |= planting.truth
         context.planted_words |= planting.words
         return planting.roster
@@ -126,12 +127,21 @@ def plant_faults(
     return planting.roster, planting.truth
 
 
-def plant(roster: Roster, *, kinds: Mapping[str, float], seed: int) -> Planting:
-    """`plant_faults` with the place and the right word of each wrong one."""
+def plant(
+    roster: Roster,
+    *,
+    kinds: Mapping[str, float],
+    seed: int,
+    cache_folder: Path | None = None,
+) -> Planting:
+    """`plant_faults` with the place and the right word of each wrong one.
+
+    What networks of language say of the captions is kept in ``cache_folder``, if it is given.
+    """
     counts = _counts(roster, kinds)
     samples = list(roster.samples)
     by_language = {kind: counts.pop(kind) for kind in list(counts) if kind in PLAUSIBLE_KINDS}
-    drawn = plausible_faults(roster, by_language, seed)
+    drawn = plausible_faults(roster, by_language, seed, cache_folder)
     kind_of: dict[int, str] = {}
     words: dict[int, PlantedWord] = {}
     for kind, candidates in drawn.items():

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from captioning.data.roster import Roster
 from captioning.data.steps.base import PlantedWord
-from captioning.text.cross_fitted_words import (
-    CrossFittedWords,
-    JudgedWords,
-    deal_folds,
-    log_odds,
-)
+from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
+from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import WordTraining
 from captioning.text.word_rows import TOPICS, WORD, replace_word, same_thing, word_at, word_rows
 
@@ -53,15 +51,21 @@ class Candidate:
 
 
 def plausible_faults(
-    roster: Roster, counts: Mapping[str, int], seed: int
+    roster: Roster, counts: Mapping[str, int], seed: int, cache_folder: Path | None = None
 ) -> dict[str, list[Candidate]]:
     """As many faults of each of `PLAUSIBLE_KINDS` as asked for, at most one a caption.
+
+    Args:
+        roster: sound samples.
+        counts: number of faults by kind.
+        seed: of everything drawn.
+        cache_folder: keeps what networks of language said; None: it is not kept.
 
     Raises:
         ValueError: fewer captions can bear one.
     """
     kinds = {kind: number for kind, number in counts.items() if number}
-    pools = _pools(roster, kinds, seed)
+    pools = _pools(roster, kinds, seed, cache_folder)
     taken: set[int] = set()
     chosen = {}
     for kind in sorted(kinds, key=lambda kind: (len(pools[kind][0]), kind)):
@@ -79,13 +83,13 @@ def plausible_faults(
 
 
 def _pools(
-    roster: Roster, kinds: Collection[str], seed: int
+    roster: Roster, kinds: Collection[str], seed: int, cache_folder: Path | None
 ) -> dict[str, tuple[dict[int, Candidate], np.ndarray]]:
     """By kind the candidates, and the suspicion of sound captions that they are to match."""
     topics = {kind: kind.removeprefix(_PREFIX) for kind in kinds if kind != _PHRASE}
     pools: dict[str, tuple[dict[int, Candidate], np.ndarray]] = {}
     if topics:
-        words = PlausibleWords(roster, seed=seed)
+        words = PlausibleWords(roster, seed=seed, cache_folder=cache_folder)
         pools = {
             kind: (words.candidates(topic), words.sound(topic)) for kind, topic in topics.items()
         }
@@ -114,14 +118,15 @@ class PlausibleWords:
         roster: sound samples; networks are trained on its captions, which takes a minute for
             30,000.
         seed: of everything drawn.
+        cache_folder: keeps what the networks say; None: it is not kept.
 
     Raises:
         ValueError: fewer images than folds.
     """
 
-    def __init__(self, roster: Roster, *, seed: int) -> None:
+    def __init__(self, roster: Roster, *, seed: int, cache_folder: Path | None = None) -> None:
         self._roster, self._seed = roster, seed
-        self._drawing, *others = judge_by_language(roster, seed=seed)
+        self._drawing, *others = judge_by_language(roster, seed=seed, cache_folder=cache_folder)
         # matched by other networks than those that draw, whose errors would make a word look likely
         self._judged = _mean(others)
         self._odds, _ = log_odds(self._judged.log_probs, self._judged.meanings)
@@ -185,23 +190,36 @@ class PlausibleWords:
         )
 
 
-def judge_by_language(roster: Roster, *, seed: int) -> list[JudgedWords]:
+def judge_by_language(
+    roster: Roster, *, seed: int, cache_folder: Path | None = None
+) -> list[JudgedWords]:
     """All words of rows, judged by the captions' other words alone, by each of some networks."""
+    folder = None if cache_folder is None else cache_folder / "judged_words"
+    settings = {
+        "roster": roster.fingerprint,
+        "folds": _NUM_FOLDS,
+        "training": asdict(_TRAINING),
+    }
+    return [
+        kept_judgement(
+            folder, {**settings, "seed": own}, partial(_judge_by_language, roster, seed=own)
+        )
+        for own in range(seed, seed + _NUM_NETWORKS)
+    ]
+
+
+def _judge_by_language(roster: Roster, *, seed: int) -> JudgedWords:
     samples = roster.samples
     images = {image_id: number for number, image_id in enumerate(roster.rows_by_image)}
-    results = []
-    for network in range(_NUM_NETWORKS):
-        folds = deal_folds(list(images), _NUM_FOLDS, seed + network)
-        data = {
-            "captions": [sample.caption for sample in samples],
-            "photos": [images[sample.image_id] for sample in samples],
-            "folds": [folds[image_id] for image_id in images],
-        }
-        networks = CrossFittedWords(
-            **data, network={"siblings": False}, training=_TRAINING, seed=seed + network
-        )
-        results.append(networks.judge(**data))
-    return results
+    folds = deal_folds(list(images), _NUM_FOLDS, seed)
+    data = {
+        "captions": [sample.caption for sample in samples],
+        "photos": [images[sample.image_id] for sample in samples],
+        "folds": [folds[image_id] for image_id in images],
+    }
+    network = {"siblings": False}
+    networks = CrossFittedWords(**data, network=network, training=_TRAINING, seed=seed)
+    return networks.judge(**data)
 
 
 def _mean(judged: Sequence[JudgedWords]) -> JudgedWords:

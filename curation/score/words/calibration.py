@@ -9,6 +9,9 @@ densities ``f`` of the written words and ``g`` of the others,
 as right words become rare where log-odds are high: the largest share that the tails allow
 (Blanchard et al., 2010, "Semi-supervised novelty detection"). ``g / f`` is fitted as a function
 that only rises, so that the probability keeps the order of the log-odds.
+
+The estimate may exceed 1, as its parts are estimates. It is squeezed below 1 in a way that keeps
+the order, so that words of all topics can be ranked by it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ import numpy as np
 NUM_BINS = 100
 MIN_WORDS = 300  # written words of a topic; below, all topics share one curve
 _TAIL = 0.1  # least share of the other words that may lie above a cut
+_SLOPE = 0.5  # of the logarithm of the estimate beyond the curve, by nat
+_LEAST = 1e-6  # least share of either kind of words in a bin
+_KNEE = 0.9  # estimates beyond it are squeezed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +34,27 @@ class Calibration:
 
     Attributes:
         log_odds: ``(B,)`` ascending.
-        probabilities: ``(B,)`` in [0, 1], never falling.
+        log_ratios: ``(B,)`` ascending, of the densities of wrong words and of all words.
         wrong: estimated share of wrong words.
     """
 
     log_odds: np.ndarray
-    probabilities: np.ndarray
+    log_ratios: np.ndarray
     wrong: float
 
     def __call__(self, log_odds: np.ndarray) -> np.ndarray:
-        """Probabilities ``(Q,)``."""
-        return np.interp(log_odds, self.log_odds, self.probabilities)
+        """Probabilities ``(Q,)`` in (0, 1), in the order of the log-odds and with no more ties."""
+        ratios = np.interp(log_odds, self.log_odds, self.log_ratios)
+        ratios += _SLOPE * np.maximum(log_odds - self.log_odds[-1], 0)
+        ratios -= _SLOPE * np.maximum(self.log_odds[0] - log_odds, 0)
+        return squeezed(self.wrong * np.exp(ratios))
+
+
+def squeezed(values: np.ndarray) -> np.ndarray:
+    """Probabilities of estimates that may exceed 1: 1 becomes 0.95, 2 becomes 0.99."""
+    rest = 1 - _KNEE
+    above = np.maximum(values, _KNEE) - _KNEE
+    return np.minimum(values, 1 - rest**2 / (rest + above))
 
 
 def calibrate(written: np.ndarray, others: np.ndarray, weights: np.ndarray) -> Calibration:
@@ -53,18 +69,17 @@ def calibrate(written: np.ndarray, others: np.ndarray, weights: np.ndarray) -> C
         np.quantile(np.concatenate([written, others]), np.linspace(0, 1, NUM_BINS + 1))
     )
     if len(edges) < 3 or not weights.sum():
-        return Calibration(log_odds=np.zeros(1), probabilities=np.zeros(1), wrong=0.0)
+        return Calibration(log_odds=np.zeros(1), log_ratios=np.zeros(1), wrong=0.0)
     is_written = np.histogram(written, edges)[0] / len(written)
     is_other = np.histogram(others, edges, weights=weights)[0] / weights.sum()
     wrong = _largest_share(is_written, is_other, len(written))
     # the share of others among both halves, which is steadier to fit than their ratio
-    share = _rising(is_other / np.maximum(is_other + is_written, 1e-12), is_other + is_written)
-    ratio = share / np.maximum(1 - share, 1e-9)
-    return Calibration(
-        log_odds=(edges[1:] + edges[:-1]) / 2,
-        probabilities=np.clip(wrong * ratio, 0, 1),
-        wrong=wrong,
+    both = is_other + is_written
+    shares, centres = _rising(
+        is_other / np.maximum(both, 1e-12), both, (edges[1:] + edges[:-1]) / 2
     )
+    shares = np.clip(shares, _LEAST, 1 - _LEAST)
+    return Calibration(log_odds=centres, log_ratios=np.log(shares / (1 - shares)), wrong=wrong)
 
 
 def _largest_share(is_written: np.ndarray, is_other: np.ndarray, num_written: int) -> float:
@@ -75,14 +90,25 @@ def _largest_share(is_written: np.ndarray, is_other: np.ndarray, num_written: in
     return float(np.min((above_written[cuts] + 0.5 / num_written) / above_other[cuts]))
 
 
-def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The closest sequence that never falls (pool adjacent violators; Ayer et al., 1955)."""
-    blocks: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        block = (value, max(weight, 1e-12), 1)
+def _rising(
+    values: np.ndarray, weights: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The closest rising sequence (pool adjacent violators; Ayer et al., 1955), and its places.
+
+    Neighbours that would fall are one, at the mean of their places: between them the curve rises.
+    """
+    blocks: list[tuple[float, float, float]] = []  # means of value and place, weight
+    for value, weight, place in zip(
+        values.tolist(), weights.tolist(), places.tolist(), strict=True
+    ):
+        block = (value, place, max(weight, 1e-12))
         while blocks and blocks[-1][0] >= block[0]:
-            mean, total, number = blocks.pop()
-            both = total + block[1]
-            block = ((mean * total + block[0] * block[1]) / both, both, number + block[2])
+            before = blocks.pop()
+            both = before[2] + block[2]
+            mean, middle = (
+                (old * before[2] + new * block[2]) / both
+                for old, new in zip(before[:2], block[:2], strict=True)
+            )
+            block = (mean, middle, both)
         blocks.append(block)
-    return np.repeat([mean for mean, _, _ in blocks], [number for _, _, number in blocks])
+    return np.array([block[0] for block in blocks]), np.array([block[1] for block in blocks])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +15,8 @@ from annotated_types import Ge
 from torch import Tensor
 
 from captioning.ranges import ArgumentsOf, Seed
-from captioning.text.cross_fitted_words import (
-    CrossFittedWords,
-    JudgedWords,
-    deal_folds,
-    log_odds,
-)
+from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
+from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import MaskedWords, WordTraining
 from captioning.text.word_rows import TOPICS, word_at, word_rows
 from captioning.types import Sample
@@ -28,7 +27,7 @@ Features = Callable[[Sequence[Path]], Tensor]
 
 
 class Words(AbstractWordScore):
-    """The largest log-odds of another word of the row against the written one, in nats.
+    """The probability of the word that is most surely wrong.
 
     The networks are trained once, on the roster as the annotations have it, and judge the captions
     as they stand now; each photo is judged by a network that saw other photos only. The row of a
@@ -41,6 +40,8 @@ class Words(AbstractWordScore):
         num_folds: number of folds.
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
+        cache_folder: keeps what the networks say of these very captions, so that a run with another
+            threshold trains none; None: it is not kept.
         seed: of folds and training.
         progress: called with the share of the training that is done.
 
@@ -57,6 +58,7 @@ class Words(AbstractWordScore):
         num_folds: Annotated[int, Ge(2)] = 3,
         network: Annotated[Mapping[str, Any], ArgumentsOf(MaskedWords)] | None = None,
         training: Annotated[Mapping[str, Any], ArgumentsOf(WordTraining)] | None = None,
+        cache_folder: str | Path | None = None,
         seed: Seed = 0,
         progress: Callable[[float], None] | None = None,
     ) -> None:
@@ -66,12 +68,13 @@ class Words(AbstractWordScore):
         if unknown:
             raise ValueError(f"topics must be of {TOPICS}: got {unknown[0]!r}")
         self._photos, self._num_folds, self._seed = photos, num_folds, seed
+        self._cache_folder = None if cache_folder is None else Path(cache_folder)
         self._topics = frozenset(TOPICS if topics is None else topics)
         self._network = {"siblings": siblings, **(network or {})}
         self._training = WordTraining(**(training or {}))
         self._progress = progress
         evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
-        self.name = f"log-odds of another word ({', '.join(evidence)})"
+        self.name = f"probability of a wrong word ({', '.join(evidence)})"
         self._trained: tuple[Any, CrossFittedWords] | None = None
         self._last: tuple[Any, list[WordDoubt]] | None = None
 
@@ -85,7 +88,7 @@ class Words(AbstractWordScore):
         scores = np.full(len(context.view.roster), -np.inf)
         doubts = self.doubts(context)
         rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
-        np.maximum.at(scores, rows, [doubt.log_odds for doubt in doubts])
+        np.maximum.at(scores, rows, [doubt.probability for doubt in doubts])
         return torch.from_numpy(np.where(np.isinf(scores), np.nan, scores)).float()
 
     def doubts(self, context: Context) -> list[WordDoubt]:
@@ -127,13 +130,26 @@ class Words(AbstractWordScore):
     def _judge(self, context: Context, samples: Sequence[Sample]) -> JudgedWords:
         roster = context.view.roster
         folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
-        key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
-        if self._trained is None or self._trained[0] != key:
-            settings = {"network": self._network, "training": self._training, "seed": self._seed}
-            learnt = self._data(roster.samples, folds)
-            networks = CrossFittedWords(**learnt, **settings, progress=self._progress)
-            self._trained = (key, networks)
-        return self._trained[1].judge(**self._data(samples, folds))
+        learnt, judged = self._data(roster.samples, folds), self._data(samples, folds)
+
+        def judge() -> JudgedWords:
+            key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
+            if self._trained is None or self._trained[0] != key:
+                own = {"network": self._network, "training": self._training, "seed": self._seed}
+                networks = CrossFittedWords(**learnt, **own, progress=self._progress)
+                self._trained = (key, networks)
+            return self._trained[1].judge(**judged)
+
+        if self._cache_folder is None:
+            return judge()
+        settings = {
+            "network": self._network,
+            "training": asdict(self._training),
+            "seed": self._seed,
+            "learnt": _digest(learnt),
+            "judged": _digest(judged),
+        }
+        return kept_judgement(self._cache_folder, settings, judge)
 
     def _data(self, samples: Sequence[Sample], folds: Mapping[str, int]) -> dict[str, Any]:
         """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part."""
@@ -145,6 +161,15 @@ class Words(AbstractWordScore):
             "folds": [folds[image_id] for image_id, _ in pairs],
             "features": None if self._photos is None else self._photos([p for _, p in pairs]),
         }
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    """Of arguments of `CrossFittedWords`."""
+    texts = {name: value for name, value in data.items() if name != "features"}
+    digest = hashlib.sha256(json.dumps(texts).encode())
+    if data["features"] is not None:
+        digest.update(data["features"].contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:
@@ -159,16 +184,19 @@ def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:
 
 
 def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray) -> Calibration:
-    """Other words of a row count as often as they are written somewhere."""
+    """Other words of a row count by the root of how often they are written, each place alike.
+
+    Wrong words may be as frequent as right ones, or all equally frequent; this is in between.
+    """
     log_probs, rows, meanings = judged.log_probs[known], judged.rows[known], judged.meanings[known]
     counts = np.zeros((len(word_rows()), log_probs.shape[1]))
     np.add.at(counts, (rows, meanings), 1)
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     ranked = np.sort(log_probs, axis=1)
     first, second = ranked[:, -1:], ranked[:, -2:-1]
     # what the log-odds would be if that word stood there
     others = np.where(log_probs == first, second, first) - log_probs
-    weights = shares[rows]
+    weights = np.sqrt(counts)[rows]
     weights[np.arange(len(rows)), meanings] = 0
+    weights /= np.maximum(weights.sum(1, keepdims=True), 1e-12)
     used = (weights > 0) & np.isfinite(others)
     return calibrate(odds[known], others[used], weights[used])

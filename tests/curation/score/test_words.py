@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from captioning.data.roster import CurationView, build_roster
-from captioning.text.cross_fitted_words import log_odds
+from captioning.text.judged_words import log_odds
 from captioning.types import Edit, Sample
 from curation.base import Context
-from curation.score.words.calibration import calibrate
+from curation.score.words.calibration import calibrate, squeezed
 from curation.score.words.score import Words
 
 COLORS = ("red", "blue", "green")
@@ -61,12 +61,12 @@ def test_a_word_that_language_contradicts_is_found_and_mended():
     context, score = context_of(by_text()), score_of()
     scores = score.scores(context)
     assert int(scores.nan_to_num(-torch.inf).argmax()) == 30
-    assert scores[:30].max() < 0 < scores[30]
+    assert scores[:30].max() < scores[30]
     assert torch.isnan(scores[31])  # no word of a row
     doubt = max(score.doubts(context), key=lambda doubt: doubt.log_odds)
     assert (doubt.row, doubt.start, doubt.word, doubt.alternative) == (30, 2, "blue", "red")
-    assert doubt.log_odds == pytest.approx(float(scores[30]))
-    assert doubt.probability > max(d.probability for d in score.doubts(context) if d.row < 30)
+    assert doubt.log_odds > 0
+    assert doubt.probability == pytest.approx(float(scores[30]))
 
 
 def test_siblings_tell_what_language_does_not():
@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_records_and_edited_captions_are_judged_ane
     edit = Edit(sample_id="30#30", action="replace_caption", value="a red tomato")
     gone = Edit(sample_id="0#0", action="remove")
     after = score.scores(replace(context, view=context.view.apply([edit, gone])))
-    assert after[30] < 0
+    assert after[30] < score.scores(context)[30]
     assert torch.isnan(after[0])
 
 
@@ -130,8 +130,33 @@ def test_probabilities_are_the_shares_of_wrong_words():
     curve = calibrate(written, rng.normal(3, 1, 20000), np.ones(20000))
     assert curve.wrong == pytest.approx(0.1, abs=0.02)
     probabilities = curve(written)
-    assert probabilities[wrong].mean() > 0.95
+    assert probabilities[wrong].mean() > 0.9
     assert probabilities[~wrong].mean() < 0.01
     near = (written > -0.5) & (written < 1)
     assert probabilities[near].mean() == pytest.approx(wrong[near].mean(), abs=0.15)
-    assert (np.diff(curve(np.linspace(-9, 9, 50))) >= 0).all()
+    assert (np.diff(curve(np.linspace(-30, 30, 50))) > 0).all()  # no two tie
+
+
+def test_estimates_above_1_keep_their_order_below_1():
+    values = np.array([0.0, 0.3, 0.8, 0.9, 1.0, 2.0, 100.0, 1e9])
+    squeezed_values = squeezed(values)
+    assert squeezed_values[:4] == pytest.approx(values[:4])
+    assert squeezed_values[4] == pytest.approx(0.95)
+    assert (np.diff(squeezed_values) > 0).all()
+    assert squeezed_values[-1] < 1
+
+
+def test_what_networks_said_of_these_captions_is_kept(tmp_path, monkeypatch):
+    context = context_of(by_text())
+    doubts = score_of(cache_folder=tmp_path).doubts(context)
+    assert doubts == score_of().doubts(context)
+    assert len(list(tmp_path.iterdir())) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("curation.score.words.score.CrossFittedWords", None)  # nothing is trained
+        assert score_of(cache_folder=tmp_path).doubts(context) == doubts
+    gone = context.view.apply([Edit(sample_id="0#0", action="remove")])
+    score_of(cache_folder=tmp_path).doubts(replace(context, view=gone))
+    score_of(cache_folder=tmp_path, photos=lambda paths: torch.ones(len(paths), 1, 2)).doubts(
+        context
+    )
+    assert len(list(tmp_path.iterdir())) == 3  # other captions, other evidence

@@ -134,3 +134,18 @@ def test_too_many_are_refused_and_the_step_tells_the_context(tmp_path):
     PlantFaults(kinds={"color": 0.1}, seed=0)(roster_of(), context)
     assert len(context.planted_words) == len(context.truth) == 8
     assert json.dumps({i: asdict(word) for i, word in context.planted_words.items()})
+
+
+def test_what_language_says_is_kept(tmp_path, monkeypatch):
+    kinds = {"plausible_color": 0.1}
+    first = plant(roster_of(), kinds=kinds, seed=0, cache_folder=tmp_path)
+    assert first == plant(roster_of(), kinds=kinds, seed=0)
+    kept = sorted(path.name for path in (tmp_path / "judged_words").iterdir())
+    assert len(kept) == 2  # one of each network
+    module = "captioning.data.steps.plausible_faults"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module}.CrossFittedWords", None)  # nothing is trained
+        assert plant(roster_of(), kinds=kinds, seed=0, cache_folder=tmp_path) == first
+    monkeypatch.setattr(f"{module}._TRAINING", WordTraining(num_epochs=2, batch_size=16))
+    plant(roster_of(), kinds=kinds, seed=0, cache_folder=tmp_path)
+    assert len(list((tmp_path / "judged_words").iterdir())) == 4  # other settings, other files

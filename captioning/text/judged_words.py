@@ -1,0 +1,78 @@
+"""What networks make of the words of rows in captions, and such judgements on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from captioning.tensor_files import read_tensors, write_tensors
+from captioning.text.word_rows import word_rows
+
+_VERSION = 1  # of the networks and of what they read: raised where they judge otherwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedWords:
+    """Words of rows, by caption and place.
+
+    Attributes:
+        captions: ``(Q,) int64`` number of the caption.
+        starts: ``(Q,) int64`` index of the word's first character.
+        rows, meanings: ``(Q,) int64`` what is written, see `captioning.text.word_rows`.
+        log_probs: ``(Q, K) float32`` of the row's meanings; minus infinity beyond the row.
+    """
+
+    captions: np.ndarray
+    starts: np.ndarray
+    rows: np.ndarray
+    meanings: np.ndarray
+    log_probs: np.ndarray
+
+
+def kept_judgement(
+    folder: Path | None, settings: Mapping[str, Any], judge: Callable[[], JudgedWords]
+) -> JudgedWords:
+    """What ``judge`` gives, from the folder if it is there.
+
+    Args:
+        folder: of judgements, in files named after their settings; None keeps nothing.
+        settings: all that the judgement depends on beside this version's networks, as JSON.
+        judge: makes it.
+    """
+    if folder is None:
+        return judge()
+    path = folder / f"{_key(settings)}.safetensors"
+    if path.is_file():
+        arrays, _ = read_tensors(path)
+        return JudgedWords(**{name: array.numpy() for name, array in arrays.items()})
+    judged = judge()
+    names = [field.name for field in fields(JudgedWords)]
+    write_tensors(path, {name: torch.from_numpy(getattr(judged, name)) for name in names})
+    return judged
+
+
+def _key(settings: Mapping[str, Any]) -> str:
+    rows = [[row.name, row.meanings] for row in word_rows()]
+    content = json.dumps({"version": _VERSION, "rows": rows, **settings}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def log_odds(log_probs: np.ndarray, meanings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-odds ``(Q,)`` of the likeliest other meaning against the written one, and that meaning.
+
+    Args:
+        log_probs: ``(Q, K)``, minus infinity beyond a row.
+        meanings: ``(Q,)`` what is written.
+    """
+    each = np.arange(len(meanings))
+    others = log_probs.copy()
+    others[each, meanings] = -np.inf
+    best = others.argmax(1) if len(others) else np.zeros(0, np.int64)
+    return others[each, best] - log_probs[each, meanings], best

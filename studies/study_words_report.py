@@ -1,0 +1,135 @@
+"""The tables of docs/words.md, from the records of `study_words`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from captioning.files import write_text
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "results" / "records" / "words.jsonl"
+PAGE = ROOT / "docs" / "words.md"
+BEGIN, END = "<!-- table:{} -->", "<!-- /table:{} -->"
+NOISE: dict[str, dict[str, float]] = {
+    "uniform": {"color": 0.05, "number": 0.05, "object": 0.05},
+    # of numbers fewer: there are too few captions whose number language would not expect
+    "plausible": {"plausible_number": 0.015}
+    | {f"plausible_{topic}": 0.05 for topic in ("color", "object", "action")},
+    "further": {"plausible_people": 0.05, "plausible_relation": 0.05, "phrase": 0.05},
+    "none": {},
+}
+EVIDENCE = {
+    "text": {"siblings": False, "photos": False},
+    "siblings": {"siblings": True, "photos": False},
+    "photos": {"siblings": False, "photos": True},
+    "all": {"siblings": True, "photos": True},
+}
+EDGES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
+
+
+def read_records() -> list[dict[str, Any]]:
+    """All lines."""
+    if not RECORDS.is_file():
+        return []
+    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
+
+
+def report() -> None:
+    """The tables of the page, from the records."""
+    page, lines = PAGE.read_text(encoding="utf-8"), read_records()
+    flickr = [line for line in lines if line["data"] == "flickr8k"]
+    tables = {
+        **{
+            f"found {noise}": found_table([x for x in flickr if x["noise"] == noise])
+            for noise in NOISE
+            if noise != "none"
+        },
+        "found miniworld": found_table([x for x in lines if x["data"] == "miniworld"]),
+        "thirds": thirds_table(flickr),
+        "probability": reliability_table(flickr),
+        "cost": cost_table(lines),
+    }
+    for name, rows in tables.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        page = "\n".join([before + begin, *rows, end + after])
+    write_text(PAGE, page)
+
+
+def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Means over seeds, a row for each kind of fault and of evidence."""
+    head = "| fault | evidence | seeds | AUC | AUC within | word found | right word given |"
+    rows = [head, "|---|---|---|---|---|---|---|"]
+    own = [line for line in lines if line["kind"]]
+    for kind in sorted({line["kind"] for line in own}):
+        for evidence in EVIDENCE:
+            runs = [x for x in own if (x["kind"], x["evidence"]) == (kind, evidence)]
+            if runs:
+                keys = ("auc_all", "auc_within", "found", "right")
+                cells = [
+                    f"`{kind}`",
+                    evidence,
+                    str(len(runs)),
+                    *(mean_of(runs, key) for key in keys),
+                ]
+                rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def thirds_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """AUC of words by where they stand in their captions, by all evidence; means over seeds."""
+    rows = ["| fault | seeds | first third | second | last |", "|---|---|---|---|---|"]
+    own = [line for line in lines if line["evidence"] == "all" and line.get("auc_by_third")]
+    for kind in sorted({line["kind"] for line in own}):
+        runs = [line["auc_by_third"] for line in own if line["kind"] == kind]
+        thirds = [mean_of([{"auc": run[k]} for run in runs], "auc") for k in range(3)]
+        rows.append(f"| `{kind}` | {len(runs)} | {' | '.join(thirds)} |")
+    return rows
+
+
+def mean_of(runs: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Mean, with the least and the largest where there are several."""
+    values = [run[key] for run in runs if run[key] is not None]
+    if not values:
+        return "–"
+    spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
+
+
+def reliability_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Probabilities against what was planted, by all evidence together."""
+    head = "| faults | probability, from | words | mean probability | planted |"
+    rows = [head, "|---|---|---|---|---|"]
+    for noise in NOISE:
+        runs = [
+            line["reliability"]
+            for line in lines
+            if (line["noise"], line["evidence"], line["kind"]) == (noise, "all", None)
+        ]
+        for low in EDGES[:-1]:
+            bins = [one for run in runs for one in run if one["from"] == low]
+            words = sum(one["words"] for one in bins)
+            if not words:
+                continue
+            means = [
+                sum(one[key] * one["words"] for one in bins) / words
+                for key in ("probability", "planted")
+            ]
+            rows.append(f"| {noise} | {low} | {words:,} | {means[0]:.3f} | {means[1]:.3f} |")
+    return rows
+
+
+def cost_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The time of each kind of evidence."""
+    rows = ["| evidence | captions | processor seconds |", "|---|---|---|"]
+    for evidence in EVIDENCE:
+        for run in lines:
+            if (run["noise"], run["evidence"]) == ("cost", evidence):
+                rows.append(f"| {evidence} | {run['captions']:,} | {run['cpu_s']:.0f} |")
+    return rows
