@@ -19,6 +19,10 @@ ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight", "mask_wo
 AT_ONCE = 10_000  # captions of a block of the fingerprint
 _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,3}(?:\.\d{1,9})?(?:e-\d{1,3})?))?", re.ASCII)
 PLANTED = "noise:"  # the origin of a sample with a planted fault is this and the kind of fault
+# ... and, of a fault of a word, its place in the caption, the wrong and the right word
+_PLANTED = re.compile(
+    r"noise:(?P<kind>.+?)(?::(?P<start>[0-9]{1,9}):(?P<wrong>[^>]+)>(?P<right>.*))?", re.DOTALL
+)
 _ROW, _ID, _IMAGE, _CAPTION = map(attrgetter, ("row", "sample_id", "image_id", "caption"))
 
 
@@ -28,6 +32,27 @@ class Dropped:
 
     item: str
     rule: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedWord:
+    """Where a planted fault lies in its caption.
+
+    Attributes:
+        start: index of the first wrong character in the faulty caption.
+        wrong: what stands there.
+        right: what stood there; empty where something was added.
+    """
+
+    start: int
+    wrong: str
+    right: str
+
+
+def planted_origin(kind: str, word: PlantedWord | None = None) -> str:
+    """The origin of a sample with a planted fault, such as ``"noise:color:2:blue>red"``."""
+    place = "" if word is None else f":{word.start}:{word.wrong}>{word.right}"
+    return f"{PLANTED}{kind}{place}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +109,21 @@ class Roster:
     @cached_property
     def planted(self) -> dict[str, str]:
         """Kind of fault by ``sample_id``, of the samples with a planted fault."""
+        return {sample_id: match["kind"] for sample_id, match in self._planted.items()}
+
+    @cached_property
+    def planted_words(self) -> dict[str, PlantedWord]:
+        """Place, wrong and right word by ``sample_id``, of planted faults of a word or phrase."""
         return {
-            sample.sample_id: sample.origin.removeprefix(PLANTED)
-            for sample in self.samples
-            if sample.origin.startswith(PLANTED)
+            sample_id: PlantedWord(start=int(m["start"]), wrong=m["wrong"], right=m["right"])
+            for sample_id, m in self._planted.items()
+            if m["start"] is not None
         }
+
+    @cached_property
+    def _planted(self) -> dict[str, re.Match[str]]:
+        matches = ((s.sample_id, _PLANTED.fullmatch(s.origin)) for s in self.samples)
+        return {sample_id: match for sample_id, match in matches if match is not None}
 
     def references(self) -> dict[str, list[str]]:
         """Captions by image, as metrics take them."""

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from captioning.data.roster import Roster
-from captioning.data.steps.base import PlantedWord
+from captioning.data.roster import PlantedWord, Roster
 from captioning.text.cross_fitted_words import (
     CrossFittedWords,
     JudgedWords,
