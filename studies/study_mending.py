@@ -46,6 +46,7 @@ ARMS: dict[str, list[str]] = {
         *("curation=remove", "curation/score=words", "curation/select=above"),
         "curation/schedule=before_training",
     ],
+    "condition": ["curation=condition"],
 }
 # Of the benchmark's experiments; small enough for many runs, long enough that wrong words cost.
 SCALE = {
@@ -66,25 +67,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--report", action="store_true", help="the tables alone")
     options = parser.parse_args(arguments[:cut])
     if options.report:
         from study_mending_report import report  # beside this file
 
-        report()
+        report(read_records(options.records))
         return
     for seed in options.seeds:
         for noise in options.noise:
             for arm in options.arms:
                 if noise == "none" and arm.startswith("oracle"):
                     continue  # nothing to be known
-                make(options.data, noise, arm, seed, arguments[cut + 1 :])
+                head = {"data": options.data, "noise": noise, "arm": arm, "seed": seed}
+                make(head, options.records, arguments[cut + 1 :])
 
 
-def make(data: str, noise: str, arm: str, seed: int, extra: Sequence[str]) -> None:
+def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     """One run and its record, unless it is there."""
-    head = {"data": data, "noise": noise, "arm": arm, "seed": seed}
-    if any(all(line[key] == head[key] for key in KEY) for line in read_records()):
+    data, noise, arm, seed = (head[key] for key in KEY)
+    if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
         return
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     name = arm.replace(": ", "_").replace(" ", "_")
@@ -97,8 +100,8 @@ def make(data: str, noise: str, arm: str, seed: int, extra: Sequence[str]) -> No
         print(" ".join(command[1:]), flush=True)
         if code := subprocess.run(command, check=False).returncode:
             sys.exit(f"ended with {code}; what is finished is kept, run it again")
-    line = head | record(data, noise, read_run(folder), shared)
-    write_lines(RECORDS, [json.dumps(one) for one in [*read_records(), line]])
+    line = {**head, **record(data, noise, read_run(folder), shared)}
+    write_lines(records, [json.dumps(one) for one in [*read_records(records), line]])
     print(json.dumps(line | {"per_image": None}), flush=True)
 
 
@@ -115,8 +118,7 @@ def record(data: str, noise: str, run: Run, overrides: Sequence[str]) -> dict[st
     return {
         "scores": dict(run.scores("test", "corpus")),
         "wrong": {name: wrong_words(captions, words) for name, words in known.items()},
-        "curation": {key: edits[0].get(key) for key in ("num_removed", "num_caption_replaced")}
-        | {"num_masked": edits[0].get("num_masked")},
+        "edits": {key: value for key, value in edits[0].items() if key.startswith("num_")},
         "detection": {key: value for key, value in _first(run).items() if key != "by_kind"},
         "settings": {key: run.setting(key) for key in ("first_images", "num_epochs", "model.name")},
         "seconds": round(sum(epoch["seconds"] for epoch in run.timing), 1),
@@ -141,11 +143,11 @@ def per_image(run: Run) -> dict[str, float]:
     return {image_id: round(values[METRIC], 4) for image_id, values in images.items()}
 
 
-def read_records() -> list[dict[str, Any]]:
+def read_records(path: Path = RECORDS) -> list[dict[str, Any]]:
     """All lines."""
-    if not RECORDS.is_file():
+    if not path.is_file():
         return []
-    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ from itertools import chain, islice, pairwise
 from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
 from pathlib import Path
+from typing import get_args
 
 from captioning.files import check_inside
-from captioning.types import Edit, MaskedSpan, Sample
+from captioning.types import Edit, EditAction, MaskedSpan, Sample
 
-ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight", "mask_words")
+ACTIONS = get_args(EditAction)
+MAX_BUCKETS = 8
 AT_ONCE = 10_000  # captions of a block of the fingerprint
 _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,3}(?:\.\d{1,9})?(?:e-\d{1,3})?))?", re.ASCII)
 PLANTED = "noise:"  # the origin of a sample with a planted fault is this and the kind of fault
@@ -309,6 +311,8 @@ def _row_of(roster: Roster, edit: Edit, number: int) -> int:
             f"edit {number}: the weight of {edit.sample_id!r} must be a number in [0, 1]: "
             f"got {edit.value!r}"
         )
+    if edit.action == "set_bucket" and edit.value not in map(str, range(MAX_BUCKETS)):
+        raise ValueError(f"edit {number}: a bucket is 0 to {MAX_BUCKETS - 1}: got {edit.value!r}")
     return sample.row
 
 
@@ -324,9 +328,12 @@ def _amended(sample: Sample, edit: Edit, picture: Path | None) -> Sample | None:
         return None
     value = edit.value or ""
     if edit.action == "replace_caption":
-        return replace(sample, caption=value, phrases=(), masks=(), origin=edit.origin)
+        changed = {"caption": value, "phrases": (), "masks": (), "bucket": 0}
+        return replace(sample, **changed, origin=edit.origin)
     if edit.action == "down_weight":
         return replace(sample, weight=float(value))
+    if edit.action == "set_bucket":
+        return replace(sample, bucket=int(value))
     if edit.action == "mask_words":
         return replace(sample, masks=_checked_masks(value, sample))
     if picture is None:

@@ -292,6 +292,7 @@ def _record(context: Context, decision: Decision, after: CurationView) -> dict[s
         "num_image_replaced": actions.count("replace_image"),
         "num_down_weighted": actions.count("down_weight"),
         "num_masked": actions.count("mask_words"),
+        "num_put_into_bucket": actions.count("set_bucket"),
         "num_kept": len(decision.unchanged),
         "notes": dict(sorted(Counter(decision.notes).items())),
         **_spread("loss", seen),

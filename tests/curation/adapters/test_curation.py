@@ -244,7 +244,7 @@ def test_damaged_files_are_named(tmp_path, capsys):
 
 
 def test_a_policy_that_needs_our_captioner_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="'pseudo_label' writes by this project's captioner"):
+    with pytest.raises(ValueError, match="'pseudo_label' works with this project's captioner"):
         opened(tmp_path, policy="pseudo_label")
 
 
