@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from curation.base import Context, Selected, as_numpy
 from curation.select.by_score import AbstractByScore
+from curation.select.ranking import ordered_rows
 
 
 class All(AbstractByScore):
-    """Selects every live sample, in roster order."""
+    """Selects every live sample, worst first; those without a score come last."""
 
     def select(self, context: Context) -> list[Selected]:
         """All of them; the reason is the score."""
-        scores = as_numpy(self.scores(context))
-        name = self.score.name
+        scores, name = as_numpy(self.scores(context)), self.score.name
+        ranked = np.nan_to_num(scores, nan=-np.finfo(np.float32).max)
         return [
             Selected(
-                sample=sample,
-                reason=f"no {name}" if (value := scores[row]) != value else f"{name} {value:.3f}",
+                sample=context.live[row],
+                reason=f"no {name}" if np.isnan(scores[row]) else f"{name} {scores[row]:.3f}",
             )
-            for row, sample in context.live.items()
+            for row in ordered_rows(context, ranked, context.live_rows)
         ]
