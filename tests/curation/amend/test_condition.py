@@ -139,3 +139,14 @@ def test_vocabularies_without_such_tokens_are_refused():
     message = "WordTokenizer has no begin token for bucket 1, .*choose tokenizer=words"
     with pytest.raises(ValueError, match=message):
         Condition().attach(None, Module())
+
+
+def test_vocabularies_of_bert_have_free_places():
+    class Bert(WordTokenizer):
+        def token_id(self, token):
+            return {"[unused1]": 2, "[unused2]": 3}.get(token)
+
+    words = Bert(words=["a"])
+    assert [begin_token(words, bucket) for bucket in range(3)] == [words.bos_id, 2, 3]
+    with pytest.raises(ValueError, match="Bert has no begin token for bucket 3"):
+        begin_token(words, 3)
