@@ -311,7 +311,7 @@ def _row_of(roster: Roster, edit: Edit, number: int) -> int:
             f"edit {number}: the weight of {edit.sample_id!r} must be a number in [0, 1]: "
             f"got {edit.value!r}"
         )
-    if edit.action == "set_bucket" and edit.value not in map(str, range(MAX_BUCKETS)):
+    if edit.action == "set_bucket" and (edit.value or "") not in map(str, range(MAX_BUCKETS)):
         raise ValueError(f"edit {number}: a bucket is 0 to {MAX_BUCKETS - 1}: got {edit.value!r}")
     return sample.row
 

@@ -15,7 +15,7 @@ class All(AbstractByScore):
     def select(self, context: Context) -> list[Selected]:
         """All of them; the reason is the score."""
         scores, name = as_numpy(self.scores(context)), self.score.name
-        ranked = np.nan_to_num(scores, nan=-np.finfo(np.float32).max)
+        ranked = np.nan_to_num(scores, nan=-1e30)  # below every score
         return [
             Selected(
                 sample=context.live[row],
