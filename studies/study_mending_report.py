@@ -145,7 +145,7 @@ def mend_table(arms: Mapping[str, Runs]) -> list[str]:
     columns: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "faulty": lambda run: run["detection"].get("num_faulty"),
         "right word put in": lambda run: run["detection"].get("num_mended_right"),
-        "another wrong one put in": lambda run: run["detection"].get("num_mended_wrong"),
+        "still wrong": lambda run: run["detection"].get("num_mended_wrong"),
         "sound, changed": lambda run: run["detection"].get("num_mended_needless"),
         "masked": lambda run: run["edits"].get("num_masked"),
         "removed": lambda run: run["edits"].get("num_removed"),

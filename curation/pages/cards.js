@@ -53,6 +53,6 @@ function faultsTable(truth, text) {
     ...(mended ? [number(one.mended), number(one.mended_wrongly)] : []),
   ];
   const sound = mended ? [["none planted", "", number(truth.replaced_needlessly), "", "", ""]] : [];
-  const heads = ["fault", "planted", "edited", "share", ...(mended ? ["right word put in", "another wrong one put in"] : [])];
+  const heads = ["fault", "planted", "edited", "share", ...(mended ? ["mended rightly", "mended wrongly"] : [])];
   return table(heads, [...truth.kinds.map(row), ...sound]);
 }
