@@ -1,12 +1,13 @@
 """Training on captions with wrong words: what finding and mending them wins back.
 
     python studies/study_mending.py --data miniworld --noise none words40 words80 --seeds 0 1 2
+    python studies/study_mending.py --losses
     python studies/study_mending.py --report
 
 Every arm makes the same number of updates. Each finished run leaves a line in
 docs/results/records/mending.jsonl: scores, wrong colours, numbers and objects in its captions of
 the test photos, and what became of the planted words. What is finished is not made again.
-``--report`` builds the tables of docs/words.md. What follows ``--`` goes to train.py.
+``--losses`` adds how likely the runs find people's captions of the test photos. ``--report`` builds the tables of docs/words.md. What follows ``--`` goes to train.py.
 """
 
 from __future__ import annotations
@@ -68,12 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--losses", action="store_true", help="those of finished runs alone")
     parser.add_argument("--report", action="store_true", help="the tables alone")
     options = parser.parse_args(arguments[:cut])
     if options.report:
         from study_mending_report import report  # beside this file
 
         report(read_records(options.records))
+        return
+    if options.losses:
+        add_losses(options.records)
         return
     for seed in options.seeds:
         for noise in options.noise:
@@ -89,9 +94,7 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     data, noise, arm, seed = (head[key] for key in KEY)
     if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
         return
-    paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
-    name = arm.replace(": ", "_").replace(" ", "_")
-    folder = Path(paths.runs) / f"mending_{data}-{noise}" / name / f"seed{seed}"
+    folder = run_folder(head)
     steps = "steps=[]" if noise == "none" else f"steps=[plant_{noise}]"
     shared = [f"experiment=data_curation/benchmark_{data}", *SCALE[data], *extra]
     if not (folder / "metrics.json").is_file():
@@ -104,6 +107,31 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     line = {**head, **record(data, noise, read_run(folder), shared)}
     write_lines(records, [json.dumps(one) for one in [*read_records(records), line]])
     print(json.dumps(line | {"per_image": None}), flush=True)
+
+
+def run_folder(head: Mapping[str, Any]) -> Path:
+    """Where a run lies."""
+    paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
+    data, noise, arm, seed = (head[key] for key in KEY)
+    name = arm.replace(": ", "_").replace(" ", "_")
+    return Path(paths.runs) / f"mending_{data}-{noise}" / name / f"seed{seed}"
+
+
+def add_losses(records: Path) -> None:
+    """Losses of the test photos' captions, for the lines without them whose runs are still there."""
+    from word_losses import word_losses  # beside this file
+
+    for head in read_records(records):
+        folder = run_folder(head)
+        if "losses" in head or not folder.is_dir():
+            continue
+        losses = word_losses(folder)
+        lines = read_records(records)  # others may have come meanwhile
+        for line in lines:
+            if all(line[key] == head[key] for key in KEY):
+                line["losses"] = losses
+        write_lines(records, [json.dumps(line) for line in lines])
+        print(*(head[key] for key in KEY), losses, flush=True)
 
 
 def record(data: str, noise: str, run: Run, overrides: Sequence[str]) -> dict[str, Any]:

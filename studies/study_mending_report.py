@@ -47,6 +47,7 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
             arms = by_arm(own, noise)
             found[f"training {data} {noise}"] = score_table(arms, clean, noise)
             found[f"wrong words {data} {noise}"] = wrong_table(arms, clean, noise)
+            found[f"losses {data} {noise}"] = loss_table(arms, clean, noise)
             found[f"mends {data} {noise}"] = mend_table(arms)
         found[f"origin {data}"] = origin(own)
     return found
@@ -88,15 +89,42 @@ def score_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str)
     return markdown_lines(("arm", "seeds", METRIC, "against no curation", last), rows)
 
 
-def share(runs: Runs, arms: Mapping[str, Runs]) -> str:
+def share(
+    runs: Runs, arms: Mapping[str, Runs], values: Callable[[Runs], dict[int, float]] = scores
+) -> str:
     """Of the gain of the oracle that mends, over the seeds that all have."""
-    row, plain, best = (scores(x) for x in (runs, arms.get(PLAIN, {}), arms.get(BEST, {})))
+    row, plain, best = (values(x) for x in (runs, arms.get(PLAIN, {}), arms.get(BEST, {})))
     seeds = sorted(row.keys() & plain.keys() & best.keys())
     if not seeds:
         return "-"
     gain = statistics.fmean(row[seed] - plain[seed] for seed in seeds)
     best_gain = statistics.fmean(best[seed] - plain[seed] for seed in seeds)
     return f"{100 * gain / best_gain:.0f}%" if best_gain >= MIN_ORACLE_GAIN else "-"
+
+
+def likelihoods(runs: Runs) -> dict[int, float]:
+    """Minus the loss of the test photos' captions, by seed."""
+    return {seed: -run["losses"]["all"] for seed, run in runs.items() if "losses" in run}
+
+
+def loss_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
+    """How likely each arm finds people's captions of the test photos, and what that is worth."""
+    rows = []
+    for name, runs in shown(arms, clean, noise).items():
+        known = {seed: run["losses"] for seed, run in runs.items() if "losses" in run}
+        if not known:
+            continue
+        plain, row = likelihoods(arms.get(PLAIN, {})), likelihoods(runs)
+        gains = [row[seed] - plain[seed] for seed in sorted(row.keys() & plain.keys())]
+        last = "-" if name == PLAIN or noise == "none" else share(runs, arms, likelihoods)
+        cells = [
+            spread([losses[topic] for losses in known.values()], ".4f")
+            for topic in ("all", *TOPICS)
+        ]
+        gain = "-" if name == PLAIN else spread(gains, "+.4f")
+        rows.append((name, str(len(known)), *cells, gain, last))
+    heads = ("all tokens", "colours", "objects", "numbers", "gain, all tokens", "won back")
+    return markdown_lines(("arm", "seeds", *heads), rows)
 
 
 def interval(before: Runs, after: Runs) -> str:
