@@ -7,7 +7,8 @@
 Every arm makes the same number of updates. Each finished run leaves a line in
 docs/results/records/mending.jsonl: scores, wrong colours, numbers and objects in its captions of
 the test photos, and what became of the planted words. What is finished is not made again.
-``--losses`` adds how likely the runs find people's captions of the test photos. ``--report`` builds the tables of docs/words.md. What follows ``--`` goes to train.py.
+``--losses`` adds how likely the runs find people's captions of the test photos. ``--report``
+builds the tables of docs/words.md. What follows ``--`` goes to train.py.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def run_folder(head: Mapping[str, Any]) -> Path:
 
 
 def add_losses(records: Path) -> None:
-    """Losses of the test photos' captions, for the lines without them whose runs are still there."""
+    """Losses of the test photos' captions, for the lines without them whose runs are there."""
     from word_losses import word_losses  # beside this file
 
     for head in read_records(records):
