@@ -43,6 +43,7 @@ ARMS: dict[str, list[str]] = {
     ],
     "oracle: mask": ["curation=mask_words", ORACLE],
     "replace_word": ["curation=replace_word"],
+    "replace_word, from 0.5": ["curation=replace_word", "curation.amend.threshold=0.5"],
     "mask_words": ["curation=mask_words"],
     "remove by words": [
         *("curation=remove", "curation/score=words", "curation/select=above"),
@@ -53,7 +54,7 @@ ARMS: dict[str, list[str]] = {
 # Of the benchmark's experiments; small enough for many runs, long enough that wrong words cost.
 SCALE = {
     "miniworld": ["first_images=600", "num_epochs=8", "loader.batch_size=75"],
-    "flickr8k": ["first_images=1500", "num_epochs=6", "loader.batch_size=75"],
+    "flickr8k": ["first_images=1000", "num_epochs=6", "loader.batch_size=75"],
 }
 KEY = ("data", "noise", "arm", "seed")
 
@@ -114,7 +115,7 @@ def run_folder(head: Mapping[str, Any]) -> Path:
     """Where a run lies."""
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     data, noise, arm, seed = (head[key] for key in KEY)
-    name = arm.replace(": ", "_").replace(" ", "_")
+    name = arm.replace(":", "").replace(",", "").replace(" ", "_")
     return Path(paths.runs) / f"mending_{data}-{noise}" / name / f"seed{seed}"
 
 
