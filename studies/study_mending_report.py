@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from captioning.results.table_formats import markdown_lines
 PAGE = ROOT / "docs" / "words.md"
 BEGIN, END = "<!-- table:{} -->", "<!-- /table:{} -->"
 PLAIN, BEST = "no curation", "oracle: mend"
-# No share of a smaller gain of the oracle is shown: seeds alone can cause such a gain.
+# No share is shown where the oracle gains less with one of the seeds: seeds alone can cause it.
 MIN_ORACLE_GAIN = 0.01
 TOPICS = ("color", "object", "number")
 Runs = Mapping[int, Mapping[str, Any]]  # by seed
@@ -94,37 +95,40 @@ def share(
 ) -> str:
     """Of the gain of the oracle that mends, over the seeds that all have."""
     row, plain, best = (values(x) for x in (runs, arms.get(PLAIN, {}), arms.get(BEST, {})))
-    seeds = sorted(row.keys() & plain.keys() & best.keys())
-    if not seeds:
+    known = {seed: best[seed] - plain[seed] for seed in best.keys() & plain.keys()}
+    seeds = sorted(row.keys() & known.keys())
+    if not seeds or min(known.values()) < MIN_ORACLE_GAIN:
         return "-"
     gain = statistics.fmean(row[seed] - plain[seed] for seed in seeds)
-    best_gain = statistics.fmean(best[seed] - plain[seed] for seed in seeds)
-    return f"{100 * gain / best_gain:.0f}%" if best_gain >= MIN_ORACLE_GAIN else "-"
+    return f"{100 * gain / statistics.fmean(known[seed] for seed in seeds):.0f}%"
 
 
-def likelihoods(runs: Runs) -> dict[int, float]:
-    """Minus the loss of the test photos' captions, by seed."""
-    return {seed: -run["losses"]["all"] for seed, run in runs.items() if "losses" in run}
+def likelihoods(runs: Runs, topic: str = "all") -> dict[int, float]:
+    """Minus the loss of the test photos' captions, or of a topic's words in them, by seed."""
+    return {seed: -run["losses"][topic] for seed, run in runs.items() if "losses" in run}
 
 
 def loss_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
     """How likely each arm finds people's captions of the test photos, and what that is worth."""
     rows = []
     for name, runs in shown(arms, clean, noise).items():
-        known = {seed: run["losses"] for seed, run in runs.items() if "losses" in run}
-        if not known:
-            continue
-        plain, row = likelihoods(arms.get(PLAIN, {})), likelihoods(runs)
-        gains = [row[seed] - plain[seed] for seed in sorted(row.keys() & plain.keys())]
-        last = "-" if name == PLAIN or noise == "none" else share(runs, arms, likelihoods)
-        cells = [
-            spread([losses[topic] for losses in known.values()], ".4f")
-            for topic in ("all", *TOPICS)
-        ]
-        gain = "-" if name == PLAIN else spread(gains, "+.4f")
-        rows.append((name, str(len(known)), *cells, gain, last))
-    heads = ("all tokens", "colours", "objects", "numbers", "gain, all tokens", "won back")
+        if seeds := len(likelihoods(runs)):
+            cells = [_loss(name, runs, arms, topic) for topic in ("all", *TOPICS)]
+            plain, row = likelihoods(arms.get(PLAIN, {})), likelihoods(runs)
+            losses = [plain[seed] - row[seed] for seed in sorted(row.keys() & plain.keys())]
+            rows.append(
+                (name, str(seeds), *cells, "-" if name == PLAIN else spread(losses, "+.4f"))
+            )
+    heads = ("all tokens", "colours", "objects", "numbers", "all tokens, against no curation")
     return markdown_lines(("arm", "seeds", *heads), rows)
+
+
+def _loss(name: str, runs: Runs, arms: Mapping[str, Runs], topic: str) -> str:
+    """A mean loss, and in brackets the share of the oracle's gain that was won back."""
+    values = partial(likelihoods, topic=topic)
+    cell = spread([-value for value in values(runs).values()], ".3f")
+    won = "-" if name in (PLAIN, BEST) else share(runs, arms, values)
+    return cell if won == "-" else f"{cell} ({won})"
 
 
 def interval(before: Runs, after: Runs) -> str:

@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hydra.utils import instantiate
 
 from captioning.configuration import compose_config
+from captioning.data.batches.dataset import CaptionDataset
 from captioning.data.miniworld.build import make_captions
 from captioning.data.miniworld.sample import sample_scene
 from captioning.data.roster import Roster, build_roster
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Phrase, Region, Sample
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
@@ -21,6 +24,7 @@ sys.path.insert(0, str(STUDIES))
 
 import study_mending  # noqa: E402
 import study_mending_report  # noqa: E402
+import word_losses  # noqa: E402
 import wrong_words  # noqa: E402
 
 CAPTIONS = ("A grey dog and a red ball", "the puppy runs", "two kittens", "a blue bus")
@@ -91,6 +95,25 @@ def test_scenes_know_their_objects_colours_and_numbers() -> None:
     assert wrong <= 0.02 * total  # such as a cyclist's bicycle, which is part of the person here
 
 
+def test_tokens_of_a_topic_are_its_words(roster: Roster) -> None:
+    words = WordTokenizer.build(CAPTIONS, min_count=1)
+    data = CaptionDataset(roster.samples, tokenizer=words, readers=())
+    batch = data[[0, 1, 2, 3]]
+    samples = [roster.by_id[sample_id] for sample_id in batch.sample_ids]
+    weights = word_losses.token_weights(samples, words, batch)
+    told = {
+        topic: sorted(words.words[token] for token in batch.tokens[chosen == 1].tolist())
+        for topic, chosen in weights.items()
+        if topic != "all"
+    }
+    assert told == {
+        "color": ["blue", "grey", "red"],
+        "object": ["ball", "bus", "dog", "kittens", "puppy"],
+        "number": ["two"],
+    }
+    assert torch.equal(weights["all"] == 1, batch.token_mask)
+
+
 def line(noise: str, arm: str, seed: int, score: float, wrong: int) -> dict:
     counts = {"color": [wrong, 50], "object": [0, 100], "number": [0, 0], "captions": [wrong, 100]}
     return {
@@ -100,6 +123,7 @@ def line(noise: str, arm: str, seed: int, score: float, wrong: int) -> dict:
         "seed": seed,
         "scores": {"CIDEr-D": score},
         "wrong": {"siblings": counts},
+        "losses": dict.fromkeys(("all", "color", "object", "number"), 3 - score),
         "edits": {"num_masked": 3},
         "detection": {"num_faulty": 7, "num_mended_right": 5},
         "settings": {"model.name": "updown", "first_images": "600", "num_epochs": "8"},
@@ -124,6 +148,14 @@ def test_tables_tell_what_the_oracles_gain_was_won_back(tmp_path: Path) -> None:
         "| oracle: mend | 2 | 0.7500 ± 0.0707 | +0.2000 ± 0.0000 | 100% |",
         "| replace_word | 2 | 0.7000 ± 0.0707 | +0.1500 ± 0.0000 | 75% |",
     ]
+    losses = tables["losses miniworld words80"]
+    assert losses[5].startswith(
+        "| replace_word | 2 | 2.300 ± 0.0707 (75%) | 2.300 ± 0.0707 (75%) |"
+    )
+    assert losses[5].endswith("| -0.1500 ± 0.0000 |")
+    lines += [line("words80", "no curation", 2, 0.7, 1), line("words80", "oracle: mend", 2, 0.7, 1)]
+    less_sure = study_mending_report.tables(lines)
+    assert "%" not in "".join(less_sure["training miniworld words80"])  # a seed gains nothing
     assert "p 0.000" in tables["training miniworld none"][3]
     wrong = tables["wrong words miniworld words80"]
     assert "| replace_word | siblings | 11.0 ± 1.4% of 50 |" in wrong[5]
