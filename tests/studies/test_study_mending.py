@@ -153,8 +153,8 @@ def test_tables_tell_what_the_oracles_gain_was_won_back(tmp_path: Path) -> None:
         "| replace_word | 2 | 2.300 ± 0.0707 (75%) | 2.300 ± 0.0707 (75%) |"
     )
     assert losses[5].endswith("| -0.1500 ± 0.0000 |")
-    lines += [line("words80", "no curation", 2, 0.7, 1), line("words80", "oracle: mend", 2, 0.7, 1)]
-    less_sure = study_mending_report.tables(lines)
+    even = [line("words80", arm, 2, 0.7, 1) for arm in ("no curation", "oracle: mend")]
+    less_sure = study_mending_report.tables([*lines, *even])
     assert "%" not in "".join(less_sure["training miniworld words80"])  # a seed gains nothing
     assert "p 0.000" in tables["training miniworld none"][3]
     wrong = tables["wrong words miniworld words80"]
