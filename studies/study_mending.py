@@ -54,7 +54,7 @@ ARMS: dict[str, list[str]] = {
 # Of the benchmark's experiments; small enough for many runs, long enough that wrong words cost.
 SCALE = {
     "miniworld": ["first_images=600", "num_epochs=8", "loader.batch_size=75"],
-    "flickr8k": ["first_images=1000", "num_epochs=6", "loader.batch_size=75"],
+    "flickr8k": ["first_images=1000", "num_epochs=5", "loader.batch_size=75"],
 }
 KEY = ("data", "noise", "arm", "seed")
 
