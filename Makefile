@@ -121,6 +121,7 @@ tables: env
 	  [ $$noise = none ] || $(TABLE) $$runs --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
 	done; done
 	@set -e; for data in flickr8k miniworld; do $(BIN)/python studies/study_curation.py --data $$data --report; done
+	$(BIN)/python studies/study_mending.py --report
 	$(BIN)/python studies/models_report.py
 	@set -e; for paper in $(basename $(notdir $(wildcard docs/papers/*.yaml))); do \
 	  $(BIN)/captioning paper $$paper --page docs/papers/$$paper.md; done

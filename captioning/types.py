@@ -20,7 +20,9 @@ UNPAIRED = "unpaired"
 """Origin of samples whose photo has no caption; the names of its held-out
 classes, with commas between, stand in until one is written."""
 
-EditAction = Literal["remove", "replace_caption", "replace_image", "down_weight", "mask_words"]
+EditAction = Literal[
+    "remove", "replace_caption", "replace_image", "down_weight", "mask_words", "set_bucket"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,7 @@ class Sample:
         masks: spans of the caption that count less in training, by start and without overlap.
         size: width and height of the photo that ``regions`` are in pixels of; None: those of the
             file. It is there where the file need not be.
+        bucket: how far the caption is to be trusted, 0 the most, see `curation.amend.condition`.
     """
 
     row: int
@@ -136,39 +139,7 @@ class Sample:
     weight: float = 1.0
     masks: tuple[MaskedSpan, ...] = ()
     size: tuple[float, float] | None = None
-
-
-_new_sample = object.__new__
-_set_row, _set_id, _set_image, _set_path, _set_caption, *_set_others = (
-    Sample.__dict__[field.name].__set__ for field in fields(Sample)
-)
-_set_regions, _set_phrases, _set_origin, _set_weight, _set_masks, _set_size = _set_others
-
-
-def quick_sample(
-    row: int,
-    sample_id: str,
-    image_id: str,
-    image_path: Path,
-    caption: str,
-    regions: tuple[Region, ...] = (),
-    phrases: tuple[Phrase, ...] = (),
-    size: tuple[float, float] | None = None,
-) -> Sample:
-    """A person's `Sample`, in two fifths of its class's time: readers make millions."""
-    sample = _new_sample(Sample)
-    _set_row(sample, row)
-    _set_id(sample, sample_id)
-    _set_image(sample, image_id)
-    _set_path(sample, image_path)
-    _set_caption(sample, caption)
-    _set_regions(sample, regions)
-    _set_phrases(sample, phrases)
-    _set_origin(sample, "human")
-    _set_weight(sample, 1.0)
-    _set_masks(sample, ())
-    _set_size(sample, size)
-    return sample
+    bucket: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +149,7 @@ class Edit:
     Attributes:
         sample_id: the sample that is changed.
         action: what is done to it.
-        value: the new caption, the new image's path, the new weight as text, the caption's masked
+        value: the new caption, the new image's path, the new weight or bucket as text, the masked
             spans (`captioning.data.roster.parse_masks`), or None for a removal.
         origin: where the value comes from, such as ``"sibling:IMAGE#3"``; becomes the sample's.
         reason: why it was selected, for people, such as ``"loss 5.1 in the top 1%"``.

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from captioning.data.roster import PLANTED, Roster, build_roster
+from captioning.data.roster import Roster, build_roster, planted_origin
 from captioning.files import read_json, write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import photo_exists
@@ -146,7 +146,7 @@ def read_loop_roster(folder: Path) -> Roster:
     truth_path = folder / TRUTH_NAME
     truth = load_truth(truth_path if truth_path.is_file() else None)
     samples = [
-        replace(sample, origin=f"{PLANTED}{truth[sample.sample_id]}")
+        replace(sample, origin=planted_origin(truth[sample.sample_id]))
         if sample.sample_id in truth
         else sample
         for sample in samples

@@ -15,7 +15,7 @@ from captioning.data.roster import CurationView
 from captioning.files import read_json
 from captioning.types import Edit, Sample
 from curation.loop.keep import KeepList
-from curation.loop.truth import fault_of
+from curation.loop.truth import Mend, fault_of, mend_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,14 @@ class Change:
         before: the sample that it was done to.
         new_photo: the picture that it got, for replaced images.
         fault: kind of the planted fault that the sample bore then, or an empty text.
+        mend: what the replacement of a word did to it, see `curation.loop.truth.Mend`.
     """
 
     edit: Edit
     before: Sample
     new_photo: Path | None = None
     fault: str = ""
+    mend: Mend = ""
 
 
 def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
@@ -92,11 +94,13 @@ def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
         name = edit.sample_id
         before = current.get(name) or view.roster.by_id[name]
         photo = view.picture(edit) if edit.action == "replace_image" else None
-        fault = fault_of(before, held_id=held_ids.get(name, name), roster=view.roster, truth=truth)
-        yield Change(edit=edit, before=before, new_photo=photo, fault=fault)
+        known: Any = {"held_id": held_ids.get(name, name), "roster": view.roster, "truth": truth}
+        fault, mend = fault_of(before, **known), ""
         if edit.action == "replace_caption":
             source = edit.origin.removeprefix("sibling:")
             held_ids[name] = source if source in view.roster.by_id else name
-            current[name] = replace(before, caption=edit.value or "")
+            current[name] = replace(before, caption=edit.value or "", origin=edit.origin)
+            mend = mend_of(before, current[name], **known)
         elif photo is not None:
             current[name] = replace(before, image_path=photo)
+        yield Change(edit=edit, before=before, new_photo=photo, fault=fault, mend=mend)

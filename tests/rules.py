@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         "captioning.metrics.detection",
         "captioning.text.word_rows",
+        "captioning.text.begin_tokens",
         "augmentation.base",
     ),
     "curation.score.words": (*CONTRACTS, "captioning.text", "curation.base"),

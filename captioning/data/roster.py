@@ -11,14 +11,20 @@ from itertools import chain, islice, pairwise
 from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
 from pathlib import Path
+from typing import get_args
 
 from captioning.files import check_inside
-from captioning.types import Edit, MaskedSpan, Sample
+from captioning.types import Edit, EditAction, MaskedSpan, Sample
 
-ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight", "mask_words")
+ACTIONS = get_args(EditAction)
+MAX_BUCKETS = 8
 AT_ONCE = 10_000  # captions of a block of the fingerprint
 _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,3}(?:\.\d{1,9})?(?:e-\d{1,3})?))?", re.ASCII)
 PLANTED = "noise:"  # the origin of a sample with a planted fault is this and the kind of fault
+# ... and, of a fault of a word, its place in the caption, the wrong and the right word
+_PLANTED = re.compile(
+    r"noise:(?P<kind>.+?)(?::(?P<start>[0-9]{1,9}):(?P<wrong>[^>]+)>(?P<right>.*))?", re.DOTALL
+)
 _ROW, _ID, _IMAGE, _CAPTION = map(attrgetter, ("row", "sample_id", "image_id", "caption"))
 
 
@@ -28,6 +34,27 @@ class Dropped:
 
     item: str
     rule: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedWord:
+    """Where a planted fault lies in its caption.
+
+    Attributes:
+        start: index of the first wrong character in the faulty caption.
+        wrong: what stands there.
+        right: what stood there; empty where something was added.
+    """
+
+    start: int
+    wrong: str
+    right: str
+
+
+def planted_origin(kind: str, word: PlantedWord | None = None) -> str:
+    """The origin of a sample with a planted fault, such as ``"noise:color:2:blue>red"``."""
+    place = "" if word is None else f":{word.start}:{word.wrong}>{word.right}"
+    return f"{PLANTED}{kind}{place}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +111,21 @@ class Roster:
     @cached_property
     def planted(self) -> dict[str, str]:
         """Kind of fault by ``sample_id``, of the samples with a planted fault."""
+        return {sample_id: match["kind"] for sample_id, match in self._planted.items()}
+
+    @cached_property
+    def planted_words(self) -> dict[str, PlantedWord]:
+        """Place, wrong and right word by ``sample_id``, of planted faults of a word or phrase."""
         return {
-            sample.sample_id: sample.origin.removeprefix(PLANTED)
-            for sample in self.samples
-            if sample.origin.startswith(PLANTED)
+            sample_id: PlantedWord(start=int(m["start"]), wrong=m["wrong"], right=m["right"])
+            for sample_id, m in self._planted.items()
+            if m["start"] is not None
         }
+
+    @cached_property
+    def _planted(self) -> dict[str, re.Match[str]]:
+        matches = ((s.sample_id, _PLANTED.fullmatch(s.origin)) for s in self.samples)
+        return {sample_id: match for sample_id, match in matches if match is not None}
 
     def references(self) -> dict[str, list[str]]:
         """Captions by image, as metrics take them."""
@@ -274,6 +311,8 @@ def _row_of(roster: Roster, edit: Edit, number: int) -> int:
             f"edit {number}: the weight of {edit.sample_id!r} must be a number in [0, 1]: "
             f"got {edit.value!r}"
         )
+    if edit.action == "set_bucket" and (edit.value or "") not in map(str, range(MAX_BUCKETS)):
+        raise ValueError(f"edit {number}: a bucket is 0 to {MAX_BUCKETS - 1}: got {edit.value!r}")
     return sample.row
 
 
@@ -289,9 +328,12 @@ def _amended(sample: Sample, edit: Edit, picture: Path | None) -> Sample | None:
         return None
     value = edit.value or ""
     if edit.action == "replace_caption":
-        return replace(sample, caption=value, phrases=(), masks=(), origin=edit.origin)
+        changed = {"caption": value, "phrases": (), "masks": (), "bucket": 0}
+        return replace(sample, **changed, origin=edit.origin)
     if edit.action == "down_weight":
         return replace(sample, weight=float(value))
+    if edit.action == "set_bucket":
+        return replace(sample, bucket=int(value))
     if edit.action == "mask_words":
         return replace(sample, masks=_checked_masks(value, sample))
     if picture is None:

@@ -331,7 +331,7 @@ def _built(policy: CurationPolicy | str) -> CurationPolicy:
         policy = preset(policy)
     if type(policy.amend).attach is not AbstractAmender.attach:
         raise ValueError(
-            f"policy {policy.name!r} writes by this project's captioner: use it with "
+            f"policy {policy.name!r} works with this project's captioner: use it with "
             "`captioning train`"
         )
     if policy.amend.masks_words:

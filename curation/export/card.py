@@ -18,6 +18,7 @@ NAMES = {
     "replace_image": "image replaced",
     "down_weight": "weighted down",
     "mask_words": "words masked",
+    "set_bucket": "put into a bucket by how far it is to be trusted",
 }
 HOW = {
     "training": "that a policy made while a captioner was trained on them",

@@ -113,6 +113,7 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
                 "origin": sample.origin,
                 **({} if sample.weight == 1 else {"weight": sample.weight}),
                 **({"masked_words": masks_text(sample.masks)} if sample.masks else {}),
+                **({"bucket": sample.bucket} if sample.bucket else {}),
             }
             for place, sample in enumerate(picture.samples, start=1)
         ]
@@ -148,6 +149,8 @@ def _line(head: dict[str, Any], picture: Picture) -> str:
         rest["weights"] = [sample.weight for sample in picture.samples]
     if any(sample.masks for sample in picture.samples):
         rest["masked_words"] = [masks_text(sample.masks) for sample in picture.samples]
+    if any(sample.bucket for sample in picture.samples):
+        rest["buckets"] = [sample.bucket for sample in picture.samples]
     return json.dumps(head | rest, ensure_ascii=False)
 
 

@@ -20,7 +20,7 @@ from curation.loop.keep import KeepList
 from curation.loop.ledger import LossLedger
 from curation.loop.pictures import PictureFolder
 from curation.loop.policy import CurationPolicy, Decision
-from curation.loop.truth import detect, faulty_kinds
+from curation.loop.truth import count_mends, detect, faulty_kinds
 from curation.score.loss import SUMMED
 
 
@@ -152,7 +152,7 @@ class Curator:
                 decision=decision,
                 scores=self.policy.select.scores(context),
                 kinds=faulty_kinds(context.view, self.truth),
-            )
+            ) | count_mends(context.view, self.view, self.truth)
         self.records.append(record)
         self._lines += [encode(edit) for edit in decision.edits]
         return Outcome(context=context, decision=decision, view=self.view, record=record)
@@ -292,6 +292,7 @@ def _record(context: Context, decision: Decision, after: CurationView) -> dict[s
         "num_image_replaced": actions.count("replace_image"),
         "num_down_weighted": actions.count("down_weight"),
         "num_masked": actions.count("mask_words"),
+        "num_put_into_bucket": actions.count("set_bucket"),
         "num_kept": len(decision.unchanged),
         "notes": dict(sorted(Counter(decision.notes).items())),
         **_spread("loss", seen),

@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from operator import ne
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import Tensor
 
-from captioning.data.roster import CurationView, Roster
+from captioning.data.roster import CurationView, PlantedWord, Roster
 from captioning.metrics.detection import area_under_roc, detect_kinds, precision_at_noise_rate
+from captioning.text.word_rows import WORD, same_thing
 from captioning.types import Sample
 from curation.base import Context, as_numpy
 from curation.loop.policy import Decision
+
+MENDED = "word:"
+"""How origins of captions with a replaced word begin, see `curation.amend.replace_word`."""
+
+Mend = Literal["", "right", "wrong", "needless"]
+"""Of a caption in which a word was replaced: a faulty one that is sound now; one that still is
+faulty; one that had no planted fault. Empty: none was replaced."""
+MENDS = get_args(Mend)[1:]
 
 
 def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
@@ -67,7 +77,8 @@ def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]
 
     A sample whose bad caption was replaced is sound, unless the caption it now holds is itself
     faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
-    Kinds that begin with ``image`` are faults of the photo, all others of the caption.
+    Kinds that begin with ``image`` are faults of the photo, all others of the caption. A caption
+    with a wrong word stays faulty, however it is mended, until the right word stands in its place.
     """
     kinds = {
         sample.row: fault_of(
@@ -91,9 +102,66 @@ def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str
     if _is_image_fault(planted) and sample.image_path == roster.by_id[sample.sample_id].image_path:
         return planted
     kind = truth.get(held_id, "")
-    if _is_image_fault(kind) or sample.caption != roster.by_id[held_id].caption:
+    if not kind or _is_image_fault(kind):
         return ""
-    return kind
+    faulty, word = roster.by_id[held_id].caption, roster.planted_words.get(held_id)
+    if sample.caption == faulty:
+        return kind
+    return kind if word is not None and _stays_wrong(sample.caption, faulty, word) else ""
+
+
+def _stays_wrong(caption: str, faulty: str, word: PlantedWord) -> bool:
+    """Whether a changed caption is still the faulty one, without the right word in its place.
+
+    It is another caption if it has more words or fewer, or if most of its words are others.
+    """
+    matches = list(WORD.finditer(faulty))
+    old = [_plain(match[0]) for match in matches]
+    new = [_plain(text) for text in WORD.findall(caption)]
+    if len(old) != len(new) or 2 * sum(map(ne, old, new)) > len(new):
+        return False
+    place = next((n for n, match in enumerate(matches) if match.start() == word.start), None)
+    right = word.right.lower()
+    return place is not None and new[place] not in same_thing().get(right, {right})
+
+
+def _plain(word: str) -> str:
+    """In lower case; articles, which go by the next word, are one word."""
+    return "a" if word.lower() == "an" else word.lower()
+
+
+def mend_of(
+    before: Sample, after: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]
+) -> Mend:
+    """What the replacement of a word did to a sample; empty where no word was replaced.
+
+    Args:
+        before, after: the sample.
+        held_id, roster, truth: see `fault_of`.
+    """
+    if not after.origin.startswith(MENDED) or after.caption == before.caption:
+        return ""
+    if not fault_of(before, held_id=held_id, roster=roster, truth=truth):
+        return "needless"
+    return "wrong" if fault_of(after, held_id=held_id, roster=roster, truth=truth) else "right"
+
+
+def count_mends(
+    before: CurationView, after: CurationView, truth: Mapping[str, str]
+) -> dict[str, int]:
+    """How many captions were mended in each way by the edits between two views."""
+    old = {sample.sample_id: sample for sample in before.samples()}
+    counts = Counter(
+        mend_of(
+            old[sample.sample_id],
+            sample,
+            held_id=before.held_id(sample.sample_id),
+            roster=before.roster,
+            truth=truth,
+        )
+        for sample in after.samples()
+    )
+    return {f"num_mended_{mend}": counts[mend] for mend in MENDS}
 
 
 def _is_image_fault(kind: str) -> bool:

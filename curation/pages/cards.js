@@ -39,3 +39,15 @@ function meta(edit) {
 }
 
 const card = (edit) => make("article", { class: "card shot" }, photos(edit), make("div", { class: "text" }, badges(edit), captions(edit), meta(edit)));
+
+// What became of planted faults; columns of mends where words were replaced.
+function faultsTable(truth, text) {
+  const mended = truth.words_replaced > 0;
+  const row = (one) => [
+    text(one.kind), number(one.planted), number(one.caught), percent(one.caught / one.planted),
+    ...(mended ? [number(one.mended), number(one.mended_wrongly)] : []),
+  ];
+  const sound = mended ? [["none planted", "", number(truth.replaced_needlessly), "", "", ""]] : [];
+  const heads = ["fault", "planted", "edited", "share", ...(mended ? ["mended rightly", "mended wrongly"] : [])];
+  return table(heads, [...truth.kinds.map(row), ...sound]);
+}

@@ -1,7 +1,7 @@
 // Charts as SVG. Sizes are of the view box; the page scales them. Colours are Okabe and Ito's, which
 // colour-blind people tell apart; lines differ in dashes and marks, too.
 
-const COLORS = { remove: "#d55e00", replace_caption: "#0072b2", replace_image: "#009e73", down_weight: "#cc79a7", mask_words: "#8a6d00" };
+const COLORS = { remove: "#d55e00", replace_caption: "#0072b2", replace_image: "#009e73", down_weight: "#cc79a7", mask_words: "#8a6d00", set_bucket: "#707070" };
 const PLAIN = { color: "currentColor", dash: "5 4", mark: "none" };
 const STYLES = [
   { color: "#0072b2", dash: "none", mark: "circle" },

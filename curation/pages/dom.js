@@ -27,7 +27,7 @@ const isolated = (text) => `\u2068${String(text).replace(MARKS, "\ufffd")}\u2069
 const byId = (id) => document.getElementById(id);
 const number = (value) => Number(value).toLocaleString("en");
 const percent = (value, digits = 0) => (value === null || Number.isNaN(value) ? "–" : (100 * value).toFixed(digits) + " %");
-const ACTION_NAMES = { remove: "removed", replace_caption: "caption replaced", replace_image: "image replaced", down_weight: "weighted down", mask_words: "words masked" };
+const ACTION_NAMES = { remove: "removed", replace_caption: "caption replaced", replace_image: "image replaced", down_weight: "weighted down", mask_words: "words masked", set_bucket: "put into a bucket" };
 const actionName = (action) => ACTION_NAMES[action] || String(action).replaceAll("_", " ");
 
 function options(select, pairs) {

@@ -90,7 +90,7 @@ function showTruth() {
   const scores = new Map(facts.epochs.map((one) => [one.epoch, one.detection || {}]));
   const three = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
   parts.append(make("div", { class: "card" },
-    table(["fault", "planted", "edited", "share"], truth.kinds.map((one) => [foreign(one.kind), number(one.planted), number(one.caught), percent(one.caught / one.planted)])),
+    faultsTable(truth, foreign),
     table(["epoch", "edits", "faulty", "precision", "AUC of loss"], truth.epochs.map((one) => [
       String(one.epoch), number(one.edits), number(one.hits), three(one.hits / one.edits), three((scores.get(one.epoch) || {}).auc)]))));
 }

@@ -117,8 +117,7 @@ function showDetails(facts) {
       String(epoch), ...facts.validation.series.map((one) => three(one.values[at]))])));
   }
   if (facts.curation !== null && facts.curation.truth !== null) {
-    details("Planted faults", table(["fault", "planted", "edited", "share"], facts.curation.truth.kinds.map((one) => [
-      text(one.kind), number(one.planted), number(one.caught), percent(one.caught / one.planted)])));
+    details("Planted faults", faultsTable(facts.curation.truth, text));
   }
   if (facts.dropped.length) {
     details("Data left out", table(["roster", "rule", "items", "such as"], facts.dropped.map((one) => [text(one.roster), text(one.rule), number(one.count), text(one.items.join(", "))])));

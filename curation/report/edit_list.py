@@ -82,6 +82,8 @@ def _note(edit: Edit) -> str:
         return f"weight {edit.value}"
     if edit.action == "mask_words":
         return f"characters {short(edit.value or '')}"
+    if edit.action == "set_bucket":
+        return f"bucket {edit.value}"
     return "" if edit.action == "remove" else short(edit.origin)
 
 

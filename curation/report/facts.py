@@ -69,6 +69,7 @@ def truth_facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] 
     for change in changes:
         if change.fault:
             caught[change.fault].add(change.edit.sample_id)
+    mends = Counter((change.fault, change.mend) for change in changes if change.mend)
     planted = count_kinds(record.truth, list(record.truth))
     return {
         "rate": len(record.truth) / len(record.view.roster),
@@ -77,8 +78,11 @@ def truth_facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] 
         ],
         "kinds": [
             {"kind": kind, "planted": count, "caught": len(caught[kind])}
+            | {"mended": mends[kind, "right"], "mended_wrongly": mends[kind, "wrong"]}
             for kind, count in planted.items()
         ],
+        "words_replaced": sum(mends.values()),
+        "replaced_needlessly": mends["", "needless"],
     }
 
 

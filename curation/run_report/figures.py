@@ -13,6 +13,7 @@ from captioning.figures import (
     COLORS,
     COLUMN,
     GREEN,
+    GREY,
     INK,
     MARKS,
     ORANGE,
@@ -42,6 +43,7 @@ ACTIONS = {
     "replace_image": ("photo replaced", GREEN, "...."),
     "down_weight": ("weighted down", PURPLE, "xxxx"),
     "mask_words": ("words masked", ORANGE, "\\\\\\\\"),
+    "set_bucket": ("put into a bucket", GREY, "++++"),
 }
 
 

@@ -24,6 +24,7 @@ DONE = {
     "replace_image": "replaced the photo of {}",
     "down_weight": "gave less weight to {}",
     "mask_words": "masked words of {}",
+    "set_bucket": "told apart, by a begin token of their own, {}",
 }
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from curation.base import AbstractScore, Context
+from captioning.data.roster import Roster
+from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.loop.truth import faulty_kinds
 
+_SURE = 100.0  # log-odds of a word that is known to be wrong
 
-class Truth(AbstractScore):
+
+class Truth(AbstractWordScore):
     """1 for a sample that bears a planted fault as it stands now, 0 for all other live samples.
 
     For upper bounds only. Real data has no such column: there it is an error to ask.
@@ -23,13 +26,46 @@ class Truth(AbstractScore):
         Raises:
             ValueError: no fault was planted.
         """
-        roster = context.view.roster
-        if not roster.planted:
-            raise ValueError(
-                f"score truth needs planted faults, but {roster.name!r} has none: set "
-                "steps=[plant_swap20] (or another plant_NAME), or use another score"
-            )
+        roster = _planted(context)
         scores = torch.full((len(roster),), torch.nan)
         scores[torch.from_numpy(context.live_rows)] = 0.0
         scores[list(faulty_kinds(context.view, roster.planted))] = 1.0
         return scores
+
+    def doubts(self, context: Context) -> list[WordDoubt]:
+        """The planted words where they still stand, with the right word; of no other word.
+
+        Phrases that were appended have no word that would be right, and are left out.
+
+        Raises:
+            ValueError: no fault was planted.
+        """
+        roster = _planted(context)
+        faulty = faulty_kinds(context.view, roster.planted)
+        doubts = []
+        for sample_id, word in roster.planted_words.items():
+            row = roster.by_id[sample_id].row
+            # not of a sample that got a sibling's faulty caption: the place is in another caption
+            stands = row in faulty and context.live[row].caption == roster.samples[row].caption
+            if stands and word.right:
+                doubts.append(
+                    WordDoubt(
+                        row=row,
+                        start=word.start,
+                        word=word.wrong,
+                        alternative=word.right,
+                        log_odds=_SURE,
+                        probability=1.0,
+                    )
+                )
+        return sorted(doubts, key=lambda doubt: (doubt.row, doubt.start))
+
+
+def _planted(context: Context) -> Roster:
+    roster = context.view.roster
+    if not roster.planted:
+        raise ValueError(
+            f"score truth needs planted faults, but {roster.name!r} has none: set "
+            "steps=[plant_swap20] (or another plant_NAME), or use another score"
+        )
+    return roster

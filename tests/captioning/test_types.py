@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from captioning.types import Phrase, Region, Sample, quick_sample
+from captioning.data.quick_sample import quick_sample
+from captioning.types import Phrase, Region, Sample
 
 
 def test_a_sample_made_quickly_is_the_one_its_class_makes() -> None:

@@ -12,6 +12,7 @@ import torch
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.amend.capfilt import CapFilt
+from curation.amend.condition import Condition
 from curation.amend.down_weight import DownWeight
 from curation.amend.mask_words import MaskWords
 from curation.amend.model_caption import ModelCaption
@@ -49,6 +50,7 @@ AMENDERS = {
     "replace_caption": ReplaceCaption,
     "capfilt": lambda: CapFilt(source=ToyCaptions(WRITTEN)),
     "model_caption": lambda: ModelCaption(source=ToyCaptions(WRITTEN)),
+    "condition": Condition,
     "down_weight": DownWeight,
     "mask_words": lambda: MaskWords(score=ToyWords({"caption": ("photo", 0.9)})),
     "replace_word": lambda: ReplaceWord(score=ToyWords({"caption": ("photo", 0.9)})),
@@ -96,7 +98,7 @@ def make_context(view: CurationView | None = None, *, epoch: int = 0, seed: int 
 
 def test_every_selector_and_amender_is_tested_here(repository):
     # what takes all of an origin looks at no losses, what writes captions needs a captioner
-    selectors, amenders = {*SELECTORS, "origin"}, {*AMENDERS, "pseudo_label"}
+    selectors, amenders = {*SELECTORS, "origin", "all"}, {*AMENDERS, "pseudo_label"}
     for folder, tested in (("select", selectors), ("amend", amenders)):
         files = {path.stem for path in (repository / "curation" / folder).glob("*.py")}
         assert files - {"__init__", "ranking", "by_score"} == tested

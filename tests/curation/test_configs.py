@@ -19,6 +19,7 @@ ENTRIES = {
     "down_weight": "DownWeight",
     "mask_words": "MaskWords",
     "replace_word": "ReplaceWord",
+    "condition": "Condition",
     "pseudo_label": "PseudoLabel",
     "track": "Remove",
 }

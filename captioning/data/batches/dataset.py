@@ -15,6 +15,7 @@ from captioning.data.batches.base import DRAW, Read, Tensors
 from captioning.data.batches.token_weights import masked_token_weights
 from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
+from captioning.text.begin_tokens import begin_token
 from captioning.types import Batch, Sample
 
 DATASET_FIELDS = (
@@ -124,11 +125,13 @@ class CaptionDataset(Dataset[Batch]):
         return sorted(pairs, key=lambda pair: -len(pair[1]))
 
     def _ids(self, sample: Sample) -> np.ndarray:
-        """Ids ``(T,) int64`` of a sample's caption as it stands now."""
+        """Ids ``(T,) int64`` of a sample's caption as it stands now, begun as its bucket does."""
         ids = None if self.known is None else self.known.ids(sample)
-        if ids is not None:
-            return ids
-        return np.asarray(self.tokenizer.encode(sample.caption), dtype=np.int64)
+        if ids is None:
+            ids = np.asarray(self.tokenizer.encode(sample.caption), dtype=np.int64)
+        if sample.bucket:
+            ids = np.concatenate([[begin_token(self.tokenizer, sample.bucket)], ids[1:]])
+        return ids
 
     def _read(
         self, captions: Sequence[Sample], photos: Sequence[Sample], draw: tuple[int, ...] | None

@@ -16,8 +16,9 @@ from typing import Any, Literal, NamedTuple
 from captioning.data.boxes import Box, checked_box, photo_size, scaled_box
 from captioning.data.json_files import checked_text
 from captioning.data.photo_folder import PhotoFolder
+from captioning.data.quick_sample import quick_sample
 from captioning.data.roster import Dropped, Roster, build_roster
-from captioning.types import Phrase, Region, Sample, quick_sample
+from captioning.types import Phrase, Region, Sample
 
 Policy = Literal["error", "drop"]
 PhotoPolicy = Literal["error", "drop", "keep"]

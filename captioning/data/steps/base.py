@@ -8,27 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from captioning.data.roster import Roster
+from captioning.data.roster import PlantedWord, Roster
 from captioning.loadable import loadable
 from captioning.types import Sample
 
 CORPUS = "corpus"
 """The split of captions that are trained on without photos."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlantedWord:
-    """Where a planted fault lies in its caption.
-
-    Attributes:
-        start: index of the first wrong character in the faulty caption.
-        wrong: what stands there.
-        right: what stood there; empty where something was added.
-    """
-
-    start: int
-    wrong: str
-    right: str
 
 
 @dataclass(kw_only=True)

@@ -26,12 +26,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from captioning.data.roster import PLANTED, Roster, build_roster
+from captioning.data.roster import PlantedWord, Roster, build_roster, planted_origin
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SYNONYMS
 from captioning.data.steps.plausible_faults import (
     PLAUSIBLE_KINDS,
-    PlantedWord,
     changed_word,
     photo_words,
     plausible_faults,
@@ -108,7 +107,7 @@ def plant_faults(
 ) -> tuple[Roster, dict[str, str]]:
     """A copy of the roster with faults planted, and the kind of fault by sample.
 
-    Rows and sample ids stay, so the truth joins the ledger; ``origin`` becomes ``noise:KIND``.
+    Rows and sample ids stay, so the truth joins the ledger; ``origin`` becomes `planted_origin`.
 
     Args:
         roster: clean samples.
@@ -157,7 +156,7 @@ def plant(
                 before = roster.samples[sample.row].caption
                 words[sample.row] = changed_word(before, sample.caption)
     for row, kind in kind_of.items():
-        samples[row] = replace(samples[row], origin=PLANTED + kind)
+        samples[row] = replace(samples[row], origin=planted_origin(kind, words.get(row)))
     ids = [sample.sample_id for sample in roster.samples]
     return Planting(
         roster=build_roster(roster.name, samples, roster.dropped),

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.data.roster import Roster
-from captioning.data.steps.base import PlantedWord
+from captioning.data.roster import PlantedWord, Roster
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
 from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import WordTraining

@@ -243,9 +243,10 @@ def test_damaged_files_are_named(tmp_path, capsys):
         opened(tmp_path)
 
 
-def test_a_policy_that_needs_our_captioner_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="'pseudo_label' writes by this project's captioner"):
-        opened(tmp_path, policy="pseudo_label")
+@pytest.mark.parametrize("policy", ["pseudo_label", "condition"])
+def test_a_policy_that_needs_our_captioner_is_refused(tmp_path, policy):
+    with pytest.raises(ValueError, match=f"'{policy}' works with this project's captioner"):
+        opened(tmp_path, policy=policy)
 
 
 PLAIN = """

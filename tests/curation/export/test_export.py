@@ -109,6 +109,19 @@ def test_the_journal_and_the_card_go_with_it(record, tmp_path):
     )
 
 
+def test_buckets_are_told_beside_captions(record, tmp_path):
+    edits = [Edit(sample_id="img3#1", action="set_bucket", value="2")]
+    dealt = replace(record, view=record.view.apply(edits))
+    for format in ("coco", "jsonl"):
+        export(dealt, tmp_path / "run", tmp_path / format, format=format, photos="none")
+    annotations = json.loads((tmp_path / "coco/captions.json").read_text())["annotations"]
+    assert {a["sample_id"]: a["bucket"] for a in annotations if "bucket" in a} == {"img3#1": 2}
+    lines = map(json.loads, (tmp_path / "jsonl/captions.jsonl").read_text().splitlines())
+    by_line = {tuple(line["sample_ids"]): line.get("buckets") for line in lines}
+    assert by_line["img3#0", "img3#1", "img3#2"] == [0, 2, 0]
+    assert [buckets for buckets in by_line.values() if buckets] == [[0, 2, 0]]
+
+
 def test_masked_words_stand_in_full_and_the_card_says_so(record, tmp_path):
     run, masks = tmp_path / "run", {"img3#0": "2-5", "img3#1": "0-1,2-3:0.25"}
     edits = [Edit(sample_id=i, action="mask_words", value=v) for i, v in masks.items()]

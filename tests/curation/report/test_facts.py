@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from foreign import make_roster
 
-from captioning.data.roster import CurationView, build_roster
+from captioning.data.roster import CurationView, PlantedWord, build_roster, planted_origin
 from captioning.types import Edit
 from curation.record import RunRecord, changes
 from curation.report.facts import count_words, facts, histograms, loss_curves, most_often_changed
@@ -120,3 +120,32 @@ def test_the_most_often_changed_come_first():
 
 def _made(record: RunRecord):
     return changes(record.view, record.truth)
+
+
+def test_mends_are_counted_by_kind_and_those_of_sound_captions_apart():
+    red = PlantedWord(start=2, wrong="blue", right="red")
+    texts = ["a blue ball rolls", "a blue cap hangs", "two dogs", "a cat"]
+    origins = [planted_origin("color", red), planted_origin("color", red), "human", "human"]
+    samples = [
+        replace(sample, caption=text, origin=origin)
+        for sample, text, origin in zip(
+            make_roster(num_images=2, num_captions=2).samples, texts, origins, strict=True
+        )
+    ]
+    values = ("a red ball rolls", "a green cap hangs", "two cats")
+    edits = [
+        Edit(
+            sample_id=sample.sample_id,
+            action="replace_caption",
+            value=value,
+            origin="word:2:blue>x",
+            epoch=-1,
+        )
+        for sample, value in zip(samples[:3], values, strict=True)
+    ]
+    roster = build_roster("x", samples)
+    result = report_facts(make_record(edits, roster=roster, truth=roster.planted))["truth"]
+    assert result["kinds"] == [
+        {"kind": "color", "planted": 2, "caught": 2, "mended": 1, "mended_wrongly": 1}
+    ]
+    assert (result["words_replaced"], result["replaced_needlessly"]) == (3, 1)

@@ -62,7 +62,10 @@ def test_counts_are_exact_truth_joins_and_the_rest_is_untouched():
         if kind is None:
             assert after == before
             continue
-        assert after.origin == f"noise:{kind}"
+        assert planted.planted[before.sample_id] == kind
+        assert (before.sample_id in planted.planted_words) == (
+            kind in ("color", "number", "object")
+        )
         assert (after.image_path != before.image_path) == (kind == "image")
         assert (after.caption != before.caption) == (kind != "image")
 

@@ -1,0 +1,88 @@
+"""Captions are told apart by how far they are to be trusted (Kang et al., ICCV 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+import pytorch_lightning as pl
+from annotated_types import Ge, Le
+
+from captioning.data.roster import MAX_BUCKETS
+from captioning.text.begin_tokens import begin_token
+from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected, as_numpy
+
+
+class Condition(AbstractAmender):
+    """Puts the selected samples into buckets by quantiles of the selector's score.
+
+    Bucket 0 has the least suspect ones. The captioner learns captions of another bucket with that
+    bucket's begin token in the place of the usual one, so that it writes captions as in bucket 0.
+    Samples with one score share a bucket. Those without a score are dealt to the buckets as if they
+    had the scores of others, drawn at random: it is not known how far they are to be trusted, and
+    none of the buckets gets more of their kind.
+
+    Args:
+        num_buckets: 2 to 8.
+
+    Raises:
+        ValueError: another number.
+    """
+
+    def __init__(self, *, num_buckets: Annotated[int, Ge(2), Le(MAX_BUCKETS)] = 4) -> None:
+        if num_buckets not in range(2, MAX_BUCKETS + 1):
+            raise ValueError(f"num_buckets must be 2 to {MAX_BUCKETS}: got {num_buckets!r}")
+        self.num_buckets = num_buckets
+        self._select: AbstractSelector | None = None
+
+    def follow(self, select: AbstractSelector) -> None:
+        """Ask the selector's score."""
+        self._select = select
+
+    def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Refuse to begin with a captioner that has no tokens for buckets.
+
+        Raises:
+            ValueError: it has none.
+        """
+        del trainer
+        tokenizer = getattr(module, "tokenizer", None)
+        if tokenizer is None:
+            raise ValueError(
+                f"curation=condition needs a tokenizer: {type(module).__name__} has none"
+            )
+        for bucket in range(self.num_buckets):
+            begin_token(tokenizer, bucket)
+
+    def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
+        """An edit for each sample that is in another bucket than it should be.
+
+        Raises:
+            ValueError: no sample has a score.
+        """
+        if self._select is None:
+            raise ValueError("condition needs a selector, whose score it reads")
+        buckets = self._buckets(context, as_numpy(self._select.scores(context)))
+        edits, unchanged = [], []
+        for candidate in selected:
+            sample = candidate.sample
+            bucket = int(buckets[sample.row])
+            if bucket == sample.bucket:
+                unchanged.append(sample.sample_id)
+            else:
+                edits.append(context.edit(candidate, "set_bucket", value=str(bucket)))
+        notes = [f"in bucket {bucket}" for bucket in buckets[[c.sample.row for c in selected]]]
+        return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
+
+    def _buckets(self, context: Context, scores: np.ndarray) -> np.ndarray:
+        """``(N,)`` bucket of each row; of those that are not live it means nothing."""
+        known = scores[context.live_rows]
+        known = known[~np.isnan(known)]
+        if not len(known):
+            raise ValueError("no sample has a score, by which curation=condition deals buckets")
+        unknown = np.isnan(scores)
+        drawn = context.random("buckets of samples without a score").choice(known, len(scores))
+        edges = np.quantile(known, np.arange(1, self.num_buckets) / self.num_buckets)
+        # edges that are less than a score: equal scores share a bucket
+        return np.searchsorted(edges, np.where(unknown, drawn, scores), side="left")

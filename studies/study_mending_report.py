@@ -1,0 +1,204 @@
+"""Tables of docs/words.md about training on mended captions, from the records of its runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from report_parts import ROOT, spread
+from study_mending import ARMS, METRIC
+
+from captioning.files import write_text
+from captioning.results.significance import paired_bootstrap, pool_runs
+from captioning.results.table_formats import markdown_lines
+
+PAGE = ROOT / "docs" / "words.md"
+BEGIN, END = "<!-- table:{} -->", "<!-- /table:{} -->"
+PLAIN, BEST = "no curation", "oracle: mend"
+# No share is shown where the oracle gains less with one of the seeds: seeds alone can cause it.
+MIN_ORACLE_GAIN = 0.01
+TOPICS = ("color", "object", "number")
+Runs = Mapping[int, Mapping[str, Any]]  # by seed
+
+
+def report(lines: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
+    """Put the tables between their marks, and leave the rest of the page as it is."""
+    text = page.read_text(encoding="utf-8")
+    for name, rows in tables(lines).items():
+        begin, end = BEGIN.format(name), END.format(name)
+        if begin not in text:
+            continue
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = "\n".join([before + begin, *rows, end + after])
+    write_text(page, text)
+
+
+def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """All tables by the names of their marks."""
+    found = {}
+    for data in sorted({line["data"] for line in lines}):
+        own = [line for line in lines if line["data"] == data]
+        clean = by_arm(own, "none")
+        for noise in sorted({line["noise"] for line in own}):
+            arms = by_arm(own, noise)
+            found[f"training {data} {noise}"] = score_table(arms, clean, noise)
+            found[f"wrong words {data} {noise}"] = wrong_table(arms, clean, noise)
+            found[f"losses {data} {noise}"] = loss_table(arms, clean, noise)
+            found[f"mends {data} {noise}"] = mend_table(arms)
+        found[f"origin {data}"] = origin(own)
+    return found
+
+
+def by_arm(lines: Sequence[Mapping[str, Any]], noise: str) -> dict[str, Runs]:
+    """The runs of a noise by arm, in the order of the arms, and seed."""
+    own = [line for line in lines if line["noise"] == noise]
+    arms = {arm: {x["seed"]: x for x in own if x["arm"] == arm} for arm in ARMS}
+    return {arm: runs for arm, runs in arms.items() if runs}
+
+
+def shown(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> dict[str, Runs]:
+    """The rows of a table: where faults were planted, the clean data come first."""
+    first = {"clean data": clean[PLAIN]} if noise != "none" and PLAIN in clean else {}
+    return {**first, **arms}
+
+
+def scores(runs: Runs) -> dict[int, float]:
+    """The test score by seed."""
+    return {seed: run["scores"][METRIC] for seed, run in runs.items()}
+
+
+def score_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
+    """The test score of each arm, and what it is worth."""
+    last = "95% interval" if noise == "none" else "won back"
+    rows = []
+    for name, runs in shown(arms, clean, noise).items():
+        plain = {s: v for s, v in scores(arms.get(PLAIN, {})).items() if s in runs}
+        gains = [scores(runs)[seed] - value for seed, value in plain.items()]
+        worth = "-"
+        if name != PLAIN and noise == "none":
+            worth = interval(arms.get(PLAIN, {}), runs)
+        elif name != PLAIN:
+            worth = share(runs, arms)
+        gain = "-" if name == PLAIN else spread(gains, "+.4f")
+        score = spread(list(scores(runs).values()), ".4f")
+        rows.append((name, str(len(runs)), score, gain, worth))
+    return markdown_lines(("arm", "seeds", METRIC, "against no curation", last), rows)
+
+
+def share(
+    runs: Runs, arms: Mapping[str, Runs], values: Callable[[Runs], dict[int, float]] = scores
+) -> str:
+    """Of the gain of the oracle that mends, over the seeds that all have."""
+    row, plain, best = (values(x) for x in (runs, arms.get(PLAIN, {}), arms.get(BEST, {})))
+    known = {seed: best[seed] - plain[seed] for seed in best.keys() & plain.keys()}
+    seeds = sorted(row.keys() & known.keys())
+    if not seeds or min(known.values()) < MIN_ORACLE_GAIN:
+        return "-"
+    gain = statistics.fmean(row[seed] - plain[seed] for seed in seeds)
+    return f"{100 * gain / statistics.fmean(known[seed] for seed in seeds):.0f}%"
+
+
+def likelihoods(runs: Runs, topic: str = "all") -> dict[int, float]:
+    """Minus the loss of the test photos' captions, or of a topic's words in them, by seed."""
+    return {seed: -run["losses"][topic] for seed, run in runs.items() if "losses" in run}
+
+
+def loss_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
+    """How likely each arm finds people's captions of the test photos, and what that is worth."""
+    rows = []
+    for name, runs in shown(arms, clean, noise).items():
+        if seeds := len(likelihoods(runs)):
+            cells = [_loss(name, runs, arms, topic) for topic in ("all", *TOPICS)]
+            plain, row = likelihoods(arms.get(PLAIN, {})), likelihoods(runs)
+            losses = [plain[seed] - row[seed] for seed in sorted(row.keys() & plain.keys())]
+            rows.append(
+                (name, str(seeds), *cells, "-" if name == PLAIN else spread(losses, "+.4f"))
+            )
+    heads = ("all tokens", "colours", "objects", "numbers", "all tokens, against no curation")
+    return markdown_lines(("arm", "seeds", *heads), rows)
+
+
+def _loss(name: str, runs: Runs, arms: Mapping[str, Runs], topic: str) -> str:
+    """A mean loss, and in brackets the share of the oracle's gain that was won back."""
+    values = partial(likelihoods, topic=topic)
+    cell = spread([-value for value in values(runs).values()], ".3f")
+    won = "-" if name in (PLAIN, BEST) else share(runs, arms, values)
+    return cell if won == "-" else f"{cell} ({won})"
+
+
+def interval(before: Runs, after: Runs) -> str:
+    """What a paired bootstrap over test images says of two rows' difference."""
+    seeds = sorted(before.keys() & after.keys())
+    if not seeds:
+        return "-"
+    pools = [
+        pool_runs(
+            [{i: {METRIC: v} for i, v in runs[seed]["per_image"].items()} for seed in seeds],
+            METRIC,
+        )
+        for runs in (before, after)
+    ]
+    result = paired_bootstrap(*pools, METRIC, generator=np.random.default_rng(0))
+    return f"{result.low:+.4f} to {result.high:+.4f}, p {result.p_value:.3f}"
+
+
+def wrong_table(arms: Mapping[str, Runs], clean: Mapping[str, Runs], noise: str) -> list[str]:
+    """Shares of wrong words in the captions of the test photos, by what they are held against."""
+    rows = []
+    for name, runs in shown(arms, clean, noise).items():
+        for source in next(iter(runs.values()))["wrong"]:
+            cells = [rate(runs, source, topic) for topic in (*TOPICS, "captions")]
+            rows.append((name, source, *cells))
+    heads = ("arm", "held against", "colours", "objects", "numbers", "captions with one")
+    return markdown_lines(heads, rows)
+
+
+def rate(runs: Runs, source: str, topic: str) -> str:
+    """Mean and spread over seeds, in per cent; of words also how many a hundred captions have."""
+    counts = [run["wrong"][source][topic] for run in runs.values()]
+    values = [100 * wrong / total for wrong, total in counts if total]
+    if not values:
+        return "-"
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    if topic == "captions":
+        return f"{statistics.fmean(values):.1f}{deviation}%"
+    captions = [run["wrong"][source]["captions"][1] for run in runs.values()]
+    words = statistics.fmean(100 * c[1] / n for c, n in zip(counts, captions, strict=True))
+    return f"{statistics.fmean(values):.1f}{deviation}% of {words:.0f}"
+
+
+def mend_table(arms: Mapping[str, Runs]) -> list[str]:
+    """What became of the captions: mended rightly, wrongly and needlessly, masked, removed."""
+    columns: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+        "faulty": lambda run: run["detection"].get("num_faulty"),
+        "right word put in": lambda run: run["detection"].get("num_mended_right"),
+        "still wrong": lambda run: run["detection"].get("num_mended_wrong"),
+        "sound, changed": lambda run: run["detection"].get("num_mended_needless"),
+        "masked": lambda run: run["edits"].get("num_masked"),
+        "removed": lambda run: run["edits"].get("num_removed"),
+    }
+    rows = []
+    for name, runs in arms.items():
+        values = [[get(run) for run in runs.values()] for get in columns.values()]
+        if name != PLAIN:
+            means = [statistics.fmean(v) if None not in v else None for v in values]
+            rows.append((name, *("-" if mean is None else f"{mean:,.0f}" for mean in means)))
+    return markdown_lines(("arm", *columns), rows)
+
+
+def origin(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Scale, commits, machines and dates of the runs."""
+    settings = lines[0]["settings"]
+    parts = [
+        f"{settings['model.name']}, {settings['first_images']} training photos, "
+        f"{settings['num_epochs']} epochs"
+    ]
+    for key in ("commit", "machine", "date"):
+        values = sorted({str(line["versions"][key]) for line in lines})
+        parts.append(f"{key} {', '.join(values)}")
+    return [f"{'; '.join(parts)}."]
