@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +15,8 @@ import torch
 
 from captioning.tensor_files import read_tensors, write_tensors
 from captioning.text.word_rows import word_rows
+
+log = logging.getLogger(__name__)
 
 _VERSION = 1  # of the networks and of what they read: raised where they judge otherwise
 
@@ -49,12 +52,18 @@ def kept_judgement(
     if folder is None:
         return judge()
     path = folder / f"{_key(settings)}.safetensors"
-    if path.is_file():
-        arrays, _ = read_tensors(path)
-        return JudgedWords(**{name: array.numpy() for name, array in arrays.items()})
-    judged = judge()
     names = [field.name for field in fields(JudgedWords)]
-    write_tensors(path, {name: torch.from_numpy(getattr(judged, name)) for name in names})
+    try:
+        if path.is_file():
+            arrays, _ = read_tensors(path)
+            return JudgedWords(**{name: arrays[name].numpy() for name in names})
+    except (ValueError, KeyError, OSError) as error:
+        log.warning(f"{path}: {error}: it is made anew")
+    judged = judge()
+    try:
+        write_tensors(path, {name: torch.from_numpy(getattr(judged, name)) for name in names})
+    except OSError as error:
+        log.warning(f"what networks say of words cannot be kept for later starts: {error}")
     return judged
 
 
