@@ -37,6 +37,7 @@ RECORDS = ROOT / "docs" / "results" / "records" / "foil.jsonl"
 PAGE = ROOT / "docs" / "words.md"
 BEGIN, END = "<!-- table:foil -->", "<!-- /table:foil -->"
 NUM_FOLDS = 3
+UNSEEN = 1000  # the last photos, which the space of photos and texts did not learn from
 SUPER_CATEGORIES = {
     "vehicle": "bicycle car motorcycle airplane bus train truck boat",
     "animal": "bird cat dog horse sheep cow elephant bear zebra giraffe",
@@ -99,14 +100,14 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", default="cache", type=Path)
-    parser.add_argument("--photos", type=int, help="the first ones; all, if left out")
+    parser.add_argument("--photos", type=int, default=2000, help="the last ones (2000)")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     if options.report:
         report()
         return
     overrides = ["data=coco_train2014", "data.missing_photos=drop", *options.overrides]
-    roster = first_photos(build_part(compose_config("train", overrides).data.train), options.photos)
+    roster = last_photos(build_part(compose_config("train", overrides).data.train), options.photos)
     vectors = photo_vectors(roster, options.cache)
     language = judge_of(roster, vectors, "text", options.seed + 1000)  # not those that are measured
     foils = chosen(roster, language, np.random.default_rng(options.seed))
@@ -120,9 +121,9 @@ def main() -> None:
         write_lines(RECORDS, lines)
 
 
-def first_photos(roster: Roster, number: int | None) -> Roster:
-    """The captions of the first photos."""
-    rows = [row for own in list(roster.rows_by_image.values())[:number] for row in own]
+def last_photos(roster: Roster, number: int) -> Roster:
+    """The captions of the last photos."""
+    rows = [row for own in list(roster.rows_by_image.values())[-number:] for row in own]
     return build_roster(roster.name, [roster.samples[row] for row in rows])
 
 
@@ -186,7 +187,10 @@ def chosen(
     """A foil for each photo that can have one: the word that language expects most, by row."""
     judged = language.words([sample.caption for sample in roster.samples])
     by_image: dict[str, list[Place]] = {}
+    unseen = set(list(roster.rows_by_image)[-UNSEEN:])
     for place in places(roster):
+        if roster.samples[place.row].image_id not in unseen:
+            continue
         by_image.setdefault(roster.samples[place.row].image_id, []).append(place)
     foils = {}
     for candidates in by_image.values():

@@ -111,7 +111,7 @@ def _check(options: Namespace) -> None:
             result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
             seed=options.seed,
         )  # fmt: skip
-        print(f"{cleaned}: {kept:,} captions kept; README.md says what was removed")
+        print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed")
 
 
 def _cache(folder: str | None) -> Path:
