@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from captioning.data.miniworld.captions import COLOUR_WORDS
 from captioning.data.miniworld.grammar import NUMBERS, plural
@@ -38,7 +39,9 @@ def sources(data: str, references: Roster, boxes: Roster | None = None) -> dict[
             image_id: siblings[image_id] | facts[image_id] for image_id in facts
         }
     if boxes is not None:
-        found["boxes"] = box_words(boxes)
+        by_photo = box_words(boxes)
+        photos = {sample.image_id: sample.image_path for sample in references.samples}
+        found["boxes"] = {image_id: by_photo[photo] for image_id, photo in photos.items()}
     return found
 
 
@@ -56,12 +59,12 @@ def scene_words(image_id: str) -> frozenset[str]:
     return closed(texts)
 
 
-def box_words(roster: Roster) -> dict[str, frozenset[str]]:
-    """The words of the phrases that have boxes, by photo."""
-    texts: dict[str, list[str]] = {image_id: [] for image_id in roster.rows_by_image}
+def box_words(roster: Roster) -> dict[Path, frozenset[str]]:
+    """The words of the phrases that have boxes, by the photo's file: ids are of the data set."""
+    texts: dict[Path, list[str]] = {sample.image_path: [] for sample in roster.samples}
     for sample in roster.samples:
-        texts[sample.image_id] += [phrase.text for phrase in sample.phrases if phrase.regions]
-    return {image_id: closed(phrases) for image_id, phrases in texts.items()}
+        texts[sample.image_path] += [phrase.text for phrase in sample.phrases if phrase.regions]
+    return {photo: closed(phrases) for photo, phrases in texts.items()}
 
 
 def closed(texts: Iterable[str]) -> frozenset[str]:

@@ -75,7 +75,8 @@ def test_of_boxes_only_phrases_that_have_some_count(roster: Roster) -> None:
     unboxed = Phrase(start=15, text="a red ball", chain_id="2")
     region = Region(box=(0, 0, 1, 1), label="animals")
     first = replace(roster.samples[0], phrases=(boxed, unboxed), regions=(region,))
-    boxes = build_roster("boxes", [first, *roster.samples[1:]])
+    samples = [replace(sample, image_id=f"id{sample.image_id}") for sample in roster.samples]
+    boxes = build_roster("boxes", [replace(first, image_id="id0"), *samples[1:]])
     known = wrong_words.sources("flickr8k", roster, boxes)["boxes"]
     assert {"grey", "gray", "dog", "puppies"} <= known["0"]
     assert not {"red", "ball"} & known["0"]
