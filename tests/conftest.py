@@ -66,6 +66,14 @@ def configs_are_parsed_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """The power stays on: two dozen files of each small run need not be on the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def logging_stays_as_it_was() -> Iterator[None]:
     """Commands that run in the tests' process set logging up: Hydra switches loggers off."""
