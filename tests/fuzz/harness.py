@@ -8,6 +8,7 @@ than `SECONDS` for an input, more than `ROOM` of memory, or a process that dies.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import json
 import os
 import resource
@@ -89,6 +90,7 @@ def fuzz(target: Target, folder: Path, *, inputs: int, seed: int) -> Outcome:
     folder.mkdir(parents=True)
     folder = folder.resolve()
     report = folder / "outcome.json"
+    _prepare_hypothesis()
     child = os.fork()
     if child == 0:
         _in_child(target, folder, inputs, seed)
@@ -109,6 +111,18 @@ def fuzz(target: Target, folder: Path, *, inputs: int, seed: int) -> Outcome:
         outcome.failed += 1
         outcome.failures[f"the process ended with {status}: {' | '.join(words[-4:])[-300:]}"] = 1
     return outcome
+
+
+@functools.cache
+def _prepare_hypothesis() -> None:
+    """At its first draw it looks at all modules, which each child would do for three inputs."""
+
+    @hypothesis.settings(max_examples=1, database=None)
+    @hypothesis.given(st.integers(), st.binary())
+    def draw(number: int, data: bytes) -> None:
+        """That it is drawn is all."""
+
+    draw()
 
 
 def _in_child(target: Target, folder: Path, inputs: int, seed: int) -> None:
