@@ -49,7 +49,6 @@ def report() -> None:
             for noise in NOISE
             if noise != "none"
         },
-        "found miniworld": found_table([x for x in lines if x["data"] == "miniworld"]),
         "thirds": thirds_table(flickr),
         "probability": reliability_table(flickr),
         "cost": cost_table(lines),

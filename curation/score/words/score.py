@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -24,10 +24,11 @@ from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.score.words.calibration import MIN_WORDS, Calibration, calibrate
 
 Features = Callable[[Sequence[Path]], Tensor]
+_VALUES = {"probability": "probability of a wrong word", "log_odds": "log-odds of another word"}
 
 
 class Words(AbstractWordScore):
-    """The probability of the word that is most surely wrong.
+    """The probability of the word that is most surely wrong, or the largest log-odds.
 
     The networks are trained once, on the roster as the annotations have it, and judge the captions
     as they stand now; each photo is judged by a network that saw other photos only. The row of a
@@ -37,6 +38,8 @@ class Words(AbstractWordScore):
         siblings: whether the words of the photo's other captions are read.
         photos: features ``(I, R, D)`` of photos, or None: photos are not looked at.
         topics: of the words that are judged, see `captioning.text.word_rows.TOPICS`; None for all.
+        value: the score of a caption is the highest ``"probability"`` of a word to be wrong, or its
+            highest ``"log_odds"`` in nats, by which easy topics and hard ones do not compare.
         num_folds: number of folds.
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
@@ -46,7 +49,7 @@ class Words(AbstractWordScore):
         progress: called with the share of the training that is done.
 
     Raises:
-        ValueError: fewer than 2 folds, or an unknown topic.
+        ValueError: fewer than 2 folds, an unknown topic or value.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Words(AbstractWordScore):
         siblings: bool = True,
         photos: Features | None = None,
         topics: Sequence[str] | None = None,
+        value: Literal["probability", "log_odds"] = "probability",
         num_folds: Annotated[int, Ge(2)] = 3,
         network: Annotated[Mapping[str, Any], ArgumentsOf(MaskedWords)] | None = None,
         training: Annotated[Mapping[str, Any], ArgumentsOf(WordTraining)] | None = None,
@@ -67,14 +71,17 @@ class Words(AbstractWordScore):
         unknown = sorted(set(topics or ()) - set(TOPICS))
         if unknown:
             raise ValueError(f"topics must be of {TOPICS}: got {unknown[0]!r}")
+        if value not in _VALUES:
+            raise ValueError(f"value must be of {tuple(_VALUES)}: got {value!r}")
         self._photos, self._num_folds, self._seed = photos, num_folds, seed
+        self._value = value
         self._cache_folder = None if cache_folder is None else Path(cache_folder)
         self._topics = frozenset(TOPICS if topics is None else topics)
         self._network = {"siblings": siblings, **(network or {})}
         self._training = WordTraining(**(training or {}))
         self._progress = progress
         evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
-        self.name = f"probability of a wrong word ({', '.join(evidence)})"
+        self.name = f"{_VALUES[value]} ({', '.join(evidence)})"
         self._trained: tuple[Any, CrossFittedWords] | None = None
         self._last: tuple[Any, list[WordDoubt]] | None = None
 
@@ -88,7 +95,7 @@ class Words(AbstractWordScore):
         scores = np.full(len(context.view.roster), -np.inf)
         doubts = self.doubts(context)
         rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
-        np.maximum.at(scores, rows, [doubt.probability for doubt in doubts])
+        np.maximum.at(scores, rows, [getattr(doubt, self._value) for doubt in doubts])
         return torch.from_numpy(np.where(np.isinf(scores), np.nan, scores)).float()
 
     def doubts(self, context: Context) -> list[WordDoubt]:

@@ -67,6 +67,8 @@ def test_a_word_that_language_contradicts_is_found_and_mended():
     assert (doubt.row, doubt.start, doubt.word, doubt.alternative) == (30, 2, "blue", "red")
     assert doubt.log_odds > 0
     assert doubt.probability == pytest.approx(float(scores[30]))
+    by_odds = score_of(value="log_odds").scores(context)
+    assert doubt.log_odds == pytest.approx(float(by_odds[30]))
 
 
 def test_siblings_tell_what_language_does_not():
@@ -110,6 +112,8 @@ def test_topics_are_chosen_and_settings_checked():
     assert [(doubt.row, doubt.word) for doubt in doubts] == [(32, "two")]
     with pytest.raises(ValueError, match="topics must be of .*'colour'"):
         score_of(topics=["colour"])
+    with pytest.raises(ValueError, match="value must be of .*: got 'odds'"):
+        score_of(value="odds")
     with pytest.raises(ValueError, match="num_folds must be at least 2: got 1"):
         Words(num_folds=1)
     with pytest.raises(ValueError, match="1 images cannot be dealt into 2 folds"):
