@@ -16,7 +16,10 @@ ALSO_BRITISH = {"practice", "license", "meter", "program", "check", "story", "di
 ALSO_BRITISH |= {"licensed", "draft", "dialog", "math", "tire", "inquiry"}
 MISSPELT = "recieved"  # codespell:ignore recieved
 # Names in code, and what it prints, stand as they are.
-_CODE = re.compile(r"^```.*?^```|`[^`]*`|\]\([^)]*\)|<[^>]*>", re.MULTILINE | re.DOTALL)
+# Code, links, and the commands that stand above tables of `captioning table`.
+_CODE = re.compile(
+    r"^```.*?^```|`[^`]*`|\]\([^)]*\)|<[^>]*>|^- (run|built by): [^\n]*", re.MULTILINE | re.DOTALL
+)
 
 
 def american_words(text: str) -> list[str]:

@@ -64,7 +64,7 @@ class PublishedWords(AbstractTokenizer):
         layout: Layout,
         min_count: PositiveInt = 5,
         max_words: PositiveInt = 20,
-        extra_words: Sequence[str] = (),
+        extra_words: Sequence[str] | None = None,
     ) -> PublishedWords:
         """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words`` after them.
 
@@ -77,7 +77,7 @@ class PublishedWords(AbstractTokenizer):
             raise ValueError(
                 f"no word occurs {min_count} times in the captions; lower tokenizer.min_count"
             )
-        kept = [*frequent, *sorted(set(extra_words) - set(frequent))]
+        kept = [*frequent, *sorted(set(extra_words or ()) - set(frequent))]
         marked = (
             [UNKNOWN, BOUNDARY, *kept] if layout == "updown_baseline" else ["<end>", *kept, "UNK"]
         )

@@ -60,7 +60,7 @@ class WordTokenizer(AbstractTokenizer):
         *,
         min_count: PositiveInt = 5,
         max_words: PositiveInt = 20,
-        extra_words: Sequence[str] = (),
+        extra_words: Sequence[str] | None = None,
         control: bool = False,
     ) -> WordTokenizer:
         """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words``.
@@ -79,7 +79,7 @@ class WordTokenizer(AbstractTokenizer):
             captions = SplitCaptions(captions, max_words=max_words)
         counts = captions.counts
         frequent = {word for word, count in counts.items() if count >= min_count}
-        vocabulary = (frequent | set(extra_words)) - set(SPECIAL)
+        vocabulary = (frequent | set(extra_words or ())) - set(SPECIAL)
         if not vocabulary:
             raise ValueError(
                 f"no word occurs {min_count} times in the captions; lower tokenizer.min_count"
