@@ -16,6 +16,7 @@ import hypothesis
 import matplotlib
 import pytest
 import torch
+from hydra.core.hydra_config import HydraConfig
 
 import captioning  # noqa: F401  # registers what configs use
 from captioning.plugins import import_plugins
@@ -74,6 +75,13 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_command_goes_on() -> Iterator[None]:
+    """Hydra keeps the config of a command that ran in the tests' process, for `${hydra:...}`."""
+    yield
+    HydraConfig.instance().cfg = None
 
 
 @pytest.fixture(autouse=True)
