@@ -109,10 +109,14 @@ def start_folder(name: str) -> Path:
     """The folder that ``start_from`` names.
 
     Raises:
-        FileNotFoundError: ``name`` asks for the shipped captioner, and this version has none.
+        FileNotFoundError: no such folder, or this version ships no captioner.
         ValueError: a file of the shipped captioner has changed.
     """
     if name != SHIPPED:
+        if not Path(name).is_dir():
+            raise FileNotFoundError(
+                f"no such folder; give a run, an export, or {SHIPPED}, the captioner in the package"
+            )
         return Path(name)
     return shipped_captioner(instead="name a run or an export by start_from=FOLDER")
 
