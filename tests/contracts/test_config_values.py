@@ -233,7 +233,7 @@ LINES = [
     ("+search._partail_=true", "search._partail_: there is no such key; did you mean _partial_?"),
     ("+curation.selectt.ratio=1", "curation.selectt: there is no such key; did you mean select?"),
     ("+lodaer.batch_size=3", "lodaer: there is no such key; did you mean loader?"),
-    ("start_from=missing", "start_from=missing: missing/config.yaml does not exist"),
+    ("start_from=missing", "start_from=missing: no such folder; give a run, an export"),
     ("trainer.precision=64-true", "trainer.precision: must be one of 32-true, 16-mixed"),
     ("+trainer.limit_train_batches=0", "trainer.limit_train_batches: must be a number above 0"),
     ("+trainer.overfit_batches=2", "trainer.overfit_batches is set by the run: set first_images"),
