@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from page_tables import fill, percent, read_records, share_of
 from PIL import Image
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.plant_faults import plant_faults
-from captioning.files import write_lines, write_text
+from captioning.files import write_lines
 from captioning.training.parts import build_part
 from captioning.types import Sample
 from captioning.vision.photos import load_rgb
@@ -41,7 +42,6 @@ from curation.score.duplicate import difference_hash
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "check.jsonl"
 PAGE = ROOT / "docs" / "check.md"
-BEGIN, END = "<!-- table:{} -->", "<!-- /table:{} -->"
 NAMES = {
     "flickr8k": "Flickr8k's test (photos)",
     "coco": "COCO (photos)",
@@ -293,14 +293,12 @@ def keep(data: str, lines: Sequence[Mapping[str, Any]]) -> None:
 
 def report() -> None:
     """Write the tables of the page."""
-    records = [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
-    text = PAGE.read_text(encoding="utf-8")
-    for data, title in NAMES.items():
-        begin, end = BEGIN.format(data), END.format(data)
-        first, last = text.index(begin) + len(begin), text.index(end)
-        lines = [line for line in records if line["data"] == data]
-        text = text[:first] + "\n" + table(title, lines) + "\n" + text[last:]
-    write_text(PAGE, text)
+    records = read_records(RECORDS)
+    tables = {
+        data: [table(title, [line for line in records if line["data"] == data])]
+        for data, title in NAMES.items()
+    }
+    fill(PAGE, tables)
 
 
 def table(title: str, lines: Sequence[Mapping[str, Any]]) -> str:
@@ -308,8 +306,8 @@ def table(title: str, lines: Sequence[Mapping[str, Any]]) -> str:
     head = ["planted", "check", "flagged", "precision", "expected", "recall"]
     rows = [
         f"| {line['fault']}, {line['planted']} | `{line['check']}` | {line['flagged']} | "
-        f"{_share(line['right'], line['flagged'] if line['planted'] else 0)} | "
-        f"{_percent(line['expected_precision'])} | {_share(line['right'], line['planted'])} |"
+        f"{share_of(line['right'], line['flagged'] if line['planted'] else 0)} | "
+        f"{percent(line['expected_precision'])} | {share_of(line['right'], line['planted'])} |"
         for line in lines
     ]
     number = (
@@ -317,14 +315,6 @@ def table(title: str, lines: Sequence[Mapping[str, Any]]) -> str:
     )
     rule = "|---|---|---:|---:|---:|---:|"
     return number + "\n".join([f"| {' | '.join(head)} |", rule, *rows]) if lines else number
-
-
-def _share(part: int, whole: int) -> str:
-    return _percent(part / whole if whole else None)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from page_tables import fill, percent, read_records, share_of
 from rich.progress import track
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.plant_faults import Planting, plant
-from captioning.files import write_atomically, write_lines, write_text
+from captioning.files import write_atomically, write_lines
 from captioning.text.word_rows import same_thing
 from captioning.training.parts import build_part
 from captioning.vision.photos import load_rgb
@@ -38,7 +39,6 @@ from curation.check.words import NAME
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "check_words.jsonl"
 PAGE = ROOT / "docs" / "check.md"
-BEGIN, END = "<!-- table:words -->", "<!-- /table:words -->"
 FAULTS: dict[str, dict[str, float]] = {
     "none": {},
     "uniform": {"color": 0.02, "number": 0.02, "object": 0.02},
@@ -197,23 +197,13 @@ def keep(line: Mapping[str, Any]) -> None:
     """Write a line to the records, in the place of an older one of the same set."""
     print(json.dumps(line), flush=True)
     keys = ("photos", "each", "faults", "seed")
-    others = [old for old in read_records() if any(old[key] != line[key] for key in keys)]
+    others = [old for old in read_records(RECORDS) if any(old[key] != line[key] for key in keys)]
     write_lines(RECORDS, [json.dumps(one) for one in [*others, line]])
-
-
-def read_records() -> list[dict[str, Any]]:
-    """All lines."""
-    if not RECORDS.is_file():
-        return []
-    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
 
 
 def report() -> None:
     """The table of the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    write_text(PAGE, "\n".join([before + BEGIN, *table(read_records()), END + after]))
+    fill(PAGE, {"words": table(read_records(RECORDS))})
 
 
 def table(lines: list[dict[str, Any]]) -> list[str]:
@@ -242,24 +232,16 @@ def table(lines: list[dict[str, Any]]) -> list[str]:
             f"{line['captions']:,}",
             f"{line['planted']:,}",
             f"{line['flagged']:,}",
-            _share(line["right"], line["flagged"] if is_planted else 0),
-            _percent(line["mean_chance"]),
-            _share(line["right"], line["planted"]),
+            share_of(line["right"], line["flagged"] if is_planted else 0),
+            percent(line["mean_chance"]),
+            share_of(line["right"], line["planted"]),
             f"{line['mended']:,}",
-            _share(line["mended_faulty"], line["mended"] if is_planted else 0),
-            _share(line["mended_rightly"], line["mended"] if is_planted else 0),
+            share_of(line["mended_faulty"], line["mended"] if is_planted else 0),
+            share_of(line["mended_rightly"], line["mended"] if is_planted else 0),
             f"{line['cpu_s']:.0f}",
         ]
         rows.append(f"| {' | '.join(cells)} |")
     return rows
-
-
-def _share(part: int, whole: int) -> str:
-    return _percent(part / whole if whole else None)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
 
 
 if __name__ == "__main__":

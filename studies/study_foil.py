@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from page_tables import fill, read_records
 from study_check_words import photo_vectors
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
-from captioning.files import write_lines, write_text
+from captioning.files import write_lines
 from captioning.metrics.detection import area_under_roc
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
 from captioning.text.masked_words import WordTraining
@@ -35,7 +36,6 @@ from captioning.training.parts import build_part
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "foil.jsonl"
 PAGE = ROOT / "docs" / "words.md"
-BEGIN, END = "<!-- table:foil -->", "<!-- /table:foil -->"
 NUM_FOLDS = 3
 UNSEEN = 1000  # the last photos, which the space of photos and texts did not learn from
 SUPER_CATEGORIES = {
@@ -251,23 +251,19 @@ def most_doubted(words: Sequence[tuple[int, int, np.ndarray]]) -> tuple[int, flo
 
 def report() -> None:
     """The table of the page."""
-    lines = [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
     head = [
         *("evidence", "foils", "foil above its caption", "AUC", "captions told rightly"),
         *("word found (chance)", "corrected (chance)"),
     ]
     rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
-    for line in lines:
+    for line in read_records(RECORDS):
         cells = [line["evidence"], f"{line['foils']:,}"]
         cells += [f"{line['pairwise']:.1%}", f"{line['auc']:.3f}"]
         cells.append(f"{line['accuracy']:.1%}")
         cells.append(f"{line['word_found']:.1%} ({line['word_chance']:.1%})")
         cells.append(f"{line['corrected']:.1%} ({line['correction_chance']:.1%})")
         rows.append(f"| {' | '.join(cells)} |")
-    write_text(PAGE, "\n".join([before + BEGIN, *rows, END + after]))
+    fill(PAGE, {"foil": rows})
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from page_tables import read_records
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster
@@ -172,13 +173,6 @@ def per_image(run: Run) -> dict[str, float]:
     """The score of each test photo."""
     images = run.scores("test", "per_image")
     return {image_id: round(values[METRIC], 4) for image_id, values in images.items()}
-
-
-def read_records(path: Path = RECORDS) -> list[dict[str, Any]]:
-    """All lines."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from page_tables import fill
 from report_parts import ROOT, spread
 from study_mending import ARMS, METRIC
 
-from captioning.files import write_text
 from captioning.results.significance import paired_bootstrap, pool_runs
 from captioning.results.table_formats import markdown_lines
 
 PAGE = ROOT / "docs" / "words.md"
-BEGIN, END = "<!-- table:{} -->", "<!-- /table:{} -->"
 PLAIN, BEST = "no curation", "oracle: mend"
 # No share is shown where the oracle gains less with one of the seeds: seeds alone can cause it.
 MIN_ORACLE_GAIN = 0.01
@@ -27,15 +26,7 @@ Runs = Mapping[int, Mapping[str, Any]]  # by seed
 
 def report(lines: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
     """Put the tables between their marks, and leave the rest of the page as it is."""
-    text = page.read_text(encoding="utf-8")
-    for name, rows in tables(lines).items():
-        begin, end = BEGIN.format(name), END.format(name)
-        if begin not in text:
-            continue
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = "\n".join([before + begin, *rows, end + after])
-    write_text(page, text)
+    fill(page, tables(lines))
 
 
 def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

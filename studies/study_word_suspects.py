@@ -25,12 +25,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib import font_manager
+from page_tables import fill, read_records
 from PIL import Image, ImageDraw, ImageFont
 from study_check_words import evidence_of, photo_vectors
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster
-from captioning.files import write_lines, write_text
+from captioning.files import write_lines
 from captioning.text.word_rows import TOPICS as ALL
 from captioning.text.word_rows import WORD, row_words, same_thing, word_rows
 from captioning.training.parts import build_part
@@ -40,7 +41,6 @@ from curation.check.words import THRESHOLD, TOPICS, wrong_words
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "word_suspects.jsonl"
 PAGE = ROOT / "docs" / "words.md"
-BEGIN, END = "<!-- table:suspects -->", "<!-- /table:suspects -->"
 KEY = "key.jsonl"
 JUDGEMENTS = ("wrong", "right", "unclear")
 NUM_SUSPECTS = 200
@@ -110,7 +110,7 @@ def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
     doubts = [doubt for own in scores.words.values() for doubt in own]
     rng = np.random.default_rng(seed)
     entries = chosen(roster, doubts, ROUNDS[number], rng)
-    known = {place_of(one) for one in read_records() if one["round"] < number}
+    known = {place_of(one) for one in read_records(RECORDS) if one["round"] < number}
     new = [one for one in entries if place_of(one) not in known]
     numbers = {place_of(new[place]): n for n, place in enumerate(rng.permutation(len(new)), 1)}
     key = [
@@ -247,7 +247,7 @@ def keep(folder: Path, judgements: Path) -> None:
             raise ValueError(f"{judgements}: {line!r}: judgements are {', '.join(JUDGEMENTS)}")
         judged[int(number)] = word, proposal
     key = [json.loads(line) for line in (folder / KEY).read_text(encoding="utf-8").splitlines()]
-    old = [line for line in read_records() if line["round"] < key[0]["round"]]
+    old = [line for line in read_records(RECORDS) if line["round"] < key[0]["round"]]
     known = {place_of(one): (one["judgement"], one["proposal_judgement"]) for one in old}
     for one in key:
         del one["caption"]
@@ -258,19 +258,9 @@ def keep(folder: Path, judgements: Path) -> None:
     write_lines(RECORDS, [json.dumps(one) for one in old])
 
 
-def read_records() -> list[dict[str, Any]]:
-    """All judgements."""
-    if not RECORDS.is_file():
-        return []
-    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
-
-
 def report() -> None:
     """The table of the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    write_text(PAGE, "\n".join([before + BEGIN, *table(read_records()), END + after]))
+    fill(PAGE, {"suspects": table(read_records(RECORDS))})
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from study_words_report import EDGES, EVIDENCE, NOISE, RECORDS, read_records, report
+from page_tables import read_records
+from study_words_report import EDGES, EVIDENCE, NOISE, RECORDS, report
 
 from captioning.configuration import compose_config
 from captioning.data.roster import CurationView, Roster
@@ -246,7 +247,7 @@ def keep(lines: Sequence[Mapping[str, Any]]) -> None:
     """Write lines to the records, in place of older ones of the same runs."""
     keys = ("data", "noise", "seed", "evidence")
     new = {tuple(line[key] for key in keys) for line in lines}
-    old = read_records()
+    old = read_records(RECORDS)
     kept = [line for line in old if tuple(line[key] for key in keys) not in new]
     write_lines(RECORDS, [json.dumps(line) for line in [*kept, *lines]])
 

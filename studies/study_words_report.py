@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from captioning.files import write_text
+from page_tables import fill, read_records
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "words.jsonl"
 PAGE = ROOT / "docs" / "words.md"
-BEGIN, END = "<!-- table:{} -->", "<!-- /table:{} -->"
 NOISE: dict[str, dict[str, float]] = {
     "uniform": {"color": 0.05, "number": 0.05, "object": 0.05},
     # of numbers fewer: there are too few captions whose number language would not expect
@@ -32,16 +29,9 @@ EVIDENCE = {
 EDGES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0001)
 
 
-def read_records() -> list[dict[str, Any]]:
-    """All lines."""
-    if not RECORDS.is_file():
-        return []
-    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
-
-
 def report() -> None:
     """The tables of the page, from the records."""
-    page, lines = PAGE.read_text(encoding="utf-8"), read_records()
+    lines = read_records(RECORDS)
     flickr = [line for line in lines if line["data"] == "flickr8k"]
     tables = {
         **{
@@ -53,12 +43,7 @@ def report() -> None:
         "probability": reliability_table(flickr),
         "cost": cost_table(lines),
     }
-    for name, rows in tables.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
-        page = "\n".join([before + begin, *rows, end + after])
-    write_text(PAGE, page)
+    fill(PAGE, tables)
 
 
 def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -40,6 +40,11 @@ class ReplacedWord:
     new: str
 
 
+def origin_of(doubt: WordDoubt) -> str:
+    """The origin of a caption whose doubted word was replaced; `parse_origin` reads it."""
+    return f"{ORIGIN}{doubt.start}:{doubt.word}>{doubt.alternative}"
+
+
 def parse_origin(origin: str) -> ReplacedWord | None:
     """The replaced word, or None: the origin is of another kind."""
     match = _ORIGIN.fullmatch(origin)
@@ -114,5 +119,5 @@ def _mended(context: Context, candidate: Selected, doubt: WordDoubt) -> Edit:
         replace(candidate, reason=f"{reason}{doubt.probability:.2f}"),
         "replace_caption",
         value=value,
-        origin=f"{ORIGIN}{doubt.start}:{doubt.word}>{doubt.alternative}",
+        origin=origin_of(doubt),
     )

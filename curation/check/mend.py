@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from captioning.data.roster import Roster
 from captioning.text.word_rows import replace_word
 from captioning.types import Edit
-from curation.amend.replace_word import ORIGIN
+from curation.amend.replace_word import origin_of
 from curation.base import WordDoubt
 from curation.check.evidence import Scores
 from curation.check.words import NAME
@@ -63,7 +63,7 @@ class Replacement:
             sample_id=sample_id,
             action="replace_caption",
             value=self.caption,
-            origin=f"{ORIGIN}{doubt.start}:{doubt.word}>{doubt.alternative}",
+            origin=origin_of(doubt),
             reason=f"{doubt.word!r} is wrong with probability {doubt.probability:.2f}",
             policy=policy,
             epoch=-1,
@@ -74,6 +74,12 @@ def replacement(caption: str, doubt: WordDoubt) -> Replacement:
     """The caption with a doubted word replaced."""
     text = replace_word(caption, doubt.start, doubt.word, doubt.alternative)
     return Replacement(doubt=doubt, caption=text)
+
+
+def flagged_elsewhere(result: Flagged) -> NDArray[np.bool_]:
+    """``(N,)``: captions that another check than that of words flags."""
+    others = [flags for name, flags in result.flags.items() if name != NAME]
+    return np.any([*others, np.zeros(len(result.roster), bool)], axis=0)
 
 
 def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Replacement]:
@@ -92,10 +98,8 @@ def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Repl
     if scores is None or not scores.words:
         why = "that check was left out" if scores is None else scores.note
         raise ValueError(f"wrong words cannot be mended: {why}")
-    others = [flags for name, flags in result.flags.items() if name != NAME]
-    elsewhere = np.any([*others, np.zeros(len(result.roster), bool)], axis=0)
     replaced = {}
-    for row in np.flatnonzero(result.flags[NAME] & ~elsewhere).tolist():
+    for row in np.flatnonzero(result.flags[NAME] & ~flagged_elsewhere(result)).tolist():
         surest, *further = scores.words[row]
         is_only_one = all(doubt.probability < result.thresholds[NAME] for doubt in further)
         if surest.probability >= threshold and is_only_one:

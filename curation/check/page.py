@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from captioning.data.roster import Roster
 from captioning.files import write_text
 from curation.check.checks import Check
-from curation.check.evidence import Scores
-from curation.check.mend import Replacement
+from curation.check.mend import Flagged, Replacement, flagged_elsewhere
 from curation.check.words import NAME as WORDS
 from curation.report.edit_list import pack, short
 from curation.report.page import build_page
@@ -24,13 +21,8 @@ NUM_LEFT_OUT = 200
 MAX_PICTURES, MAX_BYTES = 600, 12_000_000
 
 
-class Checked(Protocol):
+class Checked(Flagged, Protocol):
     """What a page shows of a `curation.check.result.CheckResult`."""
-
-    @property
-    def roster(self) -> Roster:
-        """The captions."""
-        ...
 
     @property
     def source(self) -> str:
@@ -40,21 +32,6 @@ class Checked(Protocol):
     @property
     def checks(self) -> Sequence[Check]:
         """The checks that were made."""
-        ...
-
-    @property
-    def scores(self) -> Mapping[str, Scores]:
-        """By check."""
-        ...
-
-    @property
-    def thresholds(self) -> Mapping[str, float]:
-        """By check."""
-        ...
-
-    @property
-    def flags(self) -> Mapping[str, NDArray[np.bool_]]:
-        """``(N,)`` by check."""
         ...
 
     def expected_precision(self, name: str) -> float | None:
@@ -113,9 +90,8 @@ def worst_rows(result: Checked, check: Check, number: int) -> list[int]:
     values = result.scores[check.name].values[rows]
     order = rows[np.argsort(values if check.low_is_bad else -values, kind="stable")].tolist()
     if check.name == WORDS:  # words of a caption of another photo are wrong, too, but no news
-        elsewhere = [flags for name, flags in result.flags.items() if name != WORDS]
-        others = np.any([*elsewhere, np.zeros(len(result.roster), bool)], axis=0)
-        order.sort(key=lambda row: bool(others[row]))
+        elsewhere = flagged_elsewhere(result)
+        order.sort(key=lambda row: bool(elsewhere[row]))
     samples = result.roster.samples
     first: dict[str, int] = {}
     for row in order:

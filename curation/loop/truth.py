@@ -16,11 +16,9 @@ from captioning.data.roster import CurationView, PlantedWord, Roster
 from captioning.metrics.detection import area_under_roc, detect_kinds, precision_at_noise_rate
 from captioning.text.word_rows import WORD, same_thing
 from captioning.types import Sample
+from curation.amend.replace_word import ORIGIN
 from curation.base import Context, as_numpy
 from curation.loop.policy import Decision
-
-MENDED = "word:"
-"""How origins of captions with a replaced word begin, see `curation.amend.replace_word`."""
 
 Mend = Literal["", "right", "wrong", "needless"]
 """Of a caption in which a word was replaced: a faulty one that is sound now; one that still is
@@ -139,7 +137,7 @@ def mend_of(
         before, after: the sample.
         held_id, roster, truth: see `fault_of`.
     """
-    if not after.origin.startswith(MENDED) or after.caption == before.caption:
+    if not after.origin.startswith(ORIGIN) or after.caption == before.caption:
         return ""
     if not fault_of(before, held_id=held_id, roster=roster, truth=truth):
         return "needless"

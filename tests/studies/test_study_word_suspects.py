@@ -86,7 +86,7 @@ def test_judgements_are_kept_without_captions_and_make_a_table(tmp_path, monkeyp
     file = tmp_path / "judgements.tsv"
     file.write_text("1\twrong\tright\n2\tunclear\tunclear\n3\tright\twrong\n")
     study.keep(tmp_path, file)
-    lines = study.read_records()
+    lines = study.read_records(study.RECORDS)
     assert [line["judgement"] for line in lines] == ["wrong", "unclear", "right"]
     assert "caption" not in lines[0]
     rows = study.table(lines)
@@ -98,7 +98,7 @@ def test_judgements_are_kept_without_captions_and_make_a_table(tmp_path, monkeyp
     write_key(tmp_path, 2, [(None, entries[0]), (1, study.entry(roster, doubt(1, 0.9)))])
     file.write_text("1\tright\tright\n")
     study.keep(tmp_path, file)
-    again = [(x["round"], x["judgement"]) for x in study.read_records()]
+    again = [(x["round"], x["judgement"]) for x in study.read_records(study.RECORDS)]
     assert again[3:] == [(2, "wrong"), (2, "right")]  # the first was judged before
     file.write_text("1\tmaybe\tright\n")
     with pytest.raises(ValueError, match="judgements are wrong, right, unclear"):

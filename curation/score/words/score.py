@@ -137,7 +137,9 @@ class Words(AbstractWordScore):
     def _judge(self, context: Context, samples: Sequence[Sample]) -> JudgedWords:
         roster = context.view.roster
         folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
-        learnt, judged = self._data(roster.samples, folds), self._data(samples, folds)
+        learnt = judged = self._data(roster.samples, folds)
+        if list(samples) != list(roster.samples):  # else photos would be read twice
+            judged = self._data(samples, folds)
 
         def judge() -> JudgedWords:
             key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
