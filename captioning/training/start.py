@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from captioning.text.tokenizers.words import WordTokenizer
 log = logging.getLogger(__name__)
 
 SHIPPED = "shipped"  # the captioner in the package, by ``start_from``
+BACKBONE = "backbone."  # of a captioner that is trained with its backbone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +36,14 @@ class Start:
         captioner: class and tokenizer, as in checkpoints.
         weights: of the model, by name.
         features: name of the features that it was trained on.
+        backbone: weights of the backbone that made them, by name, where an export holds them.
     """
 
     name: str
     captioner: Mapping[str, Any]
     weights: Mapping[str, Tensor]
     features: str
+    backbone: Mapping[str, Tensor] = field(default_factory=dict)
 
     def tokenizer(
         self, captions: Iterable[str] = (), *, new_words: int | None = None
@@ -63,12 +66,15 @@ class Start:
     def begin(self, model: AbstractCaptioner[Any]) -> None:
         """Give a new model, with `tokenizer`, these weights; new words keep their first values.
 
+        Where one of the two had cached features and the other trains a backbone, the model keeps
+        the backbone that it has, or takes that of the export.
+
         Raises:
             ValueError: the model is another one, or of other sizes.
         """
         tokenizer, first = model.tokenizer, model.state_dict()
         known = len(restored(self.captioner["tokenizer"]))
-        weights = dict(self.weights)
+        weights = _with_backbone(self.weights, first, self.backbone)
         if len(tokenizer) > known:
             for name in weights.keys() & first.keys():
                 weights[name] = _grown(weights[name], first[name], known)
@@ -99,8 +105,8 @@ def load_start(config: DictConfig) -> Start | None:
     if start.features != config.features.name:
         log.warning(
             f"start_from={name}: its captioner was trained on features={start.features}, this run "
-            f"has features={config.features.name}: unless they are the same under another name, it "
-            "has to learn to see anew"
+            f"has features={config.features.name}: unless both come from the same backbone, it has "
+            "to learn to see anew"
         )
     return start
 
@@ -160,11 +166,39 @@ def _of_bundle(name: str, folder: Path) -> Start:
             f"start_from={name}: a model of transformers, which model= loads: give "
             f"model.pretrained={folder / TRANSFORMERS} in its place"
         )
-    weights = {
-        key: tensor for key, tensor in bundle.weights.items() if not key.startswith(FEATURES_PREFIX)
-    }
-    features = str(bundle.config.features.get("name"))
-    return Start(name=name, captioner=bundle.captioner, weights=weights, features=features)
+    weights, backbone = dict[str, Tensor](), dict[str, Tensor]()
+    for key, tensor in bundle.weights.items():
+        if key.startswith(FEATURES_PREFIX):
+            backbone[key.removeprefix(FEATURES_PREFIX)] = tensor
+        else:
+            weights[key] = tensor
+    return Start(
+        name=name,
+        captioner=bundle.captioner,
+        weights=weights,
+        features=str(bundle.config.features.get("name")),
+        backbone=backbone,
+    )
+
+
+def _with_backbone(
+    weights: Mapping[str, Tensor], first: Mapping[str, Tensor], backbone: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Weights with a backbone where the model has one, and without where it has none.
+
+    Args:
+        weights: of the captioner to begin with.
+        first: the new model's.
+        backbone: of the features that ``weights`` were trained on; empty: not known.
+    """
+    own = {name: tensor for name, tensor in first.items() if name.startswith(BACKBONE)}
+    trained = {name for name in weights if name.startswith(BACKBONE)}
+    if own and not trained:
+        exported = {f"{BACKBONE}{name}": tensor for name, tensor in backbone.items()}
+        return {**weights, **(exported or own)}
+    if trained and not own:
+        return {name: tensor for name, tensor in weights.items() if name not in trained}
+    return dict(weights)
 
 
 def _grown(weight: Tensor, first: Tensor, known: int) -> Tensor:

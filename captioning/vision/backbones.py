@@ -272,7 +272,10 @@ def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors by name from a safetensors or torch file; code in the file is not run."""
+    """Tensors by name from a safetensors or torch file; code in the file is not run.
+
+    Of a captioner's file, as a checkpoint of ``features=none``, these are those of its backbone.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"weights file {path}: no such file; check the option weights=")
     try:
@@ -287,6 +290,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             content = content[wrapper]
     if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
         raise ValueError(f"{path}: must hold tensors by name (a state dict)")
+    network = "backbone.network."
+    if any(key.startswith(network) for key in content):
+        return {k.removeprefix(network): v for k, v in content.items() if k.startswith(network)}
     return {key.removeprefix("module.").removeprefix("pre."): v for key, v in content.items()}
 
 
