@@ -19,8 +19,9 @@ def _arguments(parser: ArgumentParser) -> None:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--commands", action="store_true", help="print the commands of the runs")
     mode.add_argument("--run", action="store_true", help="carry them out; finished ones are kept")
-    mode.add_argument("--missing", action="store_true", help="commands of what is not measured")
     mode.add_argument("--page", type=Path, metavar="FILE", help="write a page of all scales")
+    lacks = "commands of what is not measured; with --run: they are carried out"
+    add("--missing", action="store_true", help=lacks)
     add("--rows", nargs="+", metavar="RUN", help="of these runs alone")
     add("--runs", type=Path, default=Path("runs"), help="folder of all runs")
     add("--records", type=Path, help="folder of records; default: the checkout's")

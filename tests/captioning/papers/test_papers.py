@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from captioning.papers import steps
+from captioning.commands.paper import PAPER
+from captioning.papers import show, steps
 from captioning.papers.cells import Cells, Results
 from captioning.papers.page import item_lines, label
 from captioning.papers.paper import Paper, read_paper
@@ -188,6 +190,21 @@ def test_a_stopped_run_goes_on_with_the_command_that_failed(tmp_path: Path, cont
     carry_out(tasks)
     carry_out(tasks)
     assert called == ["augment", "train", "evaluate", "evaluate"]
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch, measured):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    if measured:
+        finish(results, paper, 0, 0.5)
+    carried: list[str] = []
+    monkeypatch.setattr(show, "load_paper", lambda _: paper)
+    monkeypatch.setattr(show, "carry_out", lambda tasks: carried.extend(t.run.id for t in tasks))
+    parser = argparse.ArgumentParser()
+    PAPER.add_arguments(parser)
+    words = f"mine --scale flickr8k --missing --run --seeds 0 --runs {tmp_path}".split()
+    show.show(parser.parse_args([*words, "--records", str(tmp_path / "none")]))
+    assert carried == ([] if measured else ["pairs", "ours"])
 
 
 @pytest.mark.parametrize(

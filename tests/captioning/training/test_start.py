@@ -18,6 +18,7 @@ from captioning.training.inputs import load_inputs
 from captioning.training.preflight import check_settings
 from captioning.training.run import build_captioner, train
 from captioning.training.start import load_start
+from captioning.vision.backbones import build_backbone
 
 Small = Callable[..., DictConfig]
 
@@ -98,7 +99,44 @@ def test_features_of_another_name_are_said(small: Small, run: Path, caplog) -> N
     assert load_start(small(f"start_from={run}")) is not None
     assert not caplog.records
     assert load_start(small(f"start_from={run}", "features.name=others")) is not None
-    assert "has features=others: unless they are the same" in caplog.text
+    assert "has features=others: unless both come from the same backbone" in caplog.text
+
+
+def pixels(*overrides: str) -> tuple[str, ...]:
+    """Settings of a small run that trains its backbone."""
+    return ("features=none", "features.backbone.weights=random", *overrides)
+
+
+def test_a_captioner_of_cached_features_goes_on_with_its_backbone(
+    small: Small, run: Path, tmp_path: Path
+) -> None:
+    exported = export(run, tmp_path / "exported")
+    for place in (run, exported):
+        config = small(f"start_from={place}", *pixels())
+        model, _ = build_captioner(config, load_inputs(config))
+        for name, tensor in weights_of(run).items():
+            assert torch.equal(model.state_dict()[name], tensor), name
+        start = load_start(config)
+        assert start is not None
+        assert bool(start.backbone) == (place == exported)
+        for name, tensor in start.backbone.items():
+            assert torch.equal(model.state_dict()[f"backbone.{name}"], tensor), name
+
+
+def test_a_trained_backbone_makes_the_features_that_its_captioner_goes_on_with(
+    small: Small, tmp_path: Path
+) -> None:
+    train(small(*pixels("num_epochs=1"), folder="first"))
+    first = weights_of(tmp_path / "first")
+    checkpoint = tmp_path / "first" / "checkpoints" / "best.ckpt"
+    cached = (f"features.backbone.weights={checkpoint}", f"start_from={tmp_path / 'first'}")
+    config = small(*cached)
+    model, _ = build_captioner(config, load_inputs(config))
+    assert not any(name.startswith("backbone.") for name in model.state_dict())
+    assert torch.equal(model.state_dict()["embed.weight"], first["embed.weight"])
+    backbone = build_backbone(name="test_resnet.r160_in1k", weights=checkpoint)
+    for name, tensor in backbone.state_dict().items():
+        assert torch.equal(tensor, first[f"backbone.{name}"]), name
 
 
 def test_the_captioner_in_the_package_fits_the_default_model() -> None:
