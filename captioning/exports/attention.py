@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from math import isqrt
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.types import Batch
-
-
-@runtime_checkable
-class Attends(Protocol):
-    """A model that attends to regions or grid cells before each word."""
-
-    def attend_step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor]:
-        """As `AbstractStepper.step`, with the weights ``(G, R)``, whose rows sum to 1."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +21,8 @@ class AttendedWord:
     Attributes:
         text: the word.
         probability: that the model gives it after the words before it, in (0, 1].
-        weights: R of the regions or grid cells; they sum to 1.
+        weights: of the parts of the photo, see `AbstractCaptioner.attend_step`; they sum to 1.
+            None of them where the model does not attend to parts.
     """
 
     text: str
@@ -41,8 +33,8 @@ class AttendedWord:
 @torch.inference_mode()
 def attended_words(
     model: AbstractCaptioner[Any], batch: Batch, captions: Sequence[str]
-) -> list[list[AttendedWord]] | None:
-    """The words of some captions of one photo; None where the model has no such attention.
+) -> list[list[AttendedWord]]:
+    """The words of some captions of one photo.
 
     The model reads the captions again, so it does not matter which search found them.
 
@@ -51,30 +43,43 @@ def attended_words(
         batch: the photo alone, on the model's device.
         captions: as the model's search gives them.
     """
-    if not isinstance(model, Attends) or not captions:
-        return None
     words = model.tokenizer
     ids = [_without_ends(words.encode(caption), words) for caption in captions]
-    longest = max(map(len, ids))
-    read = torch.full((len(ids), longest + 1), words.eos_id)
-    read[:, 0] = words.bos_id
-    for row, line in enumerate(ids):
-        read[row, 1 : len(line) + 1] = torch.tensor(line)
-    read = read.to(batch.rows.device)
-    state = model.start(batch).select(torch.zeros_like(read[:, 0]))
     attended: list[list[AttendedWord]] = [[] for _ in ids]
+    longest = max(map(len, ids), default=0)
+    if not longest:
+        return attended
+    read = torch.full((len(ids), longest), words.eos_id)
+    for row, line in enumerate(ids):
+        read[row, : len(line)] = torch.tensor(line)
+    read = read.to(batch.rows.device)
+    begin = torch.full_like(read[:1, 0], words.bos_id)
+    step = model.attend_step(begin, model.start(batch))  # one hypothesis; then one a caption
+    rows = torch.zeros_like(read[:, 0])
+    log_probs, state, weights = step[0][rows], step[1].select(rows), step[2]
+    weights = None if weights is None else weights[rows]
     for place in range(longest):
-        log_probs, state, weights = model.attend_step(read[:, place], state)
         for row, line in enumerate(ids):
             if place < len(line):
                 attended[row].append(
                     AttendedWord(
                         text=words.decode([line[place]]),
                         probability=float(log_probs[row, line[place]].exp()),
-                        weights=tuple(weights[row].tolist()),
+                        weights=() if weights is None else tuple(weights[row].tolist()),
                     )
                 )
+        if place + 1 < longest:
+            log_probs, state, weights = model.attend_step(read[:, place], state)
     return attended
+
+
+def square_grid(num_cells: int) -> tuple[int, int] | None:
+    """The square that cells fill, with or without one of the whole photo before them, or None."""
+    for number in (num_cells, num_cells - 1):
+        side = isqrt(max(number, 0))
+        if side and side * side == number:
+            return side, side
+    return None
 
 
 def _without_ends(ids: list[int], words: AbstractTokenizer) -> list[int]:

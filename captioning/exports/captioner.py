@@ -164,7 +164,7 @@ class Captioner:
 
     def attention(
         self, photo: Photo, captions: Sequence[str], *, boxes: Sequence[Box] | None = None
-    ) -> list[list[AttendedWord]] | None:
+    ) -> list[list[AttendedWord]]:
         """Where it looks in a photo as it says each word of captions.
 
         Args:
@@ -174,7 +174,8 @@ class Captioner:
 
         Returns:
             The words of each caption, with weights of `grid_size` cells, row by row from the top
-            left; or of the whole photo, then of the boxes. None: it has no such attention.
+            left, maybe with one of the whole photo before them; or of the whole photo, then of the
+            boxes. Words have no weights where its model attends to no parts of a photo.
 
         Raises:
             FileNotFoundError, ValueError: see `caption`.
@@ -185,7 +186,7 @@ class Captioner:
             samples, _ = photo_samples([photo], given, Path(folder))
             (part,) = self._read(samples, 1, skips=False)
         if part.batch is None:
-            return None
+            raise ValueError(f"{photo}: this photo cannot be read")
         return attended_words(self.model, part.batch.to(self.device), captions)
 
     @property

@@ -51,11 +51,13 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         objective: what training minimises; None: `losses`, the likelihood.
         compiled: whether its networks are; then dropout is torch's own, not by sample.
         half_weights: whether it can be trained with weights in half precision.
+        attends: whether `attend_step` gives weights.
     """
 
     loss_is_bound: bool = False
     compiled: bool = False
     half_weights: bool = True
+    attends: bool = False
     objective: Objective | None = None
 
     def __init__(
@@ -83,6 +85,17 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     @abstractmethod
     def start(self, batch: Batch) -> StateT:
         """The memory before the first token: one hypothesis per image of the batch."""
+
+    def attend_step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT, Tensor | None]:
+        """As `step`, with where the model looks in the photo before the next token.
+
+        Returns:
+            Log-probabilities, the memory, and weights ``(G, C)`` of the parts of the photo: at
+            least 0, each row sums to 1. They are those of the regions, or of a grid row by row from
+            the top left; one of the whole photo may stand before these. None: it does not attend to
+            parts of a photo.
+        """
+        return (*self.step(tokens, state), None)
 
     def _regions(self, batch: Batch) -> Tensor:
         """Features of the images, ``(I, R, D)``: cached ones, or those of the backbone.

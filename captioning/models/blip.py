@@ -55,6 +55,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
             vocabulary.
     """
 
+    attends = True
     prompt: Tensor
 
     def __init__(
@@ -182,11 +183,24 @@ class Blip(AbstractCaptioner[HypothesisTree]):
 
     def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """As `step`, before the softmax."""
+        return self._read_on(tokens, state, None)
+
+    def attend_step(
+        self, tokens: Tensor, state: HypothesisTree
+    ) -> tuple[Tensor, HypothesisTree, Tensor]:
+        """As `step`, with the cross-attention ``(G, S)``, a mean over layers and heads."""
+        looks: list[Tensor] = []
+        logits, state = self._read_on(tokens, state, looks)
+        return functional.log_softmax(logits, dim=-1), state, torch.stack(looks).mean(0)
+
+    def _read_on(
+        self, tokens: Tensor, state: HypothesisTree, looks: list[Tensor] | None
+    ) -> tuple[Tensor, HypothesisTree]:
         prompt_tokens = self.prompt.unbind() if not state.length else ()
         for token in prompt_tokens:
             _, state = self.decoder.read_on(tokens, state)
             tokens = token.expand(len(tokens))
-        states, state = self.decoder.read_on(tokens, state)
+        states, state = self.decoder.read_on(tokens, state, looks)
         return self.decoder.logits(states).to(torch.float32), state
 
 

@@ -6,6 +6,7 @@ VL-BART (Cho et al., ICML 2021). It has published weights, by name or file, or a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,8 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
     Raises:
         ValueError: a tokenizer without control tokens, or weights that do not fit.
     """
+
+    attends = True
 
     def __init__(
         self,
@@ -161,7 +164,9 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         requests = [
             (image, first_controls.get(image, Control())) for image in range(len(batch.image_ids))
         ]
-        return BartStepper(self.bart).start(*self._encoded(batch, requests))
+        num_words = max(len(self.text.ids(control)) for _, control in requests)
+        memory = BartStepper(self.bart).start(*self._encoded(batch, requests))
+        return replace(memory, num_words=num_words)
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """Log-probabilities of the next token."""
@@ -170,9 +175,27 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
 
     def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """As `step`, before the softmax."""
+        return self._read_on(tokens, state, None)
+
+    def attend_step(
+        self, tokens: Tensor, state: HypothesisTree
+    ) -> tuple[Tensor, HypothesisTree, Tensor]:
+        """As `step`, with the cross-attention to the regions that the encoder read.
+
+        It is a mean over layers and heads; what goes to words of the control is left out. The full
+        photo comes first, then the regions ``(G, C)`` in the order in which they were read.
+        """
+        looks: list[Tensor] = []
+        logits, after = self._read_on(tokens, state, looks)
+        weights = torch.stack(looks).mean(0)[:, state.num_words :]
+        return logits.log_softmax(dim=-1), after, weights / weights.sum(1, keepdim=True)
+
+    def _read_on(
+        self, tokens: Tensor, state: HypothesisTree, looks: list[Tensor] | None
+    ) -> tuple[Tensor, HypothesisTree]:
         decoder = self.bart.model.decoder
         check_length(decoder, state.length + 1, "a caption", "search.max_length")
-        logits, after = BartStepper(self.bart).next_logits(tokens, state)
+        logits, after = BartStepper(self.bart).next_logits(tokens, state, looks)
         if self.begin_id is not None and state.length == 0:
             logits = torch.full_like(logits, -torch.inf)
             logits[:, self.begin_id] = 0

@@ -79,6 +79,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
 
     loss_is_bound = True
     half_weights = False
+    attends = True
 
     def __init__(
         self,
@@ -113,8 +114,6 @@ class CosCvae(AbstractCaptioner[LatentState]):
         super().__init__(**captioner)
         if reduction not in ("token_mean", "caption_sum"):
             raise ValueError(f"reduction must be token_mean or caption_sum: got {reduction!r}")
-        if not 0 <= word_dropout < 1:
-            raise ValueError(f"word_dropout must be in [0, 1): got {word_dropout}")
         self.reduction, self.num_objects, self.max_steps = reduction, num_objects, max_steps
         self.seed, self.first_epochs, self.free_nats = seed, first_epochs, free_nats
         self.pseudo_temperature, self.clip_by_part = pseudo_temperature, clip_by_part
@@ -345,8 +344,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         """Latents of context and objects of ``targets (B, T)``, on the host as their lengths."""
         context_noise, object_noise, _ = noise.split((*self.latents.prior.sizes, 1), dim=2)
         numbers = self.split.numbers(targets)
-        placed = self.words.read(self.split.context(targets, numbers))
-        placed = on_device(placed, noise.device)
+        placed = on_device(self.words.read(self.split.context(targets, numbers)), noise.device)
         context, summary = self.latents.context(placed, lengths, context_noise)
         words, counts = self.split.objects(targets, numbers, self.num_objects)
         words = on_device(words, noise.device)
@@ -365,11 +363,9 @@ class CosCvae(AbstractCaptioner[LatentState]):
             batch: images and captions.
             num_draws: draws a caption.
         """
-        draws, memory = [], self._memory(batch)
-        _, exist = batch.caption_tokens()
-        for number in range(num_draws):
-            draws.append(self.terms(batch, number, memory).log_ratios(exist[:, 1:]))
-        ratios = torch.stack(draws)
+        memory, exist = self._memory(batch), batch.caption_tokens()[1][:, 1:]
+        terms = (self.terms(batch, number, memory) for number in range(num_draws))
+        ratios = torch.stack([term.log_ratios(exist) for term in terms])
         return ratios.logsumexp(0) - torch.log(ratios.new_tensor(num_draws))
 
     def start(self, batch: Batch) -> LatentState:
@@ -378,12 +374,15 @@ class CosCvae(AbstractCaptioner[LatentState]):
         prior, mean = self.latents.prior, memory.mean.to(self.decoder.score.dtype)
         noise, read = mean.new_zeros(len(mean), self.max_steps, sum(prior.sizes)), prior.start(mean)
         latents = prior.draw(mean, noise, 0.0) if read is None else noise
-        state = self.decoder.start(replace(memory, mean=mean), latents, prior)
-        return replace(state, read=read)
+        return replace(self.decoder.start(replace(memory, mean=mean), latents, prior), read=read)
 
     def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
         """Log-probabilities of the next word."""
-        return self.decoder.step(tokens, state)
+        return self.attend_step(tokens, state)[:2]
+
+    def attend_step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState, Tensor]:
+        """As `step`, with the attention ``(G, R)`` to the regions."""
+        return self.decoder.attend_step(tokens, state)
 
     def configure_gradient_clipping(
         self,

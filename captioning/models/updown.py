@@ -119,6 +119,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
     """
 
     half_weights = False
+    attends = True
 
     def __init__(
         self,
@@ -316,7 +317,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return log_probs, state
 
     def attend_step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState, Tensor]:
-        """As `step`, with the weights ``(G, R)`` of the regions by which the next word is told."""
+        """As `step`, with the attention ``(G, R)`` by which the next word is told."""
         (h1, c1, h2, c2), pasts = state.cells, state.pasts
         images = self._with_language_gates(state.images, len(tokens))
         size, hidden = images.values.shape[2], h1.shape[1]

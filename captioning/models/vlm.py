@@ -60,6 +60,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if checkpointing:
             checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network)
+        self.attends = self.parts.attends
         self._frozen_sums: dict[str, int] | None = None
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
@@ -162,6 +163,14 @@ class Vlm(AbstractCaptioner[SpeakerState]):
     def next_logits(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
         """As `step`, before the softmax."""
         return self.parts.speaker.next_logits(tokens, state)
+
+    def attend_step(
+        self, tokens: Tensor, state: SpeakerState
+    ) -> tuple[Tensor, SpeakerState, Tensor | None]:
+        """As `step`, with the network's own cross-attention, where it has one to the photo."""
+        if self.attends:
+            return self.parts.attend_step(tokens, state)
+        return super().attend_step(tokens, state)
 
     def generate_tokens(
         self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any

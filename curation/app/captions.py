@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from captioning.exports.attention import AttendedWord, Attends
+from captioning.exports.attention import AttendedWord, square_grid
 from captioning.exports.captioner import Captioner
 from captioning.types import Prediction, Region
 from captioning.vision.photos import load_rgb
@@ -38,7 +38,7 @@ class PhotoCaptions:
         return [
             {
                 "name": name,
-                "attends": isinstance(captioner.model, Attends),
+                "attends": captioner.model.attends,
                 "takes_boxes": captioner.takes_boxes,
                 "beam": captioner.model.search.settings.beam_size,
             }
@@ -69,16 +69,15 @@ class PhotoCaptions:
             by_photo = None if boxes is None else [boxes]
             (found,) = captioner.caption([photo], boxes=by_photo, **settings)
             texts = [prediction.caption for prediction in found.captions]
-            attention = captioner.attention(photo, texts, boxes=boxes)
-        attended = [()] * len(texts) if attention is None else attention
+            attended = captioner.attention(photo, texts, boxes=boxes)
         return {
             "captions": [
                 _caption(prediction, words)
                 for prediction, words in zip(found.captions, attended, strict=True)
             ],
-            "grid": captioner.grid_size,
+            "grid": None if captioner.takes_boxes else captioner.grid_size or _square(attended),
             "boxes": [_shown(region, size) for region in regions or ()],
-            "attends": attention is not None,
+            "attends": captioner.model.attends,
         }
 
     def suggest(self, path: Path, record: Mapping[str, Any]) -> str:
@@ -109,6 +108,12 @@ class PhotoCaptions:
             f"this captioner looks at boxes, and there are none for {name!r:.80}: find them by "
             "captioning find-objects, and start this program with --boxes FILE"
         )
+
+
+def _square(attended: Sequence[Sequence[AttendedWord]]) -> tuple[int, int] | None:
+    """The grid of photos that are read as squares, such as BLIP's, by its number of cells."""
+    words = [word for caption in attended for word in caption]
+    return square_grid(len(words[0].weights)) if words else None
 
 
 def _caption(prediction: Prediction, words: Sequence[AttendedWord]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 const SETTINGS = ["num_captions", "beam_size", "min_words", "max_words", "seed"];
 const HINT = "Choose a word to see where the captioner looks as it says it; ← and → go on. The number is its probability after the words before it.";
+const NOWHERE = "This captioner does not look at places in the photo as it says a word, so there is nothing to show on it. The number is the word's probability after the words before it.";
 let models = [];
 let maxBytes = 0;
 let photo = null; // { number, name }
@@ -111,11 +112,12 @@ function thumbnail(one) {
 
 function showWords() {
   const words = caption ? caption.words : [];
+  const placed = words.some((one) => looksAt(one, result));
   byId("words").replaceChildren(...words.map((one) => make("button", {
     type: "button", "aria-pressed": "false", on: { click: () => look(one), focus: () => look(one), mouseenter: () => look(one) },
-  }, thumbnail(one), foreign(one.text), make("small", {}, percent(one.probability)))));
-  byId("words-hint").hidden = !caption;
-  byId("words-hint").textContent = words.length ? HINT : "This captioner has no attention over the photo that could be shown.";
+  }, placed ? thumbnail(one) : null, foreign(one.text), make("small", {}, percent(one.probability)))));
+  byId("words-hint").hidden = !words.length;
+  byId("words-hint").textContent = placed ? HINT : NOWHERE;
   look(null);
 }
 
@@ -126,8 +128,9 @@ function look(one) {
   overlay.width = image.naturalWidth || 1;
   overlay.height = image.naturalHeight || 1;
   if (result) paint(overlay, one, result);
-  const whole = one && result.boxes.length ? `; the whole photo has ${percent(one.weights[0])}` : "";
-  byId("looks").replaceChildren(...(one ? ["· looks here for “", foreign(one.text), "”", whole] : []));
+  const share = one ? wholeWeight(one, result) : null;
+  const whole = share === null ? "" : `; the whole photo has ${percent(share)}`;
+  byId("looks").replaceChildren(...(one && looksAt(one, result) ? ["· looks here for “", foreign(one.text), "”", whole] : []));
 }
 
 // The mouse has left the words: the chosen one, if there is one.

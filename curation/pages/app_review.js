@@ -4,6 +4,8 @@ const VERDICTS = { keep: "Kept", remove: "Removed", correct: "Corrected" };
 let suspects = [];
 let shown = []; // numbers of the suspects that the filter leaves, in order
 let at = 0;
+const photos = new Map(); // elements by number: of the suspect shown, of the next ones, of the one before
+const AHEAD = 3;
 const earlier = []; // decisions to undo: { number, verdict, correction } as they were before
 const decisions = outbox("api/decide", () => "all decisions are saved");
 
@@ -34,12 +36,7 @@ function showSuspect() {
   byId("previous").disabled = at === 0;
   byId("next").disabled = at + 1 >= shown.length;
   if (!one) return;
-  const address = `suspect/${shown[at]}`;
-  if (byId("suspect-photo").getAttribute("src") !== address) {
-    byId("suspect-photo").hidden = false;
-    byId("no-photo").hidden = true;
-    byId("suspect-photo").src = address;
-  }
+  showSuspectPhoto();
   byId("suspect-file").replaceChildren(foreign(one.photo));
   byId("suspect-caption").replaceChildren(foreign(one.caption));
   byId("issues").replaceChildren(...one.issues.map((issue) => make("span", { class: "badge" }, foreign(issue.replaceAll("_", " ")))),
@@ -49,6 +46,29 @@ function showSuspect() {
   byId("proposal").replaceChildren("New: ", foreign(one.proposal ?? ""));
   closeCorrection();
   showVerdict(one);
+}
+
+function photoOf(number) {
+  if (!photos.has(number)) {
+    const image = make("img", { alt: "the photo of this caption", src: `suspect/${number}`, on: { error: () => { image.hidden = true; showSuspectPhoto(); } } });
+    photos.set(number, image);
+  }
+  return photos.get(number);
+}
+
+// The photo of the suspect; when it is there, those of the next ones are loaded, and others let go.
+function showSuspectPhoto() {
+  const near = [shown[at], ...shown.slice(at + 1, at + 1 + AHEAD), shown[at - 1]];
+  for (const number of [...photos.keys()]) if (!near.includes(number)) photos.delete(number);
+  const image = photoOf(shown[at]);
+  if (byId("suspect-photo") !== image) {
+    byId("suspect-photo").replaceWith(image);
+    image.id = "suspect-photo";
+  }
+  byId("no-photo").hidden = !image.hidden;
+  const loadNext = () => { if (image === byId("suspect-photo")) near.slice(1, 1 + AHEAD).filter((number) => number !== undefined).forEach(photoOf); };
+  if (image.complete) loadNext();
+  else image.addEventListener("load", loadNext, { once: true });
 }
 
 function showVerdict(one) {
@@ -150,7 +170,6 @@ function openReview(review) {
   byId("decisions").textContent = review.file;
   byId("command").textContent = review.command;
   byId("which").addEventListener("change", () => { filter(); byId("which").blur(); });
-  byId("suspect-photo").addEventListener("error", () => { byId("suspect-photo").hidden = true; byId("no-photo").hidden = false; });
   for (const [name, act] of Object.entries({ accept, remove: ACTS.r, keep: ACTS.k, correct: openCorrection, undo, previous: ACTS.h, next: ACTS.j, suggest })) byId(name).addEventListener("click", act);
   byId("correction").addEventListener("submit", (event) => { event.preventDefault(); saveCorrection(); });
   byId("text").addEventListener("keydown", pressInText);

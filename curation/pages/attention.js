@@ -57,9 +57,21 @@ function paintLabel(context, label, left, top, unit) {
   context.fillText(label, left + size * 0.3, top + size);
 }
 
+const cells = (result) => (result.grid ? result.grid[0] * result.grid[1] : 0);
+
+// "grid", "boxes", or "" where the weights of a word have no place in the photo.
+function looksAt(word, result) {
+  if (!word.weights.length) return "";
+  if (result.boxes.length) return "boxes";
+  return cells(result) && [0, 1].includes(word.weights.length - cells(result)) ? "grid" : "";
+}
+
+// The weight of the whole photo, which stands before those of its parts, or null.
+const wholeWeight = (word, result) => ({ boxes: word.weights[0], grid: word.weights.length > cells(result) ? word.weights[0] : null })[looksAt(word, result)] ?? null;
+
 // Where a word looks, over whatever the canvas shows; null for the boxes alone.
 function paint(canvas, word, result) {
   const context = canvas.getContext("2d");
-  if (word && result.grid && word.weights.length === result.grid[0] * result.grid[1]) paintGrid(context, word.weights, result.grid);
+  if (word && looksAt(word, result) === "grid") paintGrid(context, word.weights.slice(-cells(result)), result.grid);
   if (result.boxes.length) paintBoxes(context, word && word.weights.length ? word.weights : null, result.boxes);
 }

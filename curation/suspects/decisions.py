@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_json
+from captioning.files import write_text
 from curation.suspects.label_studio import (
     CORRECT,
     KEEP,
@@ -67,6 +68,7 @@ class Decisions:
         self.path = path
         self._lock = threading.Lock()
         self._tasks: dict[str, dict[str, Any]] = {}
+        self._texts: dict[str, str] = {}  # of the tasks, as the file has them
         self._decided: dict[str, Decision] = {}
         captions = {suspect.sample_id: suspect.caption for suspect in suspects}
         for task in read_tasks(path) if path.exists() else ():
@@ -76,6 +78,7 @@ class Decisions:
                     "decisions on another set: name another file by --decisions"
                 )
             self._tasks[task.sample_id] = task.content
+            self._texts[task.sample_id] = _text(task.content, task.where)
             if task.verdict is not None:
                 decision = Decision(verdict=task.verdict, correction=task.correction)
                 self._decided[task.sample_id] = decision
@@ -98,12 +101,22 @@ class Decisions:
         with self._lock:
             task = {"data": task_data(suspect, str(suspect.photo)), **self._tasks.get(name, {})}
             task["annotations"] = [] if decision is None else [_annotation(decision)]
-            tasks = {**self._tasks, name: task}
-            write_json(self.path, list(tasks.values()))
-            self._tasks = tasks
+            # Of a list of thousands one task has changed: the others are not made into text again.
+            texts = {**self._texts, name: _text(task, str(self.path))}
+            write_text(self.path, "[\n" + ",\n".join(texts.values()) + "\n]\n")
+            self._tasks[name], self._texts = task, texts
             self._decided.pop(name, None)
             if decision is not None:
                 self._decided[name] = decision
+
+
+def _text(task: dict[str, Any], where: str) -> str:
+    """A task as it stands in a list that `captioning.files.write_json` writes."""
+    try:
+        text = json.dumps([task], indent=1, allow_nan=False, ensure_ascii=False)
+    except ValueError as error:
+        raise ValueError(f"{where} cannot be written: {error}") from error
+    return text.removeprefix("[\n").removesuffix("\n]")
 
 
 def _annotation(decision: Decision) -> dict[str, Any]:

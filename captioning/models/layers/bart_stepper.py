@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.interfaces import AbstractStepper
-from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.hypothesis_tree import HypothesisTree, attention_weights
 from captioning.models.layers.wide_linear import wide_linear
 
 
@@ -48,8 +48,17 @@ class BartStepper(AbstractStepper[HypothesisTree]):
         logits, after = self.next_logits(tokens, state)
         return functional.log_softmax(logits, dim=-1), after
 
-    def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """As `step`, before the softmax."""
+    def next_logits(
+        self, tokens: Tensor, state: HypothesisTree, looks: list[Tensor] | None = None
+    ) -> tuple[Tensor, HypothesisTree]:
+        """As `step`, before the softmax.
+
+        Args:
+            tokens: see `step`.
+            state: see `step`.
+            looks: gets the attention ``(G, S)`` to the encoder's states of each layer, a mean over
+                heads.
+        """
         decoder, after = self.decoder, state.grown()
         place = decoder.embed_positions.weight[state.length + decoder.embed_positions.offset]
         hidden = decoder.layernorm_embedding(decoder.embed_tokens(tokens) + place)
@@ -63,6 +72,10 @@ class BartStepper(AbstractStepper[HypothesisTree]):
                 _by_head(attention, attention.v_proj, hidden, num_images),
             )
             hidden = layer.self_attn_layer_norm(hidden + _attended(attention, hidden, read, mask))
+            if looks is not None:
+                attention = layer.encoder_attn
+                queries = _by_head(attention, attention.q_proj, hidden, num_images)
+                looks.append(attention_weights(queries, image_pair[0], state.images_mask))
             attended = _attended(layer.encoder_attn, hidden, image_pair, state.images_mask)
             hidden = layer.encoder_attn_layer_norm(hidden + attended)
             inner = layer.activation_fn(_product(layer.fc1, hidden))

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
-from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.hypothesis_tree import HypothesisTree, attention_weights
 from captioning.models.layers.wide_linear import wide_linear
 from captioning.sample_dropout import replayed
 
@@ -85,8 +85,16 @@ class BlipDecoder(nn.Module):
             device=images.device,
         )
 
-    def read_on(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """States ``(G, D)`` of one more token ``(G,)`` of each hypothesis."""
+    def read_on(
+        self, tokens: Tensor, state: HypothesisTree, looks: list[Tensor] | None = None
+    ) -> tuple[Tensor, HypothesisTree]:
+        """States ``(G, D)`` of one more token ``(G,)`` of each hypothesis.
+
+        Args:
+            tokens: see above.
+            state: the memory before them.
+            looks: gets the attention ``(G, S)`` to the image of each layer, a mean over heads.
+        """
         after = state.grown()
         hidden = self._embedded(tokens.unsqueeze(1), state.length).squeeze(1)
         mask, num_images = after.mask(hidden.dtype), len(state.read)
@@ -97,6 +105,10 @@ class BlipDecoder(nn.Module):
             rows = hidden.view(num_images, -1, hidden.shape[-1])
             read = nodes.update(*_keys_and_values(attention, rows))
             rows = _attended(layer.attention, rows, read, mask)
+            if looks is not None:
+                attention = layer.crossattention.self
+                queries = _by_head(attention, attention.query(rows))
+                looks.append(attention_weights(queries, image_pair[0], state.images_mask))
             rows = _attended(layer.crossattention, rows, image_pair, state.images_mask)
             hidden = layer.feed_forward_chunk(rows).flatten(0, 1)
         return hidden, after

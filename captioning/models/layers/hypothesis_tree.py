@@ -107,6 +107,7 @@ class HypothesisTree(AbstractDecoderState):
             decoder; empty for a decoder that attends to its own tokens alone.
         images: ``(I, S, D)`` states that the pairs were computed from, or None.
         images_mask: ``(I, 1, 1, S)`` 0 where a state exists and very low elsewhere; None: all do.
+        num_words: how many of the S states are of words that were read before the image.
     """
 
     read: Tensor
@@ -115,6 +116,7 @@ class HypothesisTree(AbstractDecoderState):
     image_pairs: tuple[tuple[Tensor, Tensor], ...] = ()
     images: Tensor | None = None
     images_mask: Tensor | None = None
+    num_words: int = 0
 
     @classmethod
     def start(
@@ -209,3 +211,19 @@ def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """A term for attention scores: 0 where attention is allowed, very low elsewhere."""
     zero = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zero.masked_fill(~allowed, torch.finfo(dtype).min)
+
+
+def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """What fused attention does not tell: its weights, a mean over heads.
+
+    Args:
+        queries: ``(I, heads, K, d)`` of the hypotheses.
+        keys: ``(I, heads, S, d)``.
+        mask: a term for the scores, such as `HypothesisTree.images_mask`.
+
+    Returns:
+        ``(I * K, S) float32``; rows sum to 1.
+    """
+    scores = (queries @ keys.transpose(2, 3)).float() * queries.shape[-1] ** -0.5
+    scores = scores if mask is None else scores + mask.float()
+    return scores.softmax(-1).mean(1).flatten(0, 1)

@@ -39,6 +39,30 @@ class ImageTextParts:
         """Whether `prompts` reads the photos, so that it need be called once for each photo."""
         return self.speaker.network is not self.network
 
+    @property
+    def attends(self) -> bool:
+        """Whether it has a cross-attention to parts of the photo; a Q-Former's have no place."""
+        has_encoder = bool(self.speaker.start_ids) and self.kind not in WITH_QFORMER
+        return has_encoder or self.kind == "blip"
+
+    def attend_step(
+        self, tokens: Tensor, state: SpeakerState
+    ) -> tuple[Tensor, SpeakerState, Tensor]:
+        """As `Speaker.attend_step`, with the weights ``(G, C)`` of the photo's states alone.
+
+        Raises:
+            ValueError: prompts with photos in different places.
+        """
+        log_probs, after, weights = self.speaker.attend_step(tokens, state)
+        image_token = getattr(self.network.config, "image_token_id", None)
+        if self.kind != "blip" and image_token is not None:
+            places = after.inputs["input_ids"] == image_token
+            if not (places == places[:1]).all():
+                raise ValueError("attention is told of prompts that are alike: one photo a batch")
+            weights = weights[:, places[0]]
+            weights = weights / weights.sum(1, keepdim=True)
+        return log_probs, after, weights
+
     def prompts(self, tensors: Mapping[str, Tensor]) -> Inputs:
         """The speaker's inputs for I photos.
 

@@ -255,11 +255,12 @@ class LatentDecoder(nn.Module):
         cells = (zeros(attention), zeros(attention), zeros(language), zeros(language))
         return LatentState(memory=memory, latents=latents, cells=cells, step=0, prior=prior)
 
-    def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
+    def attend_step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState, Tensor]:
         """Read one word a hypothesis.
 
         Returns:
-            ``(G, V)`` log-probabilities of the next word, and the memory after the word.
+            ``(G, V)`` log-probabilities of the next word, the memory after the word, and the
+            attention ``(G, R)`` by which the next word is told.
 
         Raises:
             ValueError: more words than latents were drawn for.
@@ -270,11 +271,11 @@ class LatentDecoder(nn.Module):
                 f"latents are drawn for {steps} words, and a search goes on: lower "
                 "search.max_length, or raise model.module.max_steps"
             )
-        language_states, _, state = self._advanced(tokens, state)
+        language_states, alpha, state = self._advanced(tokens, state)
         log_probs = functional.log_softmax(
             self._predict(language_states).to(self.score.dtype), dim=-1
         )
-        return log_probs, state
+        return log_probs, state, alpha
 
     @torch.no_grad()
     def attention(

@@ -48,9 +48,14 @@ class InputWords:
         form: what unknown and dropped words become.
         tokenizer: of the words.
         dropout: share of the input words that is dropped in training, in [0, 1).
+
+    Raises:
+        ValueError: a share out of its range.
     """
 
     def __init__(self, form: LatentForm, tokenizer: AbstractTokenizer, *, dropout: float) -> None:
+        if not 0 <= dropout < 1:
+            raise ValueError(f"word_dropout must be in [0, 1): got {dropout}")
         self._form, self._tokenizer = form, tokenizer
         # A word is dropped if its normal random number lies below this.
         self._drop_below = NormalDist().inv_cdf(dropout) if dropout else -math.inf

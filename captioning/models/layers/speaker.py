@@ -89,6 +89,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         self.network = network
         self.start_ids = start_ids
         self._arguments = frozenset(inspect.signature(network.forward).parameters)
+        self._options: dict[str, Any] = {}
 
     def read(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Tensor:
         """Logits of captions under teacher forcing.
@@ -158,18 +159,40 @@ class Speaker(AbstractStepper[SpeakerState]):
 
         The first call reads the prompts; its tokens, which stand for them, are not looked at.
         """
+        outputs, after = self._outputs(tokens, state)
+        return outputs.logits[:, -1], after
+
+    def attend_step(
+        self, tokens: Tensor, state: SpeakerState
+    ) -> tuple[Tensor, SpeakerState, Tensor]:
+        """As `step`, with the cross-attention ``(G, S)``, a mean over layers and heads.
+
+        S are the states of the photo, or of photo and prompt, that the network reads.
+        """
+        usual = self.network.config._attn_implementation
+        self.network.set_attn_implementation("eager")  # others keep no weights
+        self._options = {"output_attentions": True}
+        try:
+            outputs, after = self._outputs(tokens, state)
+        finally:
+            self._options = {}
+            self.network.set_attn_implementation(usual)
+        log_probs = functional.log_softmax(outputs.logits[:, -1].float(), dim=-1)
+        weights = torch.stack([layer[:, :, -1].float() for layer in outputs.cross_attentions])
+        return log_probs, after, weights.mean((0, 2))
+
+    def _outputs(self, tokens: Tensor, state: SpeakerState) -> tuple[Any, SpeakerState]:
         if self.start_ids:
             return self._step_of_decoder(tokens, state)
         if state.cache is not None:
             exist = torch.ones_like(tokens[:, None], dtype=torch.bool)
-            outputs, after = self._read_on(tokens[:, None], exist, state)
-            return outputs.logits[:, -1], after
+            return self._read_on(tokens[:, None], exist, state)
         inputs = dict(state.inputs)
         ids = inputs.pop("input_ids")
         outputs = self._called(ids, inputs, is_first_iteration=True)
         inputs = {name: inputs[name] for name in STAYING if name in inputs}
         after = SpeakerState(inputs={**inputs, "input_ids": ids}, cache=outputs.past_key_values)
-        return outputs.logits[:, -1], after
+        return outputs, after
 
     def _read_on(
         self, tokens: Tensor, exist: Tensor, state: SpeakerState
@@ -189,31 +212,35 @@ class Speaker(AbstractStepper[SpeakerState]):
         call = self.network.prepare_inputs_for_generation(
             ids, use_cache=True, **generation, **inputs
         )
-        return self.network(**call, return_dict=True)
+        return self.network(**call, **self._options, return_dict=True)
 
-    def _step_of_decoder(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
+    def _step_of_decoder(self, tokens: Tensor, state: SpeakerState) -> tuple[Any, SpeakerState]:
         if state.cache is None:
             inputs = state.inputs
             ids = tokens.new_tensor(self.start_ids).expand(_rows(inputs), -1)
-            outputs = self.network(**inputs, decoder_input_ids=ids, use_cache=True)
-            kept = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
+            options = {**inputs, **self._options}
+            outputs = self.network(**options, decoder_input_ids=ids, use_cache=True)
+            kept = {
+                name: inputs[name] for name in ("attention_mask", "input_ids") if name in inputs
+            }
             after = {**kept, "states": outputs.encoder_last_hidden_state}
         else:
             after = state.inputs
             outputs = self._decoded(after, tokens[:, None], state.cache)
-        return outputs.logits[:, -1], SpeakerState(inputs=after, cache=outputs.past_key_values)
+        return outputs, SpeakerState(inputs=after, cache=outputs.past_key_values)
 
     def _decoded(self, inputs: Inputs, tokens: Tensor, cache: Any) -> Any:
         """The outputs of a decoder whose encoder's states are known."""
         from transformers.modeling_outputs import BaseModelOutput  # slow, and here the only one
 
-        inputs = dict(inputs)
+        inputs = {name: value for name, value in inputs.items() if name != "input_ids"}
         return self.network(
             encoder_outputs=BaseModelOutput(last_hidden_state=inputs.pop("states")),
             decoder_input_ids=tokens,
             past_key_values=None if cache is None else _mapped(cache, lambda tensor: tensor),
             use_cache=cache is not None,
             **inputs,
+            **self._options,
         )
 
     def start(self, prompts: Inputs) -> SpeakerState:

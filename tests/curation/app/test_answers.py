@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from captioning.types import Batch, Prediction, Region
 from curation.app.app import App
 from curation.app.captions import PhotoCaptions
 from curation.app.uploads import NUM_KEPT, Uploads
-from curation.page_server import Refused, serve
+from curation.page_server import PageServer, Refused, serve
 from tests.curation.study.test_server import ask_plainly
 from tests.tiny import build, make_batch
 
@@ -111,7 +112,8 @@ def test_words_have_the_weights_and_chances_of_the_search() -> None:
         torch.testing.assert_close(torch.tensor(word.weights), weights[0])
         assert sum(word.weights) == pytest.approx(1)
         assert word.weights[3:] == (0, 0)  # regions that this picture has not
-    assert attended_words(build("blip").eval(), photo, ["a dog"]) is None
+    (plain,) = attended_words(build("viecap").eval(), photo, ["a dog"])
+    assert [word.weights for word in plain] == [(), ()]
 
 
 @pytest.fixture
@@ -148,15 +150,84 @@ def test_boxes_are_found_by_the_files_name(on_boxes, hopper) -> None:
         captions.caption(hopper, (512, 600), "b.jpg", {"model": 0})
 
 
-def test_boxes_are_drawn_by_their_weights(on_boxes, hopper, tmp_path, browser) -> None:
-    captions = PhotoCaptions({"regions": on_boxes}, {"grace_hopper": REGIONS})
-    page = App(captions=captions, uploads=Uploads(tmp_path), review=None)
+def start(captions: PhotoCaptions, folder: Path) -> PageServer:
+    page = App(captions=captions, uploads=Uploads(folder), review=None)
     server = serve(page, host="127.0.0.1", port=0, token="t" * 32)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    return server
+
+
+def stop(server: PageServer) -> None:
+    server.shutdown()
+    server.server_close()
+
+
+def show(browser, server: PageServer, photo: Path) -> None:
+    """Open a photo, and wait for the two words of its caption."""
     browser.open(server.url)
     browser.wait("document.body.dataset.ready")
-    browser.type("#file", str(hopper))
+    browser.type("#file", str(photo))
     browser.wait("document.querySelectorAll('#words button').length === 2")
+
+
+def captions_of(model: str, *weights: tuple[float, ...]) -> PhotoCaptions:
+    """Of a captioner that says "a dog" and looks as ``weights`` say."""
+    words = [
+        AttendedWord(text=text, probability=0.5, weights=share)
+        for text, share in zip(("a", "dog"), weights, strict=True)
+    ]
+    found = Prediction(image_id="x", caption="a dog", score=-1.0)
+    captioner = SimpleNamespace(
+        model=build(model),
+        takes_boxes=False,
+        grid_size=None,
+        caption=lambda photos, **_: [CaptionedPhoto(photo="x", captions=(found,))],
+        attention=lambda photo, captions, boxes: [words],
+    )
+    return PhotoCaptions({"stub": captioner}, {})
+
+
+@pytest.mark.parametrize("whole", [(), (0.25,)])
+def test_a_square_grid_is_drawn_with_or_without_the_whole_photo(
+    whole, hopper, tmp_path, browser
+) -> None:
+    rest = 1 - sum(whole)
+    server = start(
+        captions_of("blip", (*whole, *[rest / 4] * 4), (*whole, 0, 0, 0, rest)), tmp_path
+    )
+    show(browser, server, hopper)
+    corner = """
+        const shown = document.getElementById("overlay");
+        const one = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+        Object.assign(one.canvas, { width: shown.width, height: shown.height });
+        one.drawImage(shown, 0, 0);
+        return [[2, 2], [510, 598]].map((at) => [...one.getImageData(...at, 1, 1).data])"""
+    browser.run("document.querySelector('#words button:nth-child(2)').focus()")
+    dark, tinted = browser.run(corner)
+    assert dark == [0, 0, 0, pytest.approx(204, abs=3)]
+    assert tinted[0] > 200 > tinted[1] > 100 > tinted[2]
+    assert tinted[3] == pytest.approx(76, abs=20)  # made larger smoothly
+    share = "; the whole photo has 25 %" if whole else ""
+    assert browser.text("#looks") == f"· looks here for “dog”{share}"
+    stop(server)
+
+
+def test_a_captioner_that_looks_nowhere_says_so(hopper, tmp_path, browser) -> None:
+    server = start(captions_of("viecap", (), ()), tmp_path)
+    show(browser, server, hopper)
+    assert "does not look at places" in browser.text("#words-hint")
+    assert browser.run("return document.querySelectorAll('#words canvas').length") == 0
+    assert browser.run("return document.querySelector('#words small').textContent") == "50 %"
+    browser.run("document.querySelector('#words button:nth-child(2)').focus()")
+    assert browser.text("#looks") == ""
+    assert browser.run("return looksAt(word, result)") == ""
+    stop(server)
+
+
+def test_boxes_are_drawn_by_their_weights(on_boxes, hopper, tmp_path, browser) -> None:
+    captions = PhotoCaptions({"regions": on_boxes}, {"grace_hopper": REGIONS})
+    server = start(captions, tmp_path)
+    show(browser, server, hopper)
     inside = """
         const one = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
         one.drawImage(document.getElementById("overlay"), -200, -200);
@@ -167,7 +238,6 @@ def test_boxes_are_drawn_by_their_weights(on_boxes, hopper, tmp_path, browser) -
         browser.run(f"document.querySelector('#words button:nth-child({place})').focus()")
         weights.append(browser.run(inside))
         assert ("20 %", "50 %")[place - 1] in browser.text("#looks")
-    server.shutdown()
-    server.server_close()
+    stop(server)
     # The first word looks at both boxes, the second at the first box alone.
     assert weights == [pytest.approx(v, abs=0.02) for v in (1 - (1 - 0.45 / 7) * 0.55, 0.45)]

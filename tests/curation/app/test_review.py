@@ -13,6 +13,7 @@ from PIL import Image
 
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
+from captioning.files import write_json
 from curation.app import review, run
 from curation.suspects.decisions import Decision, Decisions
 from curation.suspects.suspects import Suspect, read_suspects
@@ -187,3 +188,55 @@ def test_decisions_of_others_stay_and_wrong_ones_are_refused(tmp_path) -> None:
     for verdict, correction in wrong:
         with pytest.raises(ValueError, match="verdict must|correction needs|at most"):
             Decision(verdict=verdict, correction=correction)
+
+
+def test_the_next_photos_are_there_before_they_are_wanted(page, checked, photos, browser) -> None:
+    open_review(browser, page.url)
+    loaded = "[...photos.values()].filter((image) => image.naturalWidth).length"
+    browser.wait(f"{loaded} === 3")
+    browser.press(RIGHT)
+    assert browser.run("return document.getElementById('suspect-photo').naturalWidth") == 128
+    assert browser.run("return photos.size") == 3  # the one before stays, too
+
+
+def test_a_photo_that_cannot_be_shown_is_said_and_the_next_one_is(page, photos, browser) -> None:
+    (photos / "c.jpg").write_bytes(b"no photo")
+    open_review(browser, page.url)
+    places = {browser.text("#suspect-file"): None}
+    for _ in range(2):
+        browser.press(RIGHT)
+        name = browser.text("#suspect-file")
+        if name == "c.jpg":
+            browser.wait("!document.getElementById('no-photo').hidden")
+            assert browser.run("return document.getElementById('suspect-photo').hidden")
+        else:
+            browser.wait("document.getElementById('suspect-photo').naturalWidth")
+            assert browser.run("return document.getElementById('no-photo').hidden")
+        places[name] = None
+    assert set(places) == {"hopper.jpg", "c.jpg", "d.jpg"}
+    browser.messages()  # the browser's own, of an answer with an error's status
+
+
+def test_a_decision_of_many_is_written_as_ever_and_quickly(tmp_path, monkeypatch) -> None:
+    suspects = [suspect(str(number), f"caption {number} é") for number in range(300)]
+    path = tmp_path / "decisions.json"
+    decisions = Decisions(path=path, suspects=suspects)
+    for one in suspects:
+        decisions.decide(one, Decision(verdict="keep"))
+    again = Decisions(path=path, suspects=suspects)
+    made = []
+    text = "curation.suspects.decisions._text"
+    monkeypatch.setattr(text, lambda task, where: made.append(1) or '{"data": {}}')
+    again.decide(suspects[7], None)
+    assert len(made) == 1  # the other 299 are not made into text again
+    monkeypatch.undo()
+    again.decide(suspects[7], Decision(verdict="correct", correction="ü"))
+    written = path.read_text(encoding="utf-8")
+    write_json(path, json.loads(written))
+    assert path.read_text(encoding="utf-8") == written
+    assert [task["data"]["sample_id"] for task in json.loads(written)] == [
+        one.sample_id for one in suspects
+    ]
+    path.write_text(written.replace('"sample_id": "0"', '"sample_id": "0", "x": NaN', 1))
+    with pytest.raises(ValueError, match=r"task 1 cannot be written: Out of range"):
+        Decisions(path=path, suspects=suspects)
