@@ -32,7 +32,9 @@ MIN_COUNT = 5  # captions that hold a word; of rarer ones too little is known
 MAX_WORDS = 4000  # the most frequent ones are in rows
 MOST_IN_ROW = 16  # of words; the closed rows have as many
 _NAMES = {"NNP": "NN", "NNPS": "NNS"}  # in small letters they are no names
-_HELPERS = frozenset("is are was were be been being has have had do does did".split())
+_HELPERS = frozenset(
+    ("is", "are", "was", "were", "be", "been", "being", "has", "have", "had", "do", "does", "did")
+)
 _CONTEXTS = 600  # most frequent words that are told apart around a word
 _OFFSETS = (-2, -1, 1, 2)
 _DIMENSIONS = 64
@@ -236,7 +238,7 @@ def _with_forms(
         if word.text in same:
             by_lemma.setdefault(key, set()).add(word.text)
     groups: dict[str, set[str]] = {}
-    for word, meaning in same.items():
+    for meaning in same.values():
         group = set(meaning).union(*(by_lemma[lemma_of[m]] for m in meaning))
         group = group.union(*(groups[one] for one in group if one in groups))
         groups |= dict.fromkeys(group, group)

@@ -77,7 +77,10 @@ class Vocabulary:
             token: number
             for number, token in enumerate(dict.fromkeys([*words, *frequent]), start=2)
         }
-        free = sorted(counts.keys() - (set(words) - self.table.only_after.keys()), key=lambda token: (-counts[token], token))
+        free = sorted(
+            counts.keys() - (set(words) - self.table.only_after.keys()),
+            key=lambda token: (-counts[token], token),
+        )
         self._stop = {UNKNOWN} | {
             self.numbers[t] for t in free[:_NUM_STOP_WORDS] if t in self.numbers
         }
@@ -141,9 +144,7 @@ class Vocabulary:
                 read.append((number, around, word))
         return tokens, read
 
-    def _named(
-        self, captions: Sequence[str], rows: np.ndarray, owner: np.ndarray
-    ) -> np.ndarray:
+    def _named(self, captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
         """The first half of ``Group.named``, of words of ``rows`` in the captions ``owner``."""
         number_of = self._number_of
         names = np.zeros((len(captions), self._num_things), dtype=np.int64)

@@ -88,7 +88,7 @@ _NEGATIONS = """
     with without
     a=an no
 """
-_HAVING = frozenset("wearing wears wear with has have having".split())
+_HAVING = frozenset(("wearing", "wears", "wear", "with", "has", "have", "having"))
 
 
 @cache

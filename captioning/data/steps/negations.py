@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from captioning.data.roster import PlantedWord, Roster
-from captioning.text.row_tables import WORD
 from captioning.text.word_rows import begins_with_vowel
 from captioning.types import Sample
 

@@ -161,9 +161,7 @@ class Words(AbstractWordScore):
             self._table = (roster.fingerprint, with_open_rows(*data, **own))
         return self._table[1]
 
-    def _judge(
-        self, context: Context, samples: Sequence[Sample], table: RowTable
-    ) -> JudgedWords:
+    def _judge(self, context: Context, samples: Sequence[Sample], table: RowTable) -> JudgedWords:
         roster = context.view.roster
         folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
         learnt = judged = self._data(roster.samples, folds)
@@ -229,9 +227,7 @@ def calibrated(judged: JudgedWords, odds: np.ndarray, rows: Sequence[WordRow]) -
     return probabilities
 
 
-def _curve(
-    judged: JudgedWords, odds: np.ndarray, known: np.ndarray, num_rows: int
-) -> Calibration:
+def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray, num_rows: int) -> Calibration:
     """Other words of a row count by the root of how often they are written, each place alike.
 
     Wrong words may be as frequent as right ones, or all equally frequent; this is in between.
