@@ -253,7 +253,7 @@ def fit(
     """
     groups = [group for group in groups if len(group.places)]
     size = training.batch_size
-    num_steps = -(-len(groups) // size) * training.num_epochs
+    num_steps = max(-(-len(groups) // size) * training.num_epochs, 1)
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=training.lr, weight_decay=training.weight_decay
     )

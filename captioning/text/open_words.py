@@ -37,6 +37,7 @@ _HELPERS = frozenset(
 )
 _CONTEXTS = 600  # most frequent words that are told apart around a word
 _OFFSETS = (-2, -1, 1, 2)
+_SIDES = np.arange(len(_OFFSETS))
 _DIMENSIONS = 64
 _SHARED = 0.4  # of how often one word is said twice of a photo, from which two are one meaning
 _TOGETHER = 0.2  # most captions with both, for each photo that has both in different captions
@@ -140,15 +141,13 @@ def _vectors(texts: Sequence[Sequence[str]], words: Sequence[str]) -> np.ndarray
     ranked = Counter(word for text in texts for word in text).most_common(_CONTEXTS)
     contexts = {word: place for place, (word, _) in enumerate(ranked)}
     table = np.zeros((len(words), len(_OFFSETS), _CONTEXTS + 2), dtype=np.float32)
+    edge = [_CONTEXTS + 1] * max(_OFFSETS)
     for text in texts:
-        around = [contexts.get(word, _CONTEXTS) for word in text]
-        for place, word in enumerate(text):
+        around = [*edge, *(contexts.get(word, _CONTEXTS) for word in text), *edge]
+        for place, word in enumerate(text, start=len(edge)):
             if word in number:
-                for side, offset in enumerate(_OFFSETS):
-                    inside = 0 <= place + offset < len(text)
-                    context = around[place + offset] if inside else _CONTEXTS + 1
-                    table[number[word], side, context] += 1
-    counts = table.reshape(len(words), -1)
+                table[number[word], _SIDES, [around[place + offset] for offset in _OFFSETS]] += 1
+    counts = table.reshape(len(words), len(_OFFSETS) * (_CONTEXTS + 2))
     damped = counts.sum(0) ** 0.75  # rare neighbours would count too much
     expected = counts.sum(1, keepdims=True) * damped / max(damped.sum(), 1)
     information = np.maximum(np.log(np.maximum(counts, 1e-9) / np.maximum(expected, 1e-9)), 0)
