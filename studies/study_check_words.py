@@ -1,12 +1,13 @@
 """How well ``captioning check`` finds and mends wrong words that were planted.
 
     python studies/study_check_words.py
+    python studies/study_check_words.py --faults uniform plausible none --photos 2000
     python studies/study_check_words.py --report
 
 Words of Flickr8k's captions are replaced by others of their row. Sets of fewer photos, and of one
 caption a photo, show how much there must be to learn from. A line of
 docs/results/records/check_words.jsonl is what the check made of one set; ``--report`` builds the
-table of docs/check.md.
+tables of docs/check.md.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ PAGE = ROOT / "docs" / "check.md"
 FAULTS: dict[str, dict[str, float]] = {
     "none": {},
     "uniform": {"color": 0.02, "number": 0.02, "object": 0.02},
+    # of numbers fewer: there are too few captions whose number language would not expect
+    "plausible": {"plausible_number": 0.01}
+    | {f"plausible_{topic}": 0.02 for topic in ("color", "object", "people")},
 }
+SHOWN_FROM = (0.5, 0.7, 0.9)  # thresholds that are compared
 UNSEEN = 2000  # photos of validation and test: the space learnt from those of training
 # faults, photos, captions of each
 SETS = (
@@ -53,6 +58,8 @@ SETS = (
     ("uniform", 6000, 5),
     ("uniform", 2000, 1),
     ("uniform", 6000, 1),
+    ("plausible", 2000, 5),
+    ("plausible", 6000, 5),
     ("none", 2000, 5),
     ("none", 6000, 5),
     ("none", 2000, 1),
@@ -66,6 +73,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most", type=int, metavar="PHOTOS", help="of the sets that are measured")
+    parser.add_argument("--faults", nargs="+", choices=list(FAULTS), default=list(FAULTS))
+    parser.add_argument("--photos", nargs="+", type=int, metavar="NUMBER", help="of the sets")
     parser.add_argument("--cache", default="cache", type=Path)
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
@@ -73,10 +82,13 @@ def main() -> None:
         report()
         return
     for faults, photos, each in SETS:
-        if options.most is None or photos <= options.most:
+        is_small = options.most is None or photos <= options.most
+        is_named = faults in options.faults and photos in (options.photos or [photos])
+        if is_small and is_named:
             roster = read(is_seen=photos > UNSEEN)
             vectors = photo_vectors(roster, options.cache)
-            line = measured(part_of(roster, photos, each), vectors, faults, options.seed)
+            part = part_of(roster, photos, each)
+            line = measured(part, vectors, faults, options.seed, options.cache)
             keep({"photos": photos, "each": each, "seen": photos > UNSEEN, **line})
 
 
@@ -140,10 +152,10 @@ def part_of(roster: Roster, photos: int, each: int) -> Roster:
 
 
 def measured(
-    roster: Roster, vectors: Mapping[Path, np.ndarray], faults: str, seed: int
+    roster: Roster, vectors: Mapping[Path, np.ndarray], faults: str, seed: int, cache: Path
 ) -> dict[str, Any]:
     """What the check makes of a set with faults."""
-    planting = plant(roster, kinds=FAULTS[faults], seed=seed)
+    planting = plant(roster, kinds=FAULTS[faults], seed=seed, cache_folder=cache)
     begin = processor_seconds()
     # other folds and parameters than those that faults were drawn by
     evidence = evidence_of(planting.roster, vectors, seed + 100)
@@ -169,6 +181,7 @@ def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
     by_id = {planting.roster.samples[row].sample_id: new for row, new in mended.items()}
     return {
         "planted": len(planting.truth),
+        "shown": shown(result, planting),
         "flagged": len(flagged),
         "right": len(found),
         "mean_chance": float(chances.mean()) if len(chances) else None,
@@ -176,6 +189,24 @@ def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
         "mended_faulty": sum(name in planting.truth for name in by_id),
         "mended_rightly": sum(is_right(planting, name, new) for name, new in by_id.items()),
     }
+
+
+def shown(result: CheckResult, planting: Planting) -> list[dict[str, float]]:
+    """Captions that a page would show from each threshold on, and those with the planted word."""
+    values, words = result.scores[NAME].values, result.scores[NAME].words
+    samples = planting.roster.samples
+    starts = {
+        s.row: planting.words[s.sample_id].start for s in samples if s.sample_id in planting.words
+    }
+    lines = []
+    for threshold in SHOWN_FROM:
+        rows = np.flatnonzero(values >= threshold).tolist()
+        planted = [row for row in rows if row in starts]
+        named = sum(words[row][0].start == starts[row] for row in planted)
+        lines.append(
+            {"from": threshold, "shown": len(rows), "planted": len(planted), "named": named}
+        )
+    return lines
 
 
 def is_right(planting: Planting, sample_id: str, new: Replacement) -> bool:
@@ -202,8 +233,38 @@ def keep(line: Mapping[str, Any]) -> None:
 
 
 def report() -> None:
-    """The table of the page."""
-    fill(PAGE, {"words": table(read_records(RECORDS))})
+    """The tables of the page."""
+    lines = read_records(RECORDS)
+    fill(PAGE, {"words": table(lines), "word thresholds": threshold_table(lines)})
+
+
+def threshold_table(lines: list[dict[str, Any]]) -> list[str]:
+    """A row a set and threshold: what the page shows, and how much of it was planted."""
+    head = ["faults", "photos", "captions", "planted", "from", "shown"]
+    head += ["of these planted", "planted ones shown", "with that word marked"]
+    rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    for line in in_order(lines):
+        for level in line.get("shown", ()):
+            is_planted = line["planted"] > 0
+            cells = [
+                line["faults"],
+                f"{line['photos']:,}{'*' if line['photos'] > UNSEEN else ''}",
+                f"{line['captions']:,}",
+                f"{line['planted']:,}",
+                f"{level['from']:g}",
+                f"{level['shown']:,}",
+                share_of(level["planted"], level["shown"] if is_planted else 0),
+                share_of(level["planted"], line["planted"]),
+                share_of(level["named"], line["planted"]),
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def in_order(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines as `SETS` has them."""
+    known = {(line["faults"], line["photos"], line["each"]): line for line in lines}
+    return [known[key] for key in SETS if key in known]
 
 
 def table(lines: list[dict[str, Any]]) -> list[str]:
@@ -222,9 +283,7 @@ def table(lines: list[dict[str, Any]]) -> list[str]:
         *("replaced", "of these faulty", "right word given", "processor s"),
     ]
     rows = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
-    order = [(faults, photos, each) for faults, photos, each in SETS]
-    known = {(line["faults"], line["photos"], line["each"]): line for line in lines}
-    for line in (known[key] for key in order if key in known):
+    for line in in_order(lines):
         is_planted = line["planted"] > 0
         cells = [
             line["faults"],

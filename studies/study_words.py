@@ -17,6 +17,7 @@ import json
 import resource
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,9 +32,11 @@ from captioning.configuration import compose_config
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.fault_words import COLORS, NUMBERS, OBJECTS
 from captioning.data.steps.plant_faults import Planting, plant
+from captioning.data.steps.plausible_faults import open_table
 from captioning.files import write_lines
 from captioning.metrics.detection import area_under_roc
-from captioning.text.word_rows import same_thing, word_rows
+from captioning.text.row_tables import RowTable
+from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows
 from captioning.training.parts import build_part
 from curation.base import Context, WordDoubt
 from curation.score.words.score import Words
@@ -47,7 +50,7 @@ def main() -> None:
     parser.add_argument("noise", nargs="*", choices=[*NOISE, []], metavar="FAULTS")
     parser.add_argument("--data", default="flickr8k")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--evidence", nargs="+", choices=list(EVIDENCE), default=list(EVIDENCE))
+    parser.add_argument("--evidence", nargs="+", choices=list(EVIDENCE))
     parser.add_argument("--cache", default="cache")
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--report", action="store_true")
@@ -55,22 +58,32 @@ def main() -> None:
     cache = Path(options.cache)
     for seed in options.seeds:
         for noise in options.noise:
-            measure(options.data, noise, seed, options.evidence, cache)
+            chosen = options.evidence or [name for name in EVIDENCE if is_usual(name, noise)]
+            measure(options.data, noise, seed, chosen, cache)
     if options.cost:
-        measure_cost(options.data, options.evidence, cache)
+        measure_cost(options.data, options.evidence or ["all"], cache)
     if options.report:
         report()
+
+
+def is_usual(evidence: str, noise: str) -> bool:
+    """Whether faults are judged so where nothing else is said."""
+    return evidence.endswith("open") == (noise == "open")
 
 
 def measure(data: str, noise: str, seed: int, evidence: Sequence[str], cache: Path) -> None:
     """Plant the faults of a seed, and judge them by each kind of evidence."""
     config = composed(data, cache)
     roster = build_part(config.data.train)
-    planting = plant(roster, kinds=NOISE[noise], seed=seed, cache_folder=cache)
+    planting = with_directions(plant(roster, kinds=NOISE[noise], seed=seed, cache_folder=cache))
+    # as the faults were drawn: rows of the words that are judged are made of the faulty captions
+    table = open_table(roster, seed=seed) if noise == "open" else closed_rows()
+    topics = [*TOPICS, NEGATION] if noise == "negation" else None
     for name in evidence:
-        doubts = score_of(config, name, seed).doubts(_context(planting.roster))
+        score = score_of(config, name, seed, topics=topics)
+        doubts = score.doubts(_context(planting.roster))
         head = {"data": data, "noise": noise, "seed": seed, "evidence": name}
-        lines = [head | line for line in found(planting, doubts)]
+        lines = [head | line for line in found(planting, doubts, table)]
         lines.append(head | {"kind": None, "reliability": reliability(planting, doubts)})
         keep(lines)
         for line in lines:
@@ -98,13 +111,35 @@ def composed(data: str, cache: Path) -> DictConfig:
     return compose_config("train", overrides)
 
 
-def score_of(config: DictConfig, evidence: str, seed: int, judged: str | None = None) -> Words:
+def with_directions(planting: Planting) -> Planting:
+    """Negations that were left out, and that were put in, as two kinds."""
+    truth = {
+        sample_id: (f"{kind}, {direction(planting, sample_id)}" if kind == NEGATION else kind)
+        for sample_id, kind in planting.truth.items()
+    }
+    return replace(planting, truth=truth)
+
+
+def direction(planting: Planting, sample_id: str) -> str:
+    """Of a planted negation."""
+    right = planting.words[sample_id].right.lower()
+    return "left out" if right.startswith(("no", "without")) else "put in"
+
+
+def score_of(
+    config: DictConfig,
+    evidence: str,
+    seed: int,
+    judged: str | None = None,
+    topics: Sequence[str] | None = None,
+) -> Words:
     """The score by a kind of evidence, its judgements kept in a folder of its own if wanted."""
-    chosen = EVIDENCE[evidence]
+    chosen = dict(EVIDENCE[evidence])
     # other folds and parameters than those that faults were drawn by
-    own: dict[str, Any] = {"siblings": chosen["siblings"], "seed": seed + 100}
+    own: dict[str, Any] = {"seed": seed + 100, "topics": topics}
     own |= {} if judged is None else {"cache_folder": judged}
-    own |= {} if chosen["photos"] else {"photos": None}
+    own |= {} if chosen.pop("photos") else {"photos": None}
+    own |= chosen
     return build_part(config.curation.score, **own)
 
 
@@ -120,16 +155,17 @@ def _context(roster: Roster) -> Context:
     return Context(view=view, losses=nothing[0], history=nothing, epoch=-1)
 
 
-def kind_words(kind: str) -> frozenset[str]:
+def kind_words(kind: str, table: RowTable) -> frozenset[str]:
     """The words that a fault of a kind could be."""
     if kind in UNIFORM:
         return frozenset(word for row in UNIFORM[kind] for word in row)
-    topic = kind.removeprefix("plausible_")
-    rows = [row for row in word_rows() if topic in (row.topic, "phrase")]
+    topic = kind.removeprefix("plausible_").removeprefix("open_").partition(",")[0]
+    rows = negation_rows().rows if topic == NEGATION else table.rows
+    rows = [row for row in rows if topic in (row.topic, "phrase")]
     return frozenset(word for row in rows for words in row.meanings for word in words)
 
 
-def found(planting: Planting, doubts: Sequence[WordDoubt]) -> list[dict[str, Any]]:
+def found(planting: Planting, doubts: Sequence[WordDoubt], table: RowTable) -> list[dict[str, Any]]:
     """For each kind of fault, how well doubts find caption, word and right word."""
     size = len(planting.roster)
     kinds = np.full(size, "", dtype=object)
@@ -138,7 +174,8 @@ def found(planting: Planting, doubts: Sequence[WordDoubt]) -> list[dict[str, Any
     overall = highest(doubts, size)
     results = []
     for kind in sorted(set(planting.truth.values())):
-        own = [doubt for doubt in doubts if doubt.word.lower() in kind_words(kind)]
+        words = kind_words(kind, table)
+        own = [doubt for doubt in doubts if doubt.word.lower() in words]
         within = highest(own, size)
         known = np.isfinite(within)
         fault, compared = kinds == kind, (kinds == kind) | (kinds == "")
@@ -149,7 +186,7 @@ def found(planting: Planting, doubts: Sequence[WordDoubt]) -> list[dict[str, Any
                 "auc_all": auc(overall, fault, compared),
                 "auc_within": auc(within, fault, compared & known),
                 "auc_by_third": by_third(planting, kind, own),
-                **named(planting, kind, own, doubts),
+                **named(planting, kind, own, doubts, table.same),
             }
         )
     return results
@@ -189,13 +226,17 @@ def auc(scores: np.ndarray, fault: np.ndarray, compared: np.ndarray) -> float:
 
 
 def named(
-    planting: Planting, kind: str, own: Sequence[WordDoubt], doubts: Sequence[WordDoubt]
+    planting: Planting,
+    kind: str,
+    own: Sequence[WordDoubt],
+    doubts: Sequence[WordDoubt],
+    same: Mapping[str, frozenset[str]],
 ) -> dict[str, float | None]:
     """Shares of a kind's faults whose word is the most doubted, and whose right word is given."""
     if kind == "phrase":
         return {"found": None, "found_in_kind": None, "right": None}
     best_of_kind, best = most_doubted(own), most_doubted(doubts)
-    same, hits = same_thing(), []
+    hits = []
     for sample_id, truth in planting.words.items():
         if planting.truth[sample_id] != kind:
             continue

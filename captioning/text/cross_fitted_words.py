@@ -15,6 +15,7 @@ from torch import Tensor
 
 from captioning.text.judged_words import JudgedWords
 from captioning.text.masked_words import WordTraining, fit, new_network, predict
+from captioning.text.row_tables import RowTable
 from captioning.text.word_groups import Group, Vocabulary
 
 
@@ -29,6 +30,7 @@ class CrossFittedWords:
         network: arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
         seed: of parameters, dropout and order.
+        table: rows of the words that are judged; None for the closed ones.
         progress: called with the share of the training that is done.
     """
 
@@ -42,9 +44,10 @@ class CrossFittedWords:
         network: Mapping[str, Any],
         training: WordTraining,
         seed: int,
+        table: RowTable | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        self._vocabulary = Vocabulary(captions)
+        self._vocabulary = Vocabulary(captions, table=table)
         groups = self._vocabulary.groups(captions, photos)
         size = 0 if features is None else features.shape[-1]
         self._networks = []

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from captioning.tensor_files import read_tensors, write_tensors
-from captioning.text.word_rows import word_rows
+from captioning.text.row_tables import RowTable
+from captioning.text.word_rows import closed_rows
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class JudgedWords:
     Attributes:
         captions: ``(Q,) int64`` number of the caption.
         starts: ``(Q,) int64`` index of the word's first character.
-        rows, meanings: ``(Q,) int64`` what is written, see `captioning.text.word_rows`.
+        rows, meanings: ``(Q,) int64`` what is written, of the table that was judged by.
         log_probs: ``(Q, K) float32`` of the row's meanings; minus infinity beyond the row.
     """
 
@@ -40,7 +41,11 @@ class JudgedWords:
 
 
 def kept_judgement(
-    folder: Path | None, settings: Mapping[str, Any], judge: Callable[[], JudgedWords]
+    folder: Path | None,
+    settings: Mapping[str, Any],
+    judge: Callable[[], JudgedWords],
+    *,
+    table: RowTable | None = None,
 ) -> JudgedWords:
     """What ``judge`` gives, from the folder if it is there.
 
@@ -48,10 +53,11 @@ def kept_judgement(
         folder: of judgements, in files named after their settings; None keeps nothing.
         settings: all that the judgement depends on beside this version's networks, as JSON.
         judge: makes it.
+        table: rows of the words; None for the closed ones.
     """
     if folder is None:
         return judge()
-    path = folder / f"{_key(settings)}.safetensors"
+    path = folder / f"{_key(settings, table or closed_rows())}.safetensors"
     names = [field.name for field in fields(JudgedWords)]
     try:
         if path.is_file():
@@ -67,9 +73,12 @@ def kept_judgement(
     return judged
 
 
-def _key(settings: Mapping[str, Any]) -> str:
-    rows = [[row.name, row.meanings] for row in word_rows()]
-    content = json.dumps({"version": _VERSION, "rows": rows, **settings}, sort_keys=True)
+def _key(settings: Mapping[str, Any], table: RowTable) -> str:
+    rows = [[row.name, row.meanings] for row in table.rows]
+    whole = {"version": _VERSION, "rows": rows, **settings}
+    if table is not closed_rows():
+        whole["table"] = table.content_hash
+    content = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

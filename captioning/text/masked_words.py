@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from torch.nn import functional
 
 from captioning.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
 from captioning.text.word_groups import PAD, WINDOW, Group, Vocabulary
-from captioning.text.word_rows import word_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +100,7 @@ class MaskedWords(nn.Module):
     Args:
         num_tokens: size of the vocabulary.
         meaning_tokens: ``(M,)`` token of each meaning's first word, rows one after another.
+        row_sizes: number of meanings of each row.
         photo_size: of the features of a photo's cells; 0: photos are not read.
         siblings: whether the photo's other captions are read.
         width: of embeddings; contexts are twice as wide.
@@ -114,6 +113,7 @@ class MaskedWords(nn.Module):
         *,
         num_tokens: int,
         meaning_tokens: Tensor,
+        row_sizes: Sequence[int],
         photo_size: int = 0,
         siblings: bool = True,
         width: int = 48,
@@ -125,6 +125,7 @@ class MaskedWords(nn.Module):
         self.photo_size = photo_size
         inner = 2 * width
         self.register_buffer("meaning_tokens", meaning_tokens)
+        self.meaning_places, self.inside = _row_places(torch.tensor(row_sizes))
         self.embedding = nn.Embedding(num_tokens, width, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(width))
         self.near = nn.Linear(2 * WINDOW * width, inner)
@@ -172,11 +173,11 @@ class MaskedWords(nn.Module):
             sources.append(self._attend(*parts, None))
         joined = self.dropout(functional.relu(self.join(torch.cat(sources, -1))))
         targets = self.embedding(self.meaning_tokens)
-        places, inside = _row_places()
-        logits = (self.out(joined) @ targets.T + self.bias).gather(-1, places[words.rows])
+        logits = self.out(joined) @ targets.T + self.bias
+        logits = logits.gather(-1, self.meaning_places[words.rows])
         if self.siblings:
             logits = logits + (self.named(joined)[:, :, None] * words.named.float().log1p()).sum(-1)
-        return logits.masked_fill(~inside[words.rows], -torch.inf)
+        return logits.masked_fill(~self.inside[words.rows], -torch.inf)
 
     def _context(self, embedded: Tensor, known: Tensor, words: WordBatch) -> Tensor:
         """``(G, K, 2 * width)`` of each key without the key itself."""
@@ -223,9 +224,12 @@ class WordTraining:
 
 def new_network(vocabulary: Vocabulary, **settings: Any) -> MaskedWords:
     """A network with fresh parameters; for settings see `MaskedWords`."""
-    firsts = [words[0] for row in word_rows() for words in row.meanings]
+    rows = vocabulary.table.rows
+    firsts = [words[0] for row in rows for words in row.meanings]
     tokens = torch.tensor([vocabulary.numbers[word] for word in firsts])
-    return MaskedWords(num_tokens=len(vocabulary), meaning_tokens=tokens, **settings)
+    sizes = [len(row.meanings) for row in rows]
+    own = {"num_tokens": len(vocabulary), "meaning_tokens": tokens, "row_sizes": sizes}
+    return MaskedWords(**own, **settings)
 
 
 def fit(
@@ -249,7 +253,7 @@ def fit(
     """
     groups = [group for group in groups if len(group.places)]
     size = training.batch_size
-    num_steps = -(-len(groups) // size) * training.num_epochs
+    num_steps = max(-(-len(groups) // size) * training.num_epochs, 1)
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=training.lr, weight_decay=training.weight_decay
     )
@@ -277,10 +281,8 @@ def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:
     return -log_probs.gather(-1, batch.meanings[..., None])[..., 0][batch.mask].mean()
 
 
-@cache
-def _row_places() -> tuple[Tensor, Tensor]:
+def _row_places(sizes: Tensor) -> tuple[Tensor, Tensor]:
     """``(W, K)`` number of each row's meanings among all, and whether there is one."""
-    sizes = torch.tensor([len(row.meanings) for row in word_rows()])
     offsets = torch.arange(int(sizes.max()))
     starts = sizes.cumsum(0) - sizes
     inside = offsets < sizes[:, None]
@@ -296,7 +298,7 @@ def predict(
     K is the most meanings that a row has; places beyond a word's row hold minus infinity. For
     arguments see `fit`.
     """
-    results = [np.zeros((0, _row_places()[0].shape[1]), np.float32)]
+    results = [np.zeros((0, network.inside.shape[1]), np.float32)]
     groups = [group for group in groups if len(group.places)]
     for start in range(0, len(groups), batch_size):
         batch = WordBatch.of(groups[start : start + batch_size], photos)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from captioning.text.word_rows import RowWord, row_words, thing_numbers, word_rows
+from captioning.text.row_tables import RowTable, RowWord
+from captioning.text.word_rows import closed_rows
 
 PAD, UNKNOWN = 0, 1
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]")
@@ -32,7 +32,7 @@ class Group:
         keys: ``(K,) int64`` places of the tokens that tell something: all but stop words.
         neighbours: ``(K, 2 * WINDOW) int64`` tokens before and after each of these.
         places: ``(Q,) int64`` which of the keys are words of a row.
-        rows, meanings: ``(Q,) int64`` of these words, see `captioning.text.word_rows`.
+        rows, meanings: ``(Q,) int64`` of these words in a `captioning.text.row_tables.RowTable`.
         starts: ``(Q,) int64`` index of each word's first character in its caption.
         named: ``(Q, K, 2) int64`` how many of the other captions name each meaning of the word's
             row, in whatever form, K the most meanings of any row; and how often they do so beside
@@ -53,17 +53,34 @@ class Group:
 
 
 class Vocabulary:
-    """Numbers of words; rare ones share a number."""
+    """Numbers of words; rare ones share a number.
 
-    def __init__(self, captions: Sequence[str], *, min_count: int = 2) -> None:
+    Args:
+        captions: whose words are numbered.
+        table: rows of the words that are judged; None for the closed ones.
+        min_count: a word of no row that is rarer has no number of its own.
+    """
+
+    def __init__(
+        self, captions: Sequence[str], *, table: RowTable | None = None, min_count: int = 2
+    ) -> None:
+        self.table = closed_rows() if table is None else table
+        by_row, self._number_of = self.table.things
+        width = max(map(len, by_row))
+        # thing that each meaning names, 0 beyond a row
+        self._things = np.array([[*row, *[0] * (width - len(row))] for row in by_row])
+        self._num_things = max(self._number_of.values()) + 1
         counts = Counter(token for caption in captions for token in _tokens(caption))
         frequent = sorted(token for token, count in counts.items() if count >= min_count)
-        words = [word for row in word_rows() for words in row.meanings for word in words]
+        words = [word for row in self.table.rows for words in row.meanings for word in words]
         self.numbers = {
             token: number
             for number, token in enumerate(dict.fromkeys([*words, *frequent]), start=2)
         }
-        free = sorted(counts.keys() - set(words), key=lambda token: (-counts[token], token))
+        free = sorted(
+            counts.keys() - (set(words) - self.table.only_after.keys()),
+            key=lambda token: (-counts[token], token),
+        )
         self._stop = {UNKNOWN} | {
             self.numbers[t] for t in free[:_NUM_STOP_WORDS] if t in self.numbers
         }
@@ -105,7 +122,7 @@ class Vocabulary:
             starts=columns[3],
             named=np.stack(
                 [
-                    _named(texts, columns[1], columns[4]),
+                    self._named(texts, columns[1], columns[4]),
                     self._named_beside(around_keys[columns[0]], *columns[[1, 2, 4]]),
                 ],
                 axis=-1,
@@ -114,7 +131,7 @@ class Vocabulary:
 
     def _read(self, caption: str) -> tuple[list[int], list[tuple[int, list[int], RowWord | None]]]:
         """Tokens, and of those that tell something the place, the neighbours and the row's word."""
-        known = {word.start: word for word in row_words(caption)}
+        known = {word.start: word for word in self.table.words_of(caption)}
         matches = list(_TOKEN.finditer(caption))
         tokens = [self.numbers.get(match[0].lower(), UNKNOWN) for match in matches]
         padded = [PAD] * WINDOW + tokens + [PAD] * WINDOW
@@ -127,16 +144,25 @@ class Vocabulary:
                 read.append((number, around, word))
         return tokens, read
 
+    def _named(self, captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
+        """The first half of ``Group.named``, of words of ``rows`` in the captions ``owner``."""
+        number_of = self._number_of
+        names = np.zeros((len(captions), self._num_things), dtype=np.int64)
+        for place, caption in enumerate(captions):
+            names[place, [number_of[t] for t in _tokens(caption) if t in number_of]] = 1
+        others = names.sum(0) - names[owner]
+        return np.take_along_axis(others, self._things[rows], axis=1)
+
     def _named_beside(
         self, neighbours: np.ndarray, rows: np.ndarray, meanings: np.ndarray, owner: np.ndarray
     ) -> np.ndarray:
         """The second half of ``Group.named``, of words with their neighbours."""
-        things, _ = _things()
+        things = self._things
         near = neighbours[:, WINDOW - _BESIDE : WINDOW + _BESIDE]
         near = np.where(self._is_stop[near], PAD, near)
         share = (near[:, None, :, None] == near[None, :, None, :]) & (near[:, None, :, None] != PAD)
         beside = share.any((2, 3)) & (owner[:, None] != owner[None, :])
-        names = np.zeros((len(rows), int(things.max()) + 1), dtype=np.int64)
+        names = np.zeros((len(rows), self._num_things), dtype=np.int64)
         names[np.arange(len(rows)), things[rows, meanings]] = 1
         return np.take_along_axis(beside @ names, things[rows], axis=1)
 
@@ -150,24 +176,6 @@ class Vocabulary:
             for photo, numbered in by_photo.items()
             for start in range(0, len(numbered), _MAX_TOGETHER)
         ]
-
-
-def _named(captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """The first half of ``Group.named``, of words of ``rows`` in the captions ``owner``."""
-    things, number_of = _things()
-    names = np.zeros((len(captions), int(things.max()) + 1), dtype=np.int64)
-    for place, caption in enumerate(captions):
-        names[place, [number_of[t] for t in _tokens(caption) if t in number_of]] = 1
-    others = names.sum(0) - names[owner]
-    return np.take_along_axis(others, things[rows], axis=1)
-
-
-@cache
-def _things() -> tuple[np.ndarray, Mapping[str, int]]:
-    """``(W, K)`` number of the thing that each meaning names, 0 beyond a row; and it by word."""
-    by_row, by_word = thing_numbers()
-    width = max(map(len, by_row))
-    return np.array([[*row, *[0] * (width - len(row))] for row in by_row]), by_word
 
 
 def _tokens(caption: str) -> list[str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
+
+from captioning.text.row_tables import WORD, RowTable, RowWord, WordRow, table_of
 
 _TABLES: dict[str, str] = {
     "color": """
@@ -81,102 +83,43 @@ _TABLES: dict[str, str] = {
     """,
 }
 TOPICS = tuple(_TABLES)
-WORD = re.compile(r"[A-Za-z]+")
-"""What counts as a word of a caption here."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WordRow:
-    """Words that compete for a place.
-
-    Attributes:
-        name: topic and number, such as ``"object3.1"``.
-        topic: one of `TOPICS`.
-        meanings: words of one meaning each; the first is written for it.
-    """
-
-    name: str
-    topic: str
-    meanings: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowWord:
-    """A word of a row in a caption.
-
-    Attributes:
-        start: index of its first character.
-        word: as written.
-        row: number in `word_rows`.
-        meaning: number in the row.
-    """
-
-    start: int
-    word: str
-    row: int
-    meaning: int
+NEGATION = "negation"
+_NEGATIONS = """
+    with without
+    a=an no
+"""
+_HAVING = frozenset(("wearing", "wears", "wear", "with", "has", "have", "having"))
 
 
 @cache
+def closed_rows() -> RowTable:
+    """The rows of `TOPICS`."""
+    return table_of(_TABLES)
+
+
+@cache
+def negation_rows() -> RowTable:
+    """The topic `NEGATION`: *with* and *without*, and after words of having *a* and *no*.
+
+    Negations are rare in captions, so all of them are in doubt: judged where they are asked for.
+    """
+    table = table_of({NEGATION: _NEGATIONS})
+    return replace(table, only_after=dict.fromkeys(("a", "an", "no"), _HAVING))
+
+
 def word_rows() -> tuple[WordRow, ...]:
-    """All rows of two meanings or more, in the order of the tables."""
-    rows = []
-    for topic, table in _TABLES.items():
-        for number, line in enumerate(table.strip().splitlines()):
-            columns = [[m.split("/") for m in column.split("=")] for column in line.split()]
-            for form in range(max(len(words) for column in columns for words in column)):
-                meanings = [
-                    tuple(words[form] for words in column if form < len(words))
-                    for column in columns
-                ]
-                name = f"{topic}{number}.{form}"
-                row = WordRow(name=name, topic=topic, meanings=tuple(filter(None, meanings)))
-                rows.append(row)
-    return tuple(row for row in rows if len(row.meanings) > 1)
+    """All closed rows of two meanings or more, in the order of the tables."""
+    return closed_rows().rows
 
 
-@cache
-def _places() -> Mapping[str, tuple[int, int]]:
-    """Row and meaning by word; a word of several rows belongs to the first."""
-    places: dict[str, tuple[int, int]] = {}
-    for number, row in enumerate(word_rows()):
-        for meaning, words in enumerate(row.meanings):
-            for word in words:
-                places.setdefault(word, (number, meaning))
-    return places
-
-
-@cache
 def same_thing() -> Mapping[str, frozenset[str]]:
     """By word all words of its meaning, in every form: ``runs`` has ``running`` and ``races``."""
-    things: dict[str, frozenset[str]] = {}
-    for column in " ".join(_TABLES.values()).split():
-        words = frozenset(re.split("[/=]", column))
-        things |= {word: things.get(word, frozenset()) | words for word in words}
-    return things
-
-
-@cache
-def thing_numbers() -> tuple[tuple[tuple[int, ...], ...], Mapping[str, int]]:
-    """A number for each thing that rows name, in whatever form.
-
-    Returns:
-        It by row and meaning, and by word.
-    """
-    groups = {words: number for number, words in enumerate(dict.fromkeys(same_thing().values()))}
-    by_word = {word: groups[words] for word, words in same_thing().items()}
-    by_row = tuple(tuple(by_word[words[0]] for words in row.meanings) for row in word_rows())
-    return by_row, by_word
+    return closed_rows().same
 
 
 def row_words(caption: str) -> Iterator[RowWord]:
-    """The words of a caption that belong to a row, in order."""
-    places = _places()
-    for match in WORD.finditer(caption):
-        place = places.get(match[0].lower())
-        if place is not None:
-            row, meaning = place
-            yield RowWord(start=match.start(), word=match[0], row=row, meaning=meaning)
+    """The words of a caption that belong to a closed row, in order."""
+    return closed_rows().words_of(caption)
 
 
 def word_at(caption: str, start: int) -> str:
@@ -198,12 +141,14 @@ def replace_word(caption: str, start: int, word: str, alternative: str) -> str:
         raise ValueError(f"no {word!r} at character {start} of {caption!r}")
     if word[:1].isupper():
         alternative = alternative.capitalize()
-    before = caption[:start]
+    before, after = caption[:start], caption[end:]
+    if alternative.lower() in ("a", "an") and (following := re.match(r"\s+([A-Za-z]+)", after)):
+        alternative = alternative[0] + ("n" if begins_with_vowel(following[1]) else "")
     article = re.search(r"(?:(?<=\s)|^)([Aa])n?(\s+)$", before)
     if article is not None:
         ending = "n" if begins_with_vowel(alternative) else ""
         before = before[: article.start()] + article[1] + ending + article[2]
-    return before + alternative + caption[end:]
+    return before + alternative + after
 
 
 def begins_with_vowel(word: str) -> bool:

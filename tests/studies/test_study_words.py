@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from captioning.data.roster import build_roster
 from captioning.data.steps.base import PlantedWord
 from captioning.data.steps.plant_faults import Planting
+from captioning.text.word_rows import closed_rows
 from captioning.types import Sample
 from curation.base import WordDoubt
 
@@ -59,12 +61,37 @@ def test_caption_word_and_right_word_are_counted():
         doubt(1, "red", 1.0),
         doubt(2, "bird", 4.0, "dog"),
     ]
-    (line,) = study_words.found(planting_of(), doubts)
+    (line,) = study_words.found(planting_of(), doubts, closed_rows())
     assert line["kind"] == "color"
     assert line["faults"] == 1
     assert line["auc_all"] == pytest.approx(2 / 3, abs=1e-4)  # bird is more suspect
     assert line["auc_within"] == 1  # of captions with a colour
     assert (line["found"], line["found_in_kind"], line["right"]) == (0, 1, 1)
+
+
+def test_negations_left_out_and_put_in_are_kinds_of_their_own():
+    words = {
+        "0": PlantedWord(start=0, wrong="a", right="no"),
+        "1": PlantedWord(start=0, wrong="shoes", right="No shoes"),
+        "2": PlantedWord(start=0, wrong="without", right="with"),
+    }
+    truth = {**dict.fromkeys(words, "negation"), "3": "color"}
+    planting = study_words.with_directions(replace(planting_of(), truth=truth, words=words))
+    left_out, put_in = "negation, left out", "negation, put in"
+    assert list(planting.truth.values()) == [left_out, left_out, put_in, "color"]
+    assert "without" in study_words.kind_words(put_in, closed_rows())
+    assert "red" not in study_words.kind_words(put_in, closed_rows())
+
+
+def test_vocabularies_are_compared_on_the_same_faults():
+    def line(noise, evidence, seed=0):
+        return {"noise": noise, "evidence": evidence, "seed": seed}
+
+    both = [line("uniform", "all"), line("uniform", "all, open")]
+    others = [line("uniform", "all", 1), line("uniform", "text"), line("open", "all, open")]
+    assert study_words_report.both_vocabularies([*both, *others]) == both
+    shown = [x for x in [*both, *others] if study_words_report.is_shown(x)]
+    assert shown == [both[0], *others]
 
 
 def test_words_are_compared_with_those_of_the_same_third():

@@ -9,6 +9,9 @@ The kinds of fault:
 - ``plausible_color``, ``_number``, ``_object``, ``_action``, ``_relation``, ``_people``: the same,
   but the wrong word is one that language alone would expect there, see
   `captioning.data.steps.plausible_faults`;
+- ``open_noun``, ``open_verb``, ``open_adjective``: the same with words outside the closed rows;
+- ``negation``: a negation is missing, or stands where none belongs, see
+  `captioning.data.steps.negations`;
 - ``phrase``: a phrase of another photo's caption appended, of things that no caption here names;
 - ``image``: the photo of another image.
 
@@ -29,6 +32,7 @@ import numpy as np
 from captioning.data.roster import PlantedWord, Roster, build_roster, planted_origin
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SYNONYMS
+from captioning.data.steps.negations import negations
 from captioning.data.steps.plausible_faults import (
     PLAUSIBLE_KINDS,
     changed_word,
@@ -52,9 +56,14 @@ Kind = Literal[
     "plausible_action",
     "plausible_relation",
     "plausible_people",
+    "open_noun",
+    "open_verb",
+    "open_adjective",
+    "negation",
     "phrase",
 ]
 KINDS = get_args(Kind)
+_NEGATION = "negation"
 _WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
 _ROW_OF = {kind: {word: row for row in rows for word in row} for kind, rows in _WORD_ROWS.items()}
 _SAME = {word: frozenset(words) for words in SYNONYMS for word in words}
@@ -141,12 +150,19 @@ def plant(
     samples = list(roster.samples)
     by_language = {kind: counts.pop(kind) for kind in list(counts) if kind in PLAUSIBLE_KINDS}
     drawn = plausible_faults(roster, by_language, seed, cache_folder)
-    kind_of: dict[int, str] = {}
-    words: dict[int, PlantedWord] = {}
-    for kind, candidates in drawn.items():
-        for one in candidates:
-            kind_of[one.row], words[one.row] = kind, one.planted
-            samples[one.row] = replace(samples[one.row], caption=one.caption, phrases=())
+    faults = {
+        one.row: (kind, one.caption, one.planted)
+        for kind, candidates in drawn.items()
+        for one in candidates
+    }
+    if _NEGATION in counts:
+        free = [row not in faults for row in range(len(roster))]
+        changed = negations(roster, counts.pop(_NEGATION), free=free, seed=seed)
+        faults |= {row: (_NEGATION, *change) for row, change in changed.items()}
+    kind_of = {row: kind for row, (kind, _, _) in faults.items()}
+    words = {row: planted for row, (_, _, planted) in faults.items()}
+    for row, (_, caption, _) in faults.items():
+        samples[row] = replace(samples[row], caption=caption, phrases=())
     rng = np.random.default_rng(seed)
     for kind, rows in _chosen_rows(roster, counts, rng, taken=list(kind_of)).items():
         kind_of |= dict.fromkeys(rows, kind)

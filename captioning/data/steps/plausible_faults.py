@@ -5,6 +5,9 @@ and never saw it (`captioning.text.cross_fitted_words`). Of these candidates so 
 their captions look as likely as sound captions do: the largest log-odds of another word against a
 written one, the sign by which language would find them, is spread alike in both. So a text-only
 score is at chance by construction; how near to it is measured, not assumed.
+
+Words are those of the closed rows; the kinds ``open_noun``, ``open_verb`` and ``open_adjective``
+are of rows made from the captions (`captioning.text.open_words`).
 """
 
 from __future__ import annotations
@@ -21,10 +24,22 @@ from captioning.data.roster import PlantedWord, Roster
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
 from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import WordTraining
-from captioning.text.word_rows import TOPICS, WORD, replace_word, same_thing, word_at, word_rows
+from captioning.text.open_words import OPEN_TOPICS, with_open_rows
+from captioning.text.row_tables import WORD, RowTable
+from captioning.text.word_rows import (
+    TOPICS,
+    closed_rows,
+    replace_word,
+    same_thing,
+    word_at,
+    word_rows,
+)
 
-_PREFIX, _PHRASE = "plausible_", "phrase"
-PLAUSIBLE_KINDS = (*(_PREFIX + topic for topic in TOPICS), _PHRASE)
+_PHRASE = "phrase"
+_TOPIC_OF = {f"plausible_{topic}": topic for topic in TOPICS}
+_OPEN_TOPIC_OF = {f"open_{topic}": topic for topic in OPEN_TOPICS}
+PLAUSIBLE_KINDS = (*_TOPIC_OF, _PHRASE, *_OPEN_TOPIC_OF)
+_ALL_TOPICS = (*TOPICS, _PHRASE, *OPEN_TOPICS)  # each draws by numbers of its own
 _NUM_FOLDS = 2
 _NUM_NETWORKS = 3  # one draws, and the mean of the others says how likely a word is
 _TRAINING = WordTraining(num_epochs=4)
@@ -85,16 +100,27 @@ def _pools(
     roster: Roster, kinds: Collection[str], seed: int, cache_folder: Path | None
 ) -> dict[str, tuple[dict[int, Candidate], np.ndarray]]:
     """By kind the candidates, and the suspicion of sound captions that they are to match."""
-    topics = {kind: kind.removeprefix(_PREFIX) for kind in kinds if kind != _PHRASE}
     pools: dict[str, tuple[dict[int, Candidate], np.ndarray]] = {}
-    if topics:
-        words = PlausibleWords(roster, seed=seed, cache_folder=cache_folder)
-        pools = {
-            kind: (words.candidates(topic), words.sound(topic)) for kind, topic in topics.items()
-        }
+    for topic_of in (_TOPIC_OF, _OPEN_TOPIC_OF):
+        topics = {kind: topic for kind, topic in topic_of.items() if kind in kinds}
+        if topics:
+            table = open_table(roster, seed=seed) if topic_of is _OPEN_TOPIC_OF else None
+            words = PlausibleWords(roster, seed=seed, cache_folder=cache_folder, table=table)
+            pools |= {
+                kind: (words.candidates(topic), words.sound(topic))
+                for kind, topic in topics.items()
+            }
     if _PHRASE in kinds:
         pools[_PHRASE] = (phrases(roster, seed), np.zeros(1))
     return pools
+
+
+def open_table(roster: Roster, *, seed: int) -> RowTable:
+    """The closed rows, and rows of the captions' other words."""
+    numbers = {image_id: number for number, image_id in enumerate(roster.rows_by_image)}
+    captions = [sample.caption for sample in roster.samples]
+    photos = [numbers[sample.image_id] for sample in roster.samples]
+    return with_open_rows(captions, photos, seed=seed)
 
 
 def changed_word(before: str, after: str) -> PlantedWord:
@@ -118,23 +144,34 @@ class PlausibleWords:
             30,000.
         seed: of everything drawn.
         cache_folder: keeps what the networks say; None: it is not kept.
+        table: rows of the words; None for the closed ones.
 
     Raises:
         ValueError: fewer images than folds.
     """
 
-    def __init__(self, roster: Roster, *, seed: int, cache_folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        *,
+        seed: int,
+        cache_folder: Path | None = None,
+        table: RowTable | None = None,
+    ) -> None:
         self._roster, self._seed = roster, seed
-        self._drawing, *others = judge_by_language(roster, seed=seed, cache_folder=cache_folder)
+        self._rows = (table or closed_rows()).rows
+        self._drawing, *others = judge_by_language(
+            roster, seed=seed, cache_folder=cache_folder, table=table
+        )
         # matched by other networks than those that draw, whose errors would make a word look likely
         self._judged = _mean(others)
         self._odds, _ = log_odds(self._judged.log_probs, self._judged.meanings)
-        self._topics = np.array([row.topic for row in word_rows()])[self._judged.rows]
-        self._excluded = photo_words(roster)
+        self._topics = np.array([row.topic for row in self._rows])[self._judged.rows]
+        self._excluded = photo_words(roster, None if table is None else table.same)
 
     def candidates(self, topic: str) -> dict[int, Candidate]:
         """At most one for each row of the roster, its word drawn by the networks' predictions."""
-        generator = np.random.default_rng([self._seed, TOPICS.index(topic)])
+        generator = np.random.default_rng([self._seed, _ALL_TOPICS.index(topic)])
         own = np.flatnonzero(self._topics == topic)
         by_caption: dict[int, list[int]] = {}
         for number in own.tolist():
@@ -160,7 +197,7 @@ class PlausibleWords:
         judged = self._judged
         sample = self._roster.samples[judged.captions[number]]
         excluded = self._excluded[sample.image_id]
-        meanings = word_rows()[judged.rows[number]].meanings
+        meanings = self._rows[judged.rows[number]].meanings
         free = np.array([words[0] not in excluded for words in meanings])
         free[judged.meanings[number]] = False
         if not free.any():
@@ -177,7 +214,7 @@ class PlausibleWords:
         text = self._roster.samples[caption].caption
         start = int(judged.starts[number])
         right = word_at(text, start)
-        alternative = word_rows()[judged.rows[number]].meanings[meaning][0]
+        alternative = self._rows[judged.rows[number]].meanings[meaning][0]
         faulty = replace_word(text, start, right, alternative)
         odds, _ = log_odds(judged.log_probs[[number]], np.array([meaning]))
         rest = [float(self._odds[other]) for other in numbers if other != number]
@@ -190,9 +227,12 @@ class PlausibleWords:
 
 
 def judge_by_language(
-    roster: Roster, *, seed: int, cache_folder: Path | None = None
+    roster: Roster, *, seed: int, cache_folder: Path | None = None, table: RowTable | None = None
 ) -> list[JudgedWords]:
-    """All words of rows, judged by the captions' other words alone, by each of some networks."""
+    """All words of rows, judged by the captions' other words alone, by each of some networks.
+
+    For arguments see `PlausibleWords`.
+    """
     folder = None if cache_folder is None else cache_folder / "judged_words"
     settings = {
         "roster": roster.fingerprint,
@@ -201,13 +241,16 @@ def judge_by_language(
     }
     return [
         kept_judgement(
-            folder, {**settings, "seed": own}, partial(_judge_by_language, roster, seed=own)
+            folder,
+            {**settings, "seed": own},
+            partial(_judge_by_language, roster, seed=own, table=table),
+            table=table,
         )
         for own in range(seed, seed + _NUM_NETWORKS)
     ]
 
 
-def _judge_by_language(roster: Roster, *, seed: int) -> JudgedWords:
+def _judge_by_language(roster: Roster, *, seed: int, table: RowTable | None) -> JudgedWords:
     samples = roster.samples
     images = {image_id: number for number, image_id in enumerate(roster.rows_by_image)}
     folds = deal_folds(list(images), _NUM_FOLDS, seed)
@@ -216,8 +259,8 @@ def _judge_by_language(roster: Roster, *, seed: int) -> JudgedWords:
         "photos": [images[sample.image_id] for sample in samples],
         "folds": [folds[image_id] for image_id in images],
     }
-    network = {"siblings": False}
-    networks = CrossFittedWords(**data, network=network, training=_TRAINING, seed=seed)
+    own = {"network": {"siblings": False}, "training": _TRAINING, "seed": seed}
+    networks = CrossFittedWords(**data, **own, table=table)
     return networks.judge(**data)
 
 

@@ -18,7 +18,9 @@ from captioning.ranges import ArgumentsOf, Seed
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
 from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import MaskedWords, WordTraining
-from captioning.text.word_rows import TOPICS, word_at, word_rows
+from captioning.text.open_words import OPEN_TOPICS, with_open_rows
+from captioning.text.row_tables import RowTable, WordRow, joined
+from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows, word_at
 from captioning.types import Sample
 from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.score.words.calibration import MIN_WORDS, Calibration, calibrate
@@ -37,7 +39,11 @@ class Words(AbstractWordScore):
     Args:
         siblings: whether the words of the photo's other captions are read.
         photos: features ``(I, R, D)`` of photos, or None: photos are not looked at.
-        topics: of the words that are judged, see `captioning.text.word_rows.TOPICS`; None for all.
+        vocabulary: ``"rows"`` judges words of the closed rows; ``"open"`` also the captions' other
+            nouns, verbs and adjectives, which needs the parser.
+        topics: of the words that are judged; None for all. They are
+            `captioning.text.word_rows.TOPICS`, `NEGATION` if it is named, and with an open
+            vocabulary `captioning.text.open_words.OPEN_TOPICS`.
         value: the score of a caption is the highest ``"probability"`` of a word to be wrong, or its
             highest ``"log_odds"`` in nats, by which easy topics and hard ones do not compare.
         num_folds: number of folds.
@@ -57,6 +63,7 @@ class Words(AbstractWordScore):
         *,
         siblings: bool = True,
         photos: Features | None = None,
+        vocabulary: Literal["rows", "open"] = "rows",
         topics: Sequence[str] | None = None,
         value: Literal["probability", "log_odds"] = "probability",
         num_folds: Annotated[int, Ge(2)] = 3,
@@ -68,20 +75,27 @@ class Words(AbstractWordScore):
     ) -> None:
         if num_folds < 2:
             raise ValueError(f"num_folds must be at least 2: got {num_folds}")
-        unknown = sorted(set(topics or ()) - set(TOPICS))
+        if vocabulary not in ("rows", "open"):
+            raise ValueError(f"vocabulary must be 'rows' or 'open': got {vocabulary!r}")
+        all_topics = (*TOPICS, *(OPEN_TOPICS if vocabulary == "open" else ()))
+        unknown = sorted(set(topics or ()) - {*all_topics, NEGATION})
         if unknown:
-            raise ValueError(f"topics must be of {TOPICS}: got {unknown[0]!r}")
+            hint = " with vocabulary: open" if unknown[0] in OPEN_TOPICS else ""
+            allowed = (*all_topics, NEGATION)
+            raise ValueError(f"topics must be of {allowed}: got {unknown[0]!r}{hint}")
         if value not in _VALUES:
             raise ValueError(f"value must be of {tuple(_VALUES)}: got {value!r}")
         self._photos, self._num_folds, self._seed = photos, num_folds, seed
         self._value = value
         self._cache_folder = None if cache_folder is None else Path(cache_folder)
-        self._topics = frozenset(TOPICS if topics is None else topics)
+        self._is_open = vocabulary == "open"
+        self._topics = frozenset(all_topics if topics is None else topics)
         self._network = {"siblings": siblings, **(network or {})}
         self._training = WordTraining(**(training or {}))
         self._progress = progress
         evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
         self.name = f"{_VALUES[value]} ({', '.join(evidence)})"
+        self._table: tuple[str, RowTable] | None = None
         self._trained: tuple[Any, CrossFittedWords] | None = None
         self._last: tuple[Any, list[WordDoubt]] | None = None
 
@@ -111,10 +125,11 @@ class Words(AbstractWordScore):
         return self._last[1]
 
     def _doubts(self, context: Context, samples: Sequence[Sample]) -> list[WordDoubt]:
-        judged = self._judge(context, samples)
+        table = self._rows_of(context)
+        judged = self._judge(context, samples, table)
         odds, best = log_odds(judged.log_probs, judged.meanings)
-        probabilities = calibrated(judged, odds)
-        rows = word_rows()
+        probabilities = calibrated(judged, odds, table.rows)
+        rows = table.rows
         doubts = []
         for number in range(len(odds)):
             row = rows[judged.rows[number]]
@@ -134,7 +149,19 @@ class Words(AbstractWordScore):
             )
         return doubts
 
-    def _judge(self, context: Context, samples: Sequence[Sample]) -> JudgedWords:
+    def _rows_of(self, context: Context) -> RowTable:
+        """Rows of the words that are judged, of captions as the annotations have them."""
+        roster = context.view.roster
+        more = [negation_rows()] if NEGATION in self._topics else []
+        if not self._is_open:
+            return joined([closed_rows(), *more]) if more else closed_rows()
+        if self._table is None or self._table[0] != roster.fingerprint:
+            data = _numbered(roster.samples)
+            own = {"tables": more, "seed": self._seed}
+            self._table = (roster.fingerprint, with_open_rows(*data, **own))
+        return self._table[1]
+
+    def _judge(self, context: Context, samples: Sequence[Sample], table: RowTable) -> JudgedWords:
         roster = context.view.roster
         folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
         learnt = judged = self._data(roster.samples, folds)
@@ -145,7 +172,8 @@ class Words(AbstractWordScore):
             key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
             if self._trained is None or self._trained[0] != key:
                 own = {"network": self._network, "training": self._training, "seed": self._seed}
-                networks = CrossFittedWords(**learnt, **own, progress=self._progress)
+                own |= {"table": table, "progress": self._progress}
+                networks = CrossFittedWords(**learnt, **own)
                 self._trained = (key, networks)
             return self._trained[1].judge(**judged)
 
@@ -158,18 +186,25 @@ class Words(AbstractWordScore):
             "learnt": _digest(learnt),
             "judged": _digest(judged),
         }
-        return kept_judgement(self._cache_folder, settings, judge)
+        return kept_judgement(self._cache_folder, settings, judge, table=table)
 
     def _data(self, samples: Sequence[Sample], folds: Mapping[str, int]) -> dict[str, Any]:
         """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part."""
+        captions, photos = _numbered(samples)
         pairs = {(sample.image_id, sample.image_path): None for sample in samples}
-        numbers = {pair: number for number, pair in enumerate(pairs)}
         return {
-            "captions": [sample.caption for sample in samples],
-            "photos": [numbers[sample.image_id, sample.image_path] for sample in samples],
+            "captions": captions,
+            "photos": photos,
             "folds": [folds[image_id] for image_id, _ in pairs],
             "features": None if self._photos is None else self._photos([p for _, p in pairs]),
         }
+
+
+def _numbered(samples: Sequence[Sample]) -> tuple[list[str], list[int]]:
+    """Captions, and the number of each one's image and photo."""
+    numbers: dict[tuple[str, Path], int] = {}
+    pairs = [(sample.image_id, sample.image_path) for sample in samples]
+    return [s.caption for s in samples], [numbers.setdefault(p, len(numbers)) for p in pairs]
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -181,24 +216,24 @@ def _digest(data: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def calibrated(judged: JudgedWords, odds: np.ndarray) -> np.ndarray:
+def calibrated(judged: JudgedWords, odds: np.ndarray, rows: Sequence[WordRow]) -> np.ndarray:
     """Probability ``(Q,)`` that each word is wrong, see `curation.score.words.calibration`."""
-    topics = np.array([row.topic for row in word_rows()])[judged.rows]
+    topics = np.array([row.topic for row in rows])[judged.rows]
     probabilities = np.zeros(len(odds))
     for topic in dict.fromkeys(topics.tolist()):
         own = topics == topic
         known = own if own.sum() >= MIN_WORDS else np.ones(len(odds), dtype=bool)
-        probabilities[own] = _curve(judged, odds, known)(odds[own])
+        probabilities[own] = _curve(judged, odds, known, len(rows))(odds[own])
     return probabilities
 
 
-def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray) -> Calibration:
+def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray, num_rows: int) -> Calibration:
     """Other words of a row count by the root of how often they are written, each place alike.
 
     Wrong words may be as frequent as right ones, or all equally frequent; this is in between.
     """
     log_probs, rows, meanings = judged.log_probs[known], judged.rows[known], judged.meanings[known]
-    counts = np.zeros((len(word_rows()), log_probs.shape[1]))
+    counts = np.zeros((num_rows, log_probs.shape[1]))
     np.add.at(counts, (rows, meanings), 1)
     ranked = np.sort(log_probs, axis=1)
     first, second = ranked[:, -1:], ranked[:, -2:-1]

@@ -6,7 +6,17 @@ from collections import Counter
 
 import pytest
 
-from captioning.text.word_rows import TOPICS, replace_word, row_words, same_thing, word_rows
+from captioning.text.row_tables import joined
+from captioning.text.word_rows import (
+    NEGATION,
+    TOPICS,
+    closed_rows,
+    negation_rows,
+    replace_word,
+    row_words,
+    same_thing,
+    word_rows,
+)
 
 
 def test_rows_are_closed_and_a_word_stands_in_one_place():
@@ -39,6 +49,25 @@ def test_forms_and_synonyms_name_the_same_thing():
     assert same_thing()["grey"] == {"gray", "grey"}
 
 
+def test_negations_count_where_something_is_had():
+    table = joined([closed_rows(), negation_rows()])
+    found = list(table.words_of("A man with no hat, without a shirt, wearing a red cap: no dog"))
+    named = [w.word for w in found if table.rows[w.row].topic == NEGATION]
+    assert named == ["with", "no", "without", "a"]
+    assert NEGATION not in TOPICS  # judged where it is asked for
+    assert [w.word for w in row_words("with no hat")] == ["hat"]
+    rivals = table.rows[found[1].row].meanings[found[1].meaning]
+    assert rivals == ("with",)
+
+
+def test_a_word_of_two_tables_belongs_to_the_first():
+    table = joined([negation_rows(), closed_rows(), negation_rows()])
+    (word,) = table.words_of("without")
+    assert word.row == 0
+    assert table.same["grey"] == {"gray", "grey"}
+    assert table.content_hash != closed_rows().content_hash
+
+
 @pytest.mark.parametrize(
     ("caption", "word", "alternative", "expected"),
     [
@@ -49,6 +78,8 @@ def test_forms_and_synonyms_name_the_same_thing():
         ("holding a hat", "hat", "umbrella", "holding an umbrella"),
         ("in an office", "office", "uniform", "in a uniform"),
         ("spa red", "red", "orange", "spa orange"),
+        ("wearing no orange hat", "no", "a", "wearing an orange hat"),
+        ("wearing no red hat", "no", "a", "wearing a red hat"),
     ],
 )
 def test_capital_and_article_agree(caption, word, alternative, expected):

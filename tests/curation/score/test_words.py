@@ -106,12 +106,44 @@ def test_the_same_seed_gives_the_same_records_and_edited_captions_are_judged_ane
     assert torch.isnan(after[0])
 
 
+def test_words_outside_the_rows_are_judged_with_an_open_vocabulary():
+    """Things of one place each; the last caption's is of another."""
+    places = {"hill": "grassy", "pier": "wooden", "cave": "rocky"}
+    captions = [(n, f"a {places[p]} {p}") for n in range(60) for p in [list(places)[n % 3]]]
+    captions.append((60, "a wooden cave"))
+    context = context_of(captions)
+    assert score_of().doubts(context) == []
+    score = score_of(vocabulary="open", siblings=False)
+    doubts = score.doubts(context)
+    assert {doubt.word for doubt in doubts} == {*places, *places.values()}
+    assert max(doubts, key=lambda doubt: doubt.log_odds).row == 60
+    mends = {doubt.word: doubt.alternative for doubt in doubts if doubt.row == 60}
+    assert mends == {"wooden": "rocky", "cave": "pier"}  # each as if the other were right
+    nouns = score_of(vocabulary="open", siblings=False, topics=["noun"]).doubts(context)
+    assert {doubt.word for doubt in nouns} == set(places)
+
+
+def test_negations_are_judged_where_they_are_asked_for():
+    captions = [
+        (n, f"a man {('with', 'without')[n % 2]} a {('hat', 'shirt')[n % 2]}") for n in range(60)
+    ]
+    context = context_of([*captions, (60, "a man with a shirt")])
+    assert all(d.word not in ("with", "without", "a") for d in score_of().doubts(context))
+    doubts = score_of(topics=["negation"]).doubts(context)
+    last = max(doubts, key=lambda doubt: doubt.log_odds)
+    assert (last.row, last.word, last.alternative) == (60, "with", "without")
+
+
 def test_topics_are_chosen_and_settings_checked():
     context = context_of([*by_text(), (32, "two tomato")])
     doubts = score_of(topics=["number"]).doubts(context)
     assert [(doubt.row, doubt.word) for doubt in doubts] == [(32, "two")]
     with pytest.raises(ValueError, match="topics must be of .*'colour'"):
         score_of(topics=["colour"])
+    with pytest.raises(ValueError, match="got 'noun' with vocabulary: open"):
+        score_of(topics=["noun"])
+    with pytest.raises(ValueError, match="vocabulary must be 'rows' or 'open': got 'all'"):
+        score_of(vocabulary="all")
     with pytest.raises(ValueError, match="value must be of .*: got 'odds'"):
         score_of(value="odds")
     with pytest.raises(ValueError, match="num_folds must be at least 2: got 1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -83,6 +84,26 @@ def test_a_wrong_word_is_a_rival_that_no_caption_of_the_photo_names():
         rivals = [w for words in word_rows()[wrong.row].meanings for w in words]
         assert word.right in rivals
         assert not same_thing()[word.wrong] & named[roster.by_id[sample_id].image_id]
+
+
+def test_open_faults_are_words_outside_the_closed_rows():
+    places = (("grassy", "hill"), ("wooden", "pier"), ("rocky", "cave"), ("sandy", "shore"))
+    texts = [f"a dog on a {a} {b}" for n in range(80) for a, b in [places[n * n % 4 + n % 2]]]
+    samples = [
+        Sample(row=0, sample_id=f"{n}", image_id=f"{n}", image_path=Path("a.jpg"), caption=text)
+        for n, text in enumerate(texts)
+    ]
+    roster = build_roster("open", samples)
+    kinds = {"open_noun": 0.1, "open_adjective": 0.1}
+    planting = plant(roster, kinds=kinds, seed=0)
+    assert plant(roster, kinds=kinds, seed=0) == planting
+    assert Counter(planting.truth.values()) == dict.fromkeys(kinds, 8)
+    for sample_id, word in planting.words.items():
+        column = 1 if planting.truth[sample_id] == "open_noun" else 0
+        named = {place[column] for place in places}
+        assert {word.wrong, word.right} <= named
+        assert word.wrong != word.right
+        assert not list(row_words(word.right))
 
 
 def test_candidates_are_as_suspect_as_sound_captions():
