@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -131,7 +131,7 @@ class Vocabulary:
         self, neighbours: np.ndarray, rows: np.ndarray, meanings: np.ndarray, owner: np.ndarray
     ) -> np.ndarray:
         """The second half of ``Group.named``, of words with their neighbours."""
-        things, _ = _things()
+        things = thing_table()
         near = neighbours[:, WINDOW - _BESIDE : WINDOW + _BESIDE]
         near = np.where(self._is_stop[near], PAD, near)
         share = (near[:, None, :, None] == near[None, :, None, :]) & (near[:, None, :, None] != PAD)
@@ -154,7 +154,7 @@ class Vocabulary:
 
 def _named(captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
     """The first half of ``Group.named``, of words of ``rows`` in the captions ``owner``."""
-    things, number_of = _things()
+    things, (_, number_of) = thing_table(), thing_numbers()
     names = np.zeros((len(captions), int(things.max()) + 1), dtype=np.int64)
     for place, caption in enumerate(captions):
         names[place, [number_of[t] for t in _tokens(caption) if t in number_of]] = 1
@@ -163,11 +163,11 @@ def _named(captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.n
 
 
 @cache
-def _things() -> tuple[np.ndarray, Mapping[str, int]]:
-    """``(W, K)`` number of the thing that each meaning names, 0 beyond a row; and it by word."""
-    by_row, by_word = thing_numbers()
+def thing_table() -> np.ndarray:
+    """``(W, K)`` number of the thing that each meaning of each row names, 0 beyond a row."""
+    by_row, _ = thing_numbers()
     width = max(map(len, by_row))
-    return np.array([[*row, *[0] * (width - len(row))] for row in by_row]), by_word
+    return np.array([[*row, *[0] * (width - len(row))] for row in by_row])
 
 
 def _tokens(caption: str) -> list[str]:
