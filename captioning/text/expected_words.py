@@ -1,8 +1,9 @@
 """What the captions of a photo can be expected to name, by its features alone.
 
 A linear regression from the mean of a photo's cells to the share of its captions that name each
-thing of a row. It is learnt from the very captions that are judged, so what it expects of the photos it
-learnt from is taken with that photo left out; for a ridge regression this is known in closed form:
+thing of a row. It is learnt from the very captions that are judged. So what it expects of a photo
+that it learnt from is what it would expect with that photo left out; a ridge regression has this in
+closed form (Allen, 1974, "The relationship between variable selection and data augmentation"):
 
     left out = (fitted - h y) / (1 - h),   h the photo's leverage
 
@@ -51,8 +52,8 @@ class ExpectedWords:
         photos: ``(N,)`` number of each caption's photo.
 
     Attributes:
-        left_out: ``(I, T)`` how much likelier each thing is in each photo, as log-ratios, by what the
-            other photos teach; 0 for photos without captions. T counts the things of
+        left_out: ``(I, T)`` how much likelier each thing is in each photo, as log-ratios, by what
+            the other photos teach; 0 for photos without captions. T counts the things of
             `captioning.text.word_rows.thing_numbers`.
     """
 

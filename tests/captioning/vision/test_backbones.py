@@ -24,7 +24,11 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-LITE = {"efficientnet_lite0": (224, 7), "efficientnet_lite1": (240, 8), "efficientnet_lite2": (260, 9)}
+LITE = {  # side of photos and of the grid
+    "efficientnet_lite0": (224, 7),
+    "efficientnet_lite1": (240, 8),
+    "efficientnet_lite2": (260, 9),
+}
 
 
 @pytest.fixture(scope="module", params=LITE)
