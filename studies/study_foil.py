@@ -29,6 +29,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.files import write_lines
 from captioning.metrics.detection import area_under_roc
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
+from captioning.text.expected_words import PhotoFeatures
 from captioning.text.masked_words import WordTraining
 from captioning.text.word_rows import WORD, replace_word, row_words, same_thing, word_rows
 from captioning.training.parts import build_part
@@ -80,7 +81,7 @@ class Judge:
     networks: CrossFittedWords
     photos: Sequence[int]
     folds: Sequence[int]
-    features: torch.Tensor | None
+    features: PhotoFeatures | None
 
     def words(self, captions: Sequence[str]) -> dict[int, list[tuple[int, int, np.ndarray]]]:
         """Start, meaning and log-probabilities of each word for an object, by caption."""
@@ -138,7 +139,8 @@ def judge_of(roster: Roster, vectors: Mapping[Path, np.ndarray], evidence: str, 
         stacked = np.stack([vectors[path] for path in paths])
         stacked = stacked - stacked.mean(0)
         largest = np.linalg.eigvalsh(np.cov(stacked.T))[-1]
-        features = torch.from_numpy(stacked * 3 / np.sqrt(largest)).float()[:, None]
+        means = torch.from_numpy(stacked * 3 / np.sqrt(largest)).float()
+        features = PhotoFeatures(cells=means[:, None], means=means)
     photos = [numbers[sample.image_id] for sample in roster.samples]
     by_photo = [folds[image] for image in images]
     networks = CrossFittedWords(

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.text.expected_words import ExpectedWords, PhotoFeatures
 from captioning.text.judged_words import JudgedWords
-from captioning.text.masked_words import WordTraining, fit, new_network, predict
+from captioning.text.masked_words import PhotoEvidence, WordTraining, fit, new_network, predict
 from captioning.text.row_tables import RowTable
 from captioning.text.word_groups import Group, Vocabulary
 
@@ -26,7 +27,7 @@ class CrossFittedWords:
         captions: what they may learn from.
         photos: number of each caption's photo.
         folds: fold of each photo.
-        features: ``(I, R, D)`` of the photos, or None.
+        features: of the photos, or None.
         network: arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
         seed: of parameters, dropout and order.
@@ -40,7 +41,7 @@ class CrossFittedWords:
         captions: Sequence[str],
         photos: Sequence[int],
         folds: Sequence[int],
-        features: Tensor | None = None,
+        features: PhotoFeatures | None = None,
         network: Mapping[str, Any],
         training: WordTraining,
         seed: int,
@@ -49,8 +50,9 @@ class CrossFittedWords:
     ) -> None:
         self._vocabulary = Vocabulary(captions, table=table)
         groups = self._vocabulary.groups(captions, photos)
-        size = 0 if features is None else features.shape[-1]
+        size = 0 if features is None else features.cells.shape[-1]
         self._networks = []
+        self._expected: list[ExpectedWords] = []
         num_folds = max(folds) + 1
 
         def advance(done: float) -> None:
@@ -62,8 +64,12 @@ class CrossFittedWords:
                 torch.manual_seed(seed + fold)
                 model = new_network(self._vocabulary, photo_size=size, **network)
                 others = [group for group in groups if folds[group.photo] != fold]
+                evidence = None
+                if features is not None:
+                    self._expected.append(self._learn_expected(features, captions, others))
+                    evidence = self._evidence(features, self._expected[-1].left_out)
                 own = {"training": training, "seed": seed + fold, "progress": advance}
-                fit(model, others, features, **own)
+                fit(model, others, evidence, **own)
             self._networks.append(model)
 
     def judge(
@@ -71,14 +77,17 @@ class CrossFittedWords:
         captions: Sequence[str],
         photos: Sequence[int],
         folds: Sequence[int],
-        features: Tensor | None = None,
+        features: PhotoFeatures | None = None,
     ) -> JudgedWords:
         """The words of captions as they are now; the arguments are those of the class."""
         groups = self._vocabulary.groups(captions, photos)
         parts = []
         for fold, network in enumerate(self._networks):
             own = [group for group in groups if folds[group.photo] == fold]
-            parts.append((own, predict(network, own, features)))
+            evidence = None
+            if features is not None:
+                evidence = self._evidence(features, self._expected[fold](features.means))
+            parts.append((own, predict(network, own, evidence)))
         owned = [group for own, _ in parts for group in own]
         log_probs = np.concatenate([values for _, values in parts])
         numbers = _joined([_caption_numbers(group) for group in owned])
@@ -91,6 +100,18 @@ class CrossFittedWords:
             meanings=_joined([group.meanings for group in owned])[order],
             log_probs=log_probs[order],
         )
+
+    def _learn_expected(
+        self, features: PhotoFeatures, captions: Sequence[str], groups: Sequence[Group]
+    ) -> ExpectedWords:
+        """What groups of captions teach of what photos name."""
+        pairs = [(captions[number], group.photo) for group in groups for number in group.captions]
+        texts, photos = [text for text, _ in pairs], [photo for _, photo in pairs]
+        return ExpectedWords(features.means, texts, photos, self._vocabulary.thing_of)
+
+    def _evidence(self, features: PhotoFeatures, expected: Tensor) -> PhotoEvidence:
+        things = torch.from_numpy(self._vocabulary.things)
+        return PhotoEvidence(cells=features.cells, expected=expected, things=things)
 
 
 def _caption_numbers(group: Group) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 It reads the caption's other words, and as switches the words of the photo's other captions and
 features of the photo. The context of a word is a window of its neighbours and the bag of all other
-words of its caption; other captions and the photo's cells are read by attention.
+words of its caption; other captions and the photo's cells are read by attention. What other
+captions name, and what captions of such a photo would name, adds to the logits.
 """
 
 from __future__ import annotations
@@ -22,6 +23,21 @@ from captioning.text.word_groups import PAD, WINDOW, Group, Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
+class PhotoEvidence:
+    """What photos tell, by number of the photo.
+
+    Attributes:
+        cells: ``(I, R, D)`` features.
+        expected: ``(I, T)`` log-ratios by thing, see `captioning.text.expected_words`.
+        things: ``(W, K)`` thing that each meaning of each row names, see `Vocabulary.things`.
+    """
+
+    cells: Tensor
+    expected: Tensor
+    things: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class WordBatch:
     """Groups of captions as tensors, padded.
 
@@ -36,6 +52,7 @@ class WordBatch:
         named: ``(G, Q, K, 2)`` what other captions name, see `Group`.
         mask: ``(G, Q) bool``, True where there is a masked word.
         photos: ``(G, R, D)`` features, or None.
+        expected: ``(G, Q, K)`` log-ratios of each meaning of the word's row, or None.
     """
 
     tokens: Tensor
@@ -49,11 +66,13 @@ class WordBatch:
     named: Tensor
     mask: Tensor
     photos: Tensor | None
+    expected: Tensor | None
 
     @classmethod
-    def of(cls, groups: Sequence[Group], photos: Tensor | None) -> WordBatch:
-        """The groups with the features of their photos ``(I, R, D)``."""
+    def of(cls, groups: Sequence[Group], photos: PhotoEvidence | None) -> WordBatch:
+        """The groups with what their photos tell."""
         numbers = torch.tensor([group.photo for group in groups])
+        rows = _padded([group.rows for group in groups])
         return cls(
             tokens=_padded([group.tokens for group in groups]),
             owner=_padded([group.owner for group in groups], -1),
@@ -61,11 +80,12 @@ class WordBatch:
             key_mask=_padded([np.ones(len(group.keys), np.int64) for group in groups]).bool(),
             neighbours=_padded([group.neighbours for group in groups]),
             places=_padded([group.places for group in groups]),
-            rows=_padded([group.rows for group in groups]),
+            rows=rows,
             meanings=_padded([group.meanings for group in groups]),
             named=_padded([group.named for group in groups]),
             mask=_padded([np.ones(len(group.places), np.int64) for group in groups]).bool(),
-            photos=None if photos is None else photos[numbers].float(),
+            photos=None if photos is None else photos.cells[numbers].float(),
+            expected=None if photos is None else _of_things(photos, numbers, rows),
         )
 
 
@@ -87,6 +107,12 @@ def _padded(values: Sequence[np.ndarray], fill: int = 0) -> Tensor:
     for target, value in zip(result, values, strict=True):
         target[: len(value)] = value
     return torch.from_numpy(result)
+
+
+def _of_things(photos: PhotoEvidence, numbers: Tensor, rows: Tensor) -> Tensor:
+    """``(G, Q, K)`` what is expected of photos ``(G,)``, for the meanings of rows ``(G, Q)``."""
+    things = photos.things[rows]
+    return photos.expected[numbers].gather(1, things.flatten(1)).view(things.shape)
 
 
 def _picked(values: Tensor, places: Tensor) -> Tensor:
@@ -144,6 +170,9 @@ class MaskedWords(nn.Module):
             self.photo_query = nn.Linear(inner, inner)
             self.photo_key = nn.Linear(photo_size, inner)
             self.photo_value = nn.Linear(photo_size, inner)
+            self.expected = nn.Linear(inner, 1)
+            nn.init.zeros_(self.expected.weight)
+            nn.init.constant_(self.expected.bias, 0.5)
         self.join = nn.Linear(sources * inner, inner)
         self.out = nn.Linear(inner, width)
         self.bias = nn.Parameter(torch.zeros(len(meaning_tokens)))
@@ -177,6 +206,8 @@ class MaskedWords(nn.Module):
         logits = logits.gather(-1, self.meaning_places[words.rows])
         if self.siblings:
             logits = logits + (self.named(joined)[:, :, None] * words.named.float().log1p()).sum(-1)
+        if words.expected is not None:
+            logits = logits + self.expected(joined) * words.expected
         return logits.masked_fill(~self.inside[words.rows], -torch.inf)
 
     def _context(self, embedded: Tensor, known: Tensor, words: WordBatch) -> Tensor:
@@ -235,7 +266,7 @@ def new_network(vocabulary: Vocabulary, **settings: Any) -> MaskedWords:
 def fit(
     network: MaskedWords,
     groups: Sequence[Group],
-    photos: Tensor | None,
+    photos: PhotoEvidence | None,
     *,
     training: WordTraining,
     seed: int,
@@ -246,7 +277,7 @@ def fit(
     Args:
         network: is changed.
         groups: captions by photo.
-        photos: ``(I, R, photo_size)`` features by number of the photo, or None.
+        photos: what they tell, their cells of ``photo_size`` values; None: they are not read.
         training: see `WordTraining`.
         seed: of the order; parameters and dropout are drawn from torch's generator.
         progress: called with the share of the work that is done.
@@ -291,7 +322,11 @@ def _row_places(sizes: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def predict(
-    network: MaskedWords, groups: Sequence[Group], photos: Tensor | None, *, batch_size: int = 64
+    network: MaskedWords,
+    groups: Sequence[Group],
+    photos: PhotoEvidence | None,
+    *,
+    batch_size: int = 64,
 ) -> np.ndarray:
     """Log-probabilities ``(Q, K) float32`` of all words of rows, group by group.
 

@@ -59,17 +59,20 @@ class Vocabulary:
         captions: whose words are numbered.
         table: rows of the words that are judged; None for the closed ones.
         min_count: a word of no row that is rarer has no number of its own.
+
+    Attributes:
+        things: ``(W, K) int64`` thing that each meaning of each row names, 0 beyond a row.
+        thing_of: the thing that a word names.
     """
 
     def __init__(
         self, captions: Sequence[str], *, table: RowTable | None = None, min_count: int = 2
     ) -> None:
         self.table = closed_rows() if table is None else table
-        by_row, self._number_of = self.table.things
+        by_row, self.thing_of = self.table.things
         width = max(map(len, by_row))
-        # thing that each meaning names, 0 beyond a row
-        self._things = np.array([[*row, *[0] * (width - len(row))] for row in by_row])
-        self._num_things = max(self._number_of.values()) + 1
+        self.things = np.array([[*row, *[0] * (width - len(row))] for row in by_row])
+        self._num_things = max(self.thing_of.values()) + 1
         counts = Counter(token for caption in captions for token in _tokens(caption))
         frequent = sorted(token for token, count in counts.items() if count >= min_count)
         words = [word for row in self.table.rows for words in row.meanings for word in words]
@@ -146,18 +149,18 @@ class Vocabulary:
 
     def _named(self, captions: Sequence[str], rows: np.ndarray, owner: np.ndarray) -> np.ndarray:
         """The first half of ``Group.named``, of words of ``rows`` in the captions ``owner``."""
-        number_of = self._number_of
+        number_of = self.thing_of
         names = np.zeros((len(captions), self._num_things), dtype=np.int64)
         for place, caption in enumerate(captions):
             names[place, [number_of[t] for t in _tokens(caption) if t in number_of]] = 1
         others = names.sum(0) - names[owner]
-        return np.take_along_axis(others, self._things[rows], axis=1)
+        return np.take_along_axis(others, self.things[rows], axis=1)
 
     def _named_beside(
         self, neighbours: np.ndarray, rows: np.ndarray, meanings: np.ndarray, owner: np.ndarray
     ) -> np.ndarray:
         """The second half of ``Group.named``, of words with their neighbours."""
-        things = self._things
+        things = self.things
         near = neighbours[:, WINDOW - _BESIDE : WINDOW + _BESIDE]
         near = np.where(self._is_stop[near], PAD, near)
         share = (near[:, None, :, None] == near[None, :, None, :]) & (near[:, None, :, None] != PAD)

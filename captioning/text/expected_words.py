@@ -1,0 +1,117 @@
+"""What the captions of a photo can be expected to name, by its features alone.
+
+A linear regression from the mean of a photo's cells to the share of its captions that name each
+thing of a row. It is learnt from the very captions that are judged. So what it expects of a photo
+that it learnt from is what it would expect with that photo left out; a ridge regression has this in
+closed form (Allen, 1974, "The relationship between variable selection and data augmentation"):
+
+    left out = (fitted - h y) / (1 - h),   h the photo's leverage
+
+The penalty is the one with the least squared error so. How much likelier than anywhere a thing is
+named is what other networks read:
+
+    z = log((max(expected, 0) + 0.01) / (share of all photos' captions + 0.01))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioning.text.row_tables import WORD
+
+_PENALTIES = (0.25, 1.0, 4.0, 16.0, 64.0)  # in units of a photo's mean squared length
+_LEAST = 0.01  # added to shares: below it, how rare a thing is does not matter
+_LEAST_SPREAD = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoFeatures:
+    """Features of photos.
+
+    Attributes:
+        cells: ``(I, R, D)`` of the photos' cells, in few dimensions.
+        means: ``(I, C)`` of the whole photos.
+    """
+
+    cells: Tensor
+    means: Tensor
+
+
+class ExpectedWords:
+    """A regression of what captions name, learnt when this is built.
+
+    Args:
+        means: ``(I, C)`` features of whole photos.
+        captions: what may be learnt from.
+        photos: ``(N,)`` number of each caption's photo.
+        thing_of: number of the thing that a word names, in [0, T).
+
+    Attributes:
+        left_out: ``(I, T)`` how much likelier each thing is in each photo, as log-ratios, by what
+            the other photos teach; 0 for photos without captions.
+    """
+
+    def __init__(
+        self,
+        means: Tensor,
+        captions: Sequence[str],
+        photos: Sequence[int],
+        thing_of: Mapping[str, int],
+    ) -> None:
+        shares, known = _named_shares(captions, photos, thing_of, len(means))
+        learnt = means[known].float()
+        self._centre = learnt.mean(0)
+        self._scale = (learnt.std(0, correction=0) + _LEAST_SPREAD) * learnt.shape[1] ** 0.5
+        inputs = self._inputs(learnt)
+        named = shares[known]
+        self._share = named.mean(0)
+        values, vectors = torch.linalg.eigh(inputs.T @ inputs)
+        values = values.clamp_min(0)
+        turned = inputs @ vectors
+        products = turned.T @ (named - self._share)
+        fits = [
+            _left_out(turned, products / (values + penalty)[:, None], values + penalty, named)
+            for penalty in _PENALTIES
+        ]
+        errors = [float((fit - named).square().mean()) for fit in fits]
+        best = int(np.argmin(errors))
+        self._weights = vectors @ (products / (values + _PENALTIES[best])[:, None])
+        self.left_out = torch.zeros(len(means), shares.shape[1])
+        self.left_out[known] = self._log_ratios(fits[best])
+
+    def __call__(self, means: Tensor) -> Tensor:
+        """Log-ratios ``(I, T)`` for photos ``(I, C)`` that it did not learn from."""
+        return self._log_ratios(self._inputs(means.float()) @ self._weights + self._share)
+
+    def _inputs(self, means: Tensor) -> Tensor:
+        return (means - self._centre) / self._scale
+
+    def _log_ratios(self, expected: Tensor) -> Tensor:
+        return ((expected.clamp_min(0) + _LEAST) / (self._share + _LEAST)).log()
+
+
+def _left_out(turned: Tensor, weights: Tensor, penalised: Tensor, named: Tensor) -> Tensor:
+    """``(I, T)`` shares expected of each photo by a regression on the others, its mean kept."""
+    share = named.mean(0)
+    leverage = (turned.square() @ (1 / penalised))[:, None]
+    centred = named - share
+    return (turned @ weights - leverage * centred) / (1 - leverage) + share
+
+
+def _named_shares(
+    captions: Sequence[str], photos: Sequence[int], thing_of: Mapping[str, int], number: int
+) -> tuple[Tensor, Tensor]:
+    """``(I, T)`` share of each photo's captions that name each thing; ``(I,) bool``: it has any."""
+    size = max(thing_of.values()) + 1
+    named, counts = np.zeros((number, size), np.float32), np.zeros(number, np.float32)
+    for caption, photo in zip(captions, photos, strict=True):
+        words = {word.lower() for word in WORD.findall(caption)}
+        named[photo, list({thing_of[word] for word in words if word in thing_of})] += 1
+        counts[photo] += 1
+    shares = named / np.maximum(counts, 1)[:, None]
+    return torch.from_numpy(shares), torch.from_numpy(counts > 0)
