@@ -234,3 +234,21 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, mon
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
     with pytest.raises(OSError, match=r"a/b cannot be written; choose another place by --out"):
         check_place(tmp_path / "a" / "b")
+
+
+def test_the_page_lists_what_was_found_and_names_the_rest_in_a_line(
+    folder: Path, tmp_path: Path, browser
+) -> None:
+    result = check(folder, space="none", quiet=True)
+    write_result(result, tmp_path)
+    browser.open((tmp_path / "report.html").as_uri())
+    browser.wait("document.body.dataset.ready === 'yes'")
+    rows = "[...document.querySelectorAll('#counts tr')].slice(1).map((row) => row.textContent)"
+    found = browser.run(f"return {rows}")
+    kinds = {kind for issues in BAD.values() for kind in issues.split(";")}
+    assert len(found) == len(kinds)
+    assert not any(row.startswith("0") for row in found)
+    rest = browser.text("#unflagged")
+    assert rest.startswith("Nothing flagged: ")
+    assert "Tiny photos" in rest
+    assert "Blank photos" not in rest
