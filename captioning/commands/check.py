@@ -78,7 +78,7 @@ def _check(options: Namespace) -> None:
     with quick_imports():
         from curation.check import check
         from curation.check.export import export_cleaned
-        from curation.check.write import write_result
+        from curation.check.write import check_place, write_result
 
     if options.shown < 1:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
@@ -90,6 +90,7 @@ def _check(options: Namespace) -> None:
     cleaned = out / "cleaned"
     if options.export and cleaned.exists():
         raise ValueError(f"{cleaned} is there already; remove it, or choose another --out")
+    check_place(out)
     result = check(
         folder,
         space=options.space,

@@ -31,8 +31,10 @@ def decode(data: bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         byte = data[error.start]
+        kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "ISO-8859-1"
         raise ValueError(
-            f"{where}: line {line}: not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8"
+            f"{where}: line {line}: not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8, such as "
+            f"by iconv -f {kind} -t UTF-8"
         ) from error
 
 

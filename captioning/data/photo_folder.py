@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -68,6 +69,12 @@ class PhotoFolder:
         directory, _, base = file_name.rpartition("/")
         return self.folder / file_name if base in self.names(directory) else None
 
+    def spelt_otherwise(self, file_name: str) -> str | None:
+        """A photo whose name differs in case or in how accents are stored alone, or None."""
+        directory, _, base = file_name.rpartition("/")
+        names = sorted(name for name in self.names(directory) if _plain(name) == _plain(base))
+        return names[0] if names and base not in names else None
+
     def unclaimed(self, claimed: Iterable[str]) -> list[str]:
         """Photos in the directories listed so far that ``claimed`` does not name, sorted."""
         known_names = (
@@ -77,3 +84,7 @@ class PhotoFolder:
             if PurePosixPath(name).suffix.lower() in PHOTO_SUFFIXES
         )
         return sorted(set(known_names).difference(claimed))
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()

@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
+from captioning.files import is_taken
 from curation.check.page import write_page
 from curation.check.result import CSV_NAME, PAGE_NAME, PARQUET_NAME, CheckResult
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a place where a check's files cannot go, before the work.
+
+    Raises:
+        ValueError: it is a file, or holds something else than an earlier check.
+        OSError: it cannot be written.
+    """
+    if is_taken(folder) and not _is_check(folder / CSV_NAME):
+        first = "a file" if folder.is_file() else f"holds {min(os.listdir(folder))} and no check"
+        raise ValueError(f"{folder}: {first}; choose another --out, a new or an empty folder")
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(nearest, os.W_OK):
+        raise OSError(f"{folder} cannot be written; choose another place by --out FOLDER")
+
+
+def _is_check(table: Path) -> bool:
+    if not table.is_file():
+        return False
+    with table.open("rb") as file:
+        head = file.readline(4096)
+    return b"sample_id" in head and b"suspicion" in head
 
 
 def write_result(result: CheckResult, folder: str | Path, *, num_shown: int = 24) -> list[Path]:

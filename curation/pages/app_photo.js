@@ -147,10 +147,16 @@ function step(event) {
   buttons[(at + go + buttons.length) % buttons.length].focus();
 }
 
+// The end of a long path, which tells captioners apart.
+function tail(name) {
+  const parts = name.split("/");
+  return name.length > 40 && parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : name;
+}
+
 function openPhotos(start) {
   models = start.models;
   maxBytes = start.max_bytes;
-  byId("model").replaceChildren(...models.map((model, at) => make("option", { value: at }, isolated(model.name))));
+  byId("model").replaceChildren(...models.map((model, at) => make("option", { value: at, title: model.name }, isolated(tail(model.name)))));
   const newModel = () => { byId("beam_size").placeholder = models[byId("model").selectedIndex].beam; };
   newModel();
   byId("model").addEventListener("change", () => { newModel(); if (photo) describe(); });

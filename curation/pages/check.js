@@ -24,13 +24,13 @@ async function show() {
   const pictures = blocks("picture").map((node) => node.textContent);
   byId("heading").append("Check of ", foreign(facts.source));
   byId("about").append(foreign(facts.head));
-  byId("counts").append(table(["flagged", "issue", "expected to be wrong"], facts.groups.map((entry) => [
-    number(entry.count),
-    entry.count ? make("a", { href: `#${entry.name}` }, entry.title) : entry.title,
-    entry.precision === null ? "" : percent(entry.precision),
+  const found = facts.groups.filter((entry) => entry.count), others = facts.groups.filter((entry) => !entry.count);
+  if (found.length) byId("counts").append(table(["flagged", "issue", "expected to be wrong"], found.map((entry) => [
+    number(entry.count), make("a", { href: `#${entry.name}` }, entry.title), entry.precision === null ? "" : percent(entry.precision),
   ])));
+  if (others.length) byId("counts").append(make("p", { id: "unflagged", class: "soft small" }, `Nothing flagged: ${others.map((entry) => entry.title).join("; ")}.`));
   byId("notes").append(...facts.notes.map((note) => make("li", {}, foreign(note))));
-  byId("groups").append(...facts.groups.filter((entry) => entry.count).map((entry) => group(entry, pictures)));
+  byId("groups").append(...found.map((entry) => group(entry, pictures)));
   byId("left-out").hidden = facts.left_out.length === 0;
   byId("left-out-rows").append(table(["", "item", "rule"], facts.left_out.map(([item, rule], place) => [
     number(place + 1), foreign(item), foreign(rule),

@@ -235,7 +235,7 @@ def roster_from_entries(
     if not samples:
         raise ValueError(
             f"{source}: no samples for {name} ({len(entries)} images, {len(left_out)} things "
-            "dropped); check the split and the photo folder"
+            f"dropped{_first(left_out, image_folder)}); check the split and the photo folder"
         )
     return build_roster(name, samples, left_out)
 
@@ -260,13 +260,29 @@ def _photo_paths(
     paths = {entry.image_id: folder.find(entry.file_name) for entry in entries}
     missing = [entry for entry in entries if paths[entry.image_id] is None]
     if missing and rules.missing_photos == "error":
+        first = missing[0]
         raise ValueError(
-            f"{missing[0].where}: no photo {missing[0].file_name!r} in {folder.folder}"
-            f"{_and_more(missing)}; add the photos, or set missing_photos=drop to leave these "
-            "images out (keep, where features were imported)"
+            f"{first.where}: no photo {first.file_name!r} in {folder.folder}"
+            f"{_and_more(missing)}{_spelt_otherwise(first.file_name, folder)}; add the photos, or "
+            "set missing_photos=drop to leave these images out (keep, where features were imported)"
         )
     dropped += [Dropped(item=entry.file_name, rule=NO_PHOTO) for entry in missing]
     return {image_id: path for image_id, path in paths.items() if path is not None}
+
+
+def _first(left_out: Sequence[Dropped], image_folder: str | Path | None) -> str:
+    if not left_out:
+        return ""
+    first = next((one for one in left_out if one.rule == NO_PHOTO), left_out[0])
+    hint = ""
+    if image_folder is not None and first.rule == NO_PHOTO:
+        hint = _spelt_otherwise(first.item, PhotoFolder(folder=image_folder))
+    return f", the first: {first.item!r:.80}: {first.rule}{hint}"
+
+
+def _spelt_otherwise(name: str, folder: PhotoFolder) -> str:
+    found = folder.spelt_otherwise(name)
+    return "" if found is None else f", but {found!r}: write names as the files have them"
 
 
 def _samples(

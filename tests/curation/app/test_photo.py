@@ -161,3 +161,10 @@ def test_everything_is_reached_by_tab_and_fits_a_phone(photo_page, hopper) -> No
     fits = browser.run("return document.documentElement.scrollWidth <= innerWidth")
     browser.resize(1280, 900)
     assert fits
+
+
+def test_long_paths_of_captioners_show_their_end(photo_page) -> None:
+    long = "/somewhere/with a long name/of experiments/runs/mine"
+    assert photo_page.run(f"return tail({long!r})") == "…/runs/mine"
+    for name in ("runs/mine", "a" * 50, "owner/" + "a" * 50):
+        assert photo_page.run(f"return tail({name!r})") == name

@@ -21,7 +21,7 @@ from captioning.data.readers.own.own import read_own
 from curation.check import check
 from curation.check.checks import CHECKS, THRESHOLDS
 from curation.check.export import export_cleaned
-from curation.check.write import write_result
+from curation.check.write import check_place, write_result
 
 EVIL = "<script>alert(1)</script> a dog"
 
@@ -209,3 +209,46 @@ class ToySpace:
 
     def _unit(self, colours):
         return torch.nn.functional.normalize(torch.tensor(colours / 128 - 1).float(), dim=1)
+
+
+def test_files_of_a_check_take_the_place_of_nothing_else(folder: Path, tmp_path: Path) -> None:
+    result = check(folder, space="none", quiet=True)
+    out = tmp_path / "out"
+    for place in (tmp_path / "new" / "below", out):
+        check_place(place)  # nothing is there
+    write_result(result, out)
+    (out / "decisions.json").write_text("[]")
+    check_place(out)  # an earlier check, with what people decided
+    with pytest.raises(ValueError, match=r"holds .* and no check; choose another --out"):
+        check_place(folder)
+    other = tmp_path / "mine"
+    other.mkdir()
+    (other / "issues.csv").write_text("number,title\n1,a bug\n")
+    with pytest.raises(ValueError, match=r"mine: holds issues\.csv and no check"):
+        check_place(other)
+    with pytest.raises(ValueError, match=r"issues\.csv: a file; choose another --out"):
+        check_place(other / "issues.csv")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    with pytest.raises(OSError, match=r"a/b cannot be written; choose another place by --out"):
+        check_place(tmp_path / "a" / "b")
+
+
+def test_the_page_lists_what_was_found_and_names_the_rest_in_a_line(
+    folder: Path, tmp_path: Path, browser
+) -> None:
+    result = check(folder, space="none", quiet=True)
+    write_result(result, tmp_path)
+    browser.open((tmp_path / "report.html").as_uri())
+    browser.wait("document.body.dataset.ready === 'yes'")
+    rows = "[...document.querySelectorAll('#counts tr')].slice(1).map((row) => row.textContent)"
+    found = browser.run(f"return {rows}")
+    kinds = {kind for issues in BAD.values() for kind in issues.split(";")}
+    assert len(found) == len(kinds)
+    assert not any(row.startswith("0") for row in found)
+    rest = browser.text("#unflagged")
+    assert rest.startswith("Nothing flagged: ")
+    assert "Tiny photos" in rest
+    assert "Blank photos" not in rest

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from captioning.data.photo_folder import PhotoFolder
 from captioning.data.readers.coco import load_annotations, read_coco
 
 IMAGES = [
@@ -219,3 +220,23 @@ def test_real_photos_with_boxes(shared_data, split):
     num_boxes = {"train": 470, "val": 382}[split]
     assert sum(map(len, regions)) + len(roster.dropped) == num_boxes
     assert {drop.rule for drop in roster.dropped} <= {"crowd region"}
+
+
+@pytest.mark.parametrize("name", ["A.JPG", "B.jpg"])
+def test_a_photo_whose_name_is_spelt_otherwise_is_named(tmp_path, name) -> None:
+    arguments = write(tmp_path, annotations=CAPTIONS[1:2])
+    (tmp_path / "a.jpg").rename(tmp_path / name)
+    hint = r", but 'A\.JPG': write names as the files have them" if name == "A.JPG" else ""
+    with pytest.raises(ValueError, match=rf"no photo 'a\.jpg' in \S+{hint}; add the photos"):
+        read_coco(**arguments, missing_captions="drop")
+    dropped = rf"no samples for c .* the first: \S+ photo missing{hint}\); check"
+    with pytest.raises(ValueError, match=dropped):
+        read_coco(**arguments, missing_captions="drop", missing_photos="drop")
+
+
+def test_names_whose_accents_are_stored_otherwise_are_named(tmp_path) -> None:
+    (tmp_path / "Gro\u0308ße.jpg").touch()
+    photos = PhotoFolder(folder=tmp_path)
+    assert photos.find("Größe.jpg") is None
+    assert photos.spelt_otherwise("Größe.jpg") == "Gro\u0308ße.jpg"
+    assert photos.spelt_otherwise("Gro\u0308ße.jpg") is None
