@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from captioning.data.roster import CurationView
+from captioning.text.expected_words import PhotoFeatures
 from captioning.text.word_rows import row_words, word_rows
 from curation.base import Context, WordDoubt
 from curation.check.evidence import Evidence, Floats, Scores
@@ -85,15 +85,16 @@ def _context(evidence: Evidence) -> Context:
     return Context(view=view, losses=nothing[0], history=nothing, epoch=-1, seed=evidence.seed)
 
 
-def _features(evidence: Evidence) -> Callable[[Sequence[Path]], Tensor] | None:
-    """Vectors ``(I, 1, D)`` of photos as features; zeros for photos that cannot be opened."""
+def _features(evidence: Evidence) -> Callable[[Sequence[Path]], PhotoFeatures] | None:
+    """Vectors of photos as features of one cell; zeros for photos that cannot be opened."""
     if evidence.photo_vectors is None:
         return None
     vectors = torch.from_numpy(_scaled(evidence.photo_vectors))
     places = {path: place for place, path in enumerate(evidence.photos)}
 
-    def read(paths: Sequence[Path]) -> Tensor:
-        return vectors[[places[path] for path in paths]][:, None]
+    def read(paths: Sequence[Path]) -> PhotoFeatures:
+        own = vectors[[places[path] for path in paths]]
+        return PhotoFeatures(cells=own[:, None], means=own)
 
     return read
 

@@ -26,6 +26,7 @@ class PhotoCells:
     Args:
         backbone: frozen network of the photos.
         features: arguments of `captioning.data.features.build.ensure_features`.
+        more: further frozen networks; the means of their cells stand beside those of ``backbone``.
         num_components: of each cell's features, D.
         seed: of the photos that the components are computed of.
     """
@@ -35,10 +36,11 @@ class PhotoCells:
         *,
         backbone: Backbone,
         features: Annotated[Mapping[str, Any], ArgumentsOf(ensure_features)],
+        more: Sequence[Backbone] = (),
         num_components: PositiveInt = 192,
         seed: Seed = 0,
     ) -> None:
-        self._backbone, self._features = backbone, dict(features)
+        self._backbone, self._more, self._features = backbone, tuple(more), dict(features)
         self._num_components, self._seed = num_components, seed
         self._basis: tuple[Tensor, Tensor] | None = None
         self._known: dict[Path, tuple[Tensor, Tensor]] = {}
@@ -51,24 +53,27 @@ class PhotoCells:
         """
         missing = list({path: None for path in paths if path not in self._known})
         if missing:
-            store = ensure_features(missing, backbone=self._backbone, **self._features)
-            self._read(store, missing)
+            networks = (self._backbone, *self._more)
+            stores = [ensure_features(missing, backbone=b, **self._features) for b in networks]
+            self._read(stores, missing)
         known = [self._known[path] for path in paths]
         return PhotoFeatures(
             cells=torch.stack([cells for cells, _ in known]),
             means=torch.stack([means for _, means in known]),
         )
 
-    def _read(self, store: FeatureStore, paths: Sequence[Path]) -> None:
-        positions = store.positions(paths)
+    def _read(self, stores: Sequence[FeatureStore], paths: Sequence[Path]) -> None:
+        positions = [store.positions(paths) for store in stores]
         if self._basis is None:
-            self._basis = self._components(store, positions)
+            self._basis = self._components(stores[0], positions[0])
         mean, basis = self._basis
         for start in range(0, len(paths), _READ_AT_ONCE):
             block = slice(start, start + _READ_AT_ONCE)
-            cells = store.read(positions[block])[0].float()
-            reduced = ((cells - mean) @ basis).half()
-            self._known |= zip(paths[block], zip(reduced, cells.mean(1), strict=True), strict=True)
+            pairs = zip(stores, positions, strict=True)
+            read = [store.read(own[block])[0].float() for store, own in pairs]
+            reduced = ((read[0] - mean) @ basis).half()
+            means = torch.cat([cells.mean(1) for cells in read], 1)
+            self._known |= zip(paths[block], zip(reduced, means, strict=True), strict=True)
 
     def _components(self, store: FeatureStore, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Mean ``(C,)`` of the cells, and the basis ``(C, D)``; the first component has spread 3.

@@ -81,19 +81,29 @@ def test_siblings_tell_what_language_does_not():
     assert (blind >= blind[119]).sum() > 10
 
 
-def test_photos_tell_what_language_does_not():
+@pytest.mark.parametrize("told", ["cells", "means"])
+def test_photos_tell_what_language_does_not(told):
+    """By the photo's cells alone, which attention reads, or by its mean alone."""
     drawn = np.random.default_rng(0).integers(3, size=60)
     captions = [(n, f"a {COLORS[drawn[n]]} thing") for n in range(60)]
     captions[-1] = (59, f"a {COLORS[(drawn[59] + 1) % 3]} thing")
 
     def features(paths):
         colors = [int(drawn[int(path.stem)]) for path in paths]
-        means = 3 * torch.eye(3)[colors]
-        return PhotoFeatures(cells=means[:, None].expand(-1, 4, -1), means=means)
+        telling, silent = 3 * torch.eye(3)[colors], torch.ones(len(paths), 3)
+        cells = telling if told == "cells" else silent
+        means = telling if told == "means" else silent
+        return PhotoFeatures(cells=cells[:, None].expand(-1, 4, -1), means=means)
 
-    doubts = score_of(photos=features).doubts(context_of(captions))
-    last = max(doubts, key=lambda doubt: doubt.log_odds)
+    score, context = score_of(photos=features), context_of(captions)
+    last = max(score.doubts(context), key=lambda doubt: doubt.log_odds)
     assert (last.row, last.alternative) == (59, COLORS[drawn[59]])
+    right = f"a {COLORS[drawn[59]]} thing"
+    mended = Edit(sample_id="59#59", action="replace_caption", value=right)
+    gone = [Edit(sample_id=f"{n}#{n}", action="remove") for n in range(30)]
+    after = score.doubts(replace(context, view=context.view.apply([mended, *gone])))
+    assert [doubt.row for doubt in after] == list(range(30, 60))  # photos are numbered anew
+    assert max(doubt.log_odds for doubt in after) < 0
 
 
 def test_the_same_seed_gives_the_same_records_and_edited_captions_are_judged_anew():

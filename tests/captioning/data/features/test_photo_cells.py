@@ -47,3 +47,19 @@ def test_means_are_of_all_values_and_cells_of_the_first_components(
     assert torch.equal(again.cells[2:], features.cells[:3])
     assert torch.equal(again.means[2:], features.means[:3])
     assert torch.allclose(again.means, plain.mean(1), atol=1e-5)
+
+
+def test_means_of_further_networks_stand_beside_those_of_the_first(
+    backbone: Backbone, photos: list[Path], tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    other = build_backbone(name="test_efficientnet", weights="random", image_size=96)
+    settings = {"folder": tmp_path / "cache", "num_workers": 0, "progress": False}
+    both = PhotoCells(backbone=backbone, more=[other], features=settings, num_components=3)(photos)
+    first, second = (
+        PhotoCells(backbone=network, features=settings, num_components=3)(photos)
+        for network in (backbone, other)
+    )
+    assert torch.equal(both.cells, first.cells)
+    assert torch.equal(both.means, torch.cat([first.means, second.means], 1))
+    assert not torch.equal(first.means, second.means)

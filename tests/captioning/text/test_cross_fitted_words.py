@@ -1,0 +1,57 @@
+"""Photos are judged by what other photos taught: networks, and what captions would name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from captioning.text import cross_fitted_words
+from captioning.text.cross_fitted_words import CrossFittedWords
+from captioning.text.expected_words import ExpectedWords, PhotoFeatures
+from captioning.text.masked_words import WordTraining
+
+FOLDS = [0, 1, 2, 1, 0, 2, 2, 1, 0]
+CAPTIONS = [f"a {'red' if photo % 2 else 'blue'} thing" for photo in range(9) for _ in range(2)]
+PHOTOS = [photo for photo in range(9) for _ in range(2)]
+
+
+def test_no_photo_is_expected_to_name_what_its_own_captions_taught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learnt: list[set[int]] = []
+
+    class Marked(ExpectedWords):
+        """Its values say which regression they are of."""
+
+        def __init__(self, means, captions, photos):
+            super().__init__(means, captions, photos)
+            assert captions == [CAPTIONS[2 * photo] for photo in photos]
+            self.number = len(learnt)
+            learnt.append(set(photos))
+
+        def __call__(self, means):
+            return torch.full_like(super().__call__(means), self.number)
+
+    used: list[tuple[int, set[int]]] = []
+    plain = cross_fitted_words.predict
+
+    def predict(network, groups, photos):
+        used.append((int(photos.expected[0, 0]), {group.photo for group in groups}))
+        return plain(network, groups, photos)
+
+    monkeypatch.setattr(cross_fitted_words, "ExpectedWords", Marked)
+    monkeypatch.setattr(cross_fitted_words, "predict", predict)
+    means = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    features = PhotoFeatures(cells=means[:, None], means=means)
+    networks = CrossFittedWords(
+        captions=CAPTIONS,
+        photos=PHOTOS,
+        folds=FOLDS,
+        features=features,
+        network={"width": 8, "num_heads": 2},
+        training=WordTraining(num_epochs=1),
+        seed=0,
+    )
+    networks.judge(CAPTIONS, PHOTOS, FOLDS, features)
+    assert learnt == [{n for n in range(9) if FOLDS[n] != fold} for fold in range(3)]
+    assert used == [(fold, {n for n in range(9) if FOLDS[n] == fold}) for fold in range(3)]
