@@ -23,8 +23,8 @@ def test_no_photo_is_expected_to_name_what_its_own_captions_taught(
     class Marked(ExpectedWords):
         """Its values say which regression they are of."""
 
-        def __init__(self, means, captions, photos):
-            super().__init__(means, captions, photos)
+        def __init__(self, means, captions, photos, thing_of):
+            super().__init__(means, captions, photos, thing_of)
             assert captions == [CAPTIONS[2 * photo] for photo in photos]
             self.number = len(learnt)
             learnt.append(set(photos))
