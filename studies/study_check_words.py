@@ -32,7 +32,7 @@ from captioning.training.parts import build_part
 from captioning.vision.photos import load_rgb
 from curation.check.checks import CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, PhotoFacts
-from curation.check.mend import Replacement, mendable
+from curation.check.mend import MEND_FROM, Replacement, mendable
 from curation.check.result import CheckResult
 from curation.check.run import build_encoders
 from curation.check.words import NAME
@@ -160,7 +160,8 @@ def measured(
     # other folds and parameters than those that faults were drawn by
     evidence = evidence_of(planting.roster, vectors, seed + 100)
     scores = words_check().score(evidence)
-    result = CheckResult(roster=planting.roster, scores={NAME: scores}, thresholds=THRESHOLDS)
+    limits = {**THRESHOLDS, NAME: MEND_FROM}
+    result = CheckResult(roster=planting.roster, scores={NAME: scores}, thresholds=limits)
     cost = processor_seconds() - begin
     return {
         "faults": faults,

@@ -2,6 +2,7 @@
 
     python studies/study_words.py uniform plausible further --seeds 0 1 2
     python studies/study_words.py uniform --data miniworld
+    python studies/study_words.py open --photos 2000
     python studies/study_words.py --cost
     python studies/study_words.py --report
 
@@ -29,7 +30,7 @@ from page_tables import read_records
 from study_words_report import EDGES, EVIDENCE, NOISE, RECORDS, report
 
 from captioning.configuration import compose_config
-from captioning.data.roster import CurationView, Roster
+from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.data.steps.fault_words import COLORS, NUMBERS, OBJECTS
 from captioning.data.steps.plant_faults import Planting, plant
 from captioning.data.steps.plausible_faults import open_table
@@ -49,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("noise", nargs="*", choices=[*NOISE, []], metavar="FAULTS")
     parser.add_argument("--data", default="flickr8k")
+    parser.add_argument("--photos", type=int, metavar="NUMBER", help="the first; all by default")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--evidence", nargs="+", choices=list(EVIDENCE))
     parser.add_argument("--cache", default="cache")
@@ -59,7 +61,7 @@ def main() -> None:
     for seed in options.seeds:
         for noise in options.noise:
             chosen = options.evidence or [name for name in EVIDENCE if is_usual(name, noise)]
-            measure(options.data, noise, seed, chosen, cache)
+            measure(options.data, noise, seed, chosen, cache, options.photos)
     if options.cost:
         measure_cost(options.data, options.evidence or ["all"], cache)
     if options.report:
@@ -71,10 +73,17 @@ def is_usual(evidence: str, noise: str) -> bool:
     return evidence.endswith("open") == (noise == "open")
 
 
-def measure(data: str, noise: str, seed: int, evidence: Sequence[str], cache: Path) -> None:
-    """Plant the faults of a seed, and judge them by each kind of evidence."""
+def measure(
+    data: str,
+    noise: str,
+    seed: int,
+    evidence: Sequence[str],
+    cache: Path,
+    photos: int | None = None,
+) -> None:
+    """Plant the faults of a seed in the first photos, and judge them by each kind of evidence."""
     config = composed(data, cache)
-    roster = build_part(config.data.train)
+    roster = first_photos(build_part(config.data.train), photos)
     planting = with_directions(plant(roster, kinds=NOISE[noise], seed=seed, cache_folder=cache))
     # as the faults were drawn: rows of the words that are judged are made of the faulty captions
     table = open_table(roster, seed=seed) if noise == "open" else closed_rows()
@@ -82,7 +91,8 @@ def measure(data: str, noise: str, seed: int, evidence: Sequence[str], cache: Pa
     for name in evidence:
         score = score_of(config, name, seed, topics=topics)
         doubts = score.doubts(_context(planting.roster))
-        head = {"data": data, "noise": noise, "seed": seed, "evidence": name}
+        part = data if photos is None else f"{data}/{photos}"
+        head = {"data": part, "noise": noise, "seed": seed, "evidence": name}
         lines = [head | line for line in found(planting, doubts, table)]
         lines.append(head | {"kind": None, "reliability": reliability(planting, doubts)})
         keep(lines)
@@ -109,6 +119,14 @@ def composed(data: str, cache: Path) -> DictConfig:
     """The configuration of a run with the score."""
     overrides = [f"data={data}", "curation=remove", "curation/score=words", f"paths.cache={cache}"]
     return compose_config("train", overrides)
+
+
+def first_photos(roster: Roster, number: int | None) -> Roster:
+    """The captions of so many photos; all where no number is given."""
+    if number is None:
+        return roster
+    rows = [row for own in list(roster.rows_by_image.values())[:number] for row in own]
+    return build_roster(roster.name, [roster.samples[row] for row in rows])
 
 
 def with_directions(planting: Planting) -> Planting:

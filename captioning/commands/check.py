@@ -16,12 +16,12 @@ LAYOUTS = (
     "text_files",
 )  # fmt: skip
 CACHE = "CAPTIONING_CACHE"
-WORD_CHANCE = 0.9  # chances of words are upper bounds: --chance does not go below
+WORD_CHANCE = 0.7  # chances of words are upper bounds: --chance does not go below
 _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   fit=0.5             chance that the caption does not fit its photo (also --chance)
   wrong_photo=0.5     chance that none of the photo's captions fits it (also --chance)
   shifted=10          evidence for a run of captions of the neighbouring photos, in nats
-  wrong_word=0.9      chance that a word is wrong (also --chance)
+  wrong_word=0.7      chance that a word is wrong (also --chance)
   same_caption=5      photos with the same caption
   duplicate_photo=.95 likeness to an earlier photo
   broken_photo=1      photo that cannot be opened
@@ -46,7 +46,7 @@ def _arguments(parser: ArgumentParser) -> None:
         "--chance",
         type=float,
         metavar="P",
-        help="chance of a fault to flag from (0.5; of words at least 0.9)",
+        help="chance of a fault to flag from (0.5; of words at least 0.7)",
     )
     add("--fit-threshold", type=float, metavar="P", help="the same for fit alone")
     add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="of a check below")

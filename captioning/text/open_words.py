@@ -99,7 +99,7 @@ def open_rows(
     rng = np.random.default_rng(seed)
     rows: list[WordRow] = []
     same: dict[str, frozenset[str]] = {}
-    counts = _Sharing(texts, photos)
+    counts = _Sharing(texts, photos, words=frozenset(word.text for word in words))
     for tag, topic in TOPIC_OF.items():
         own = [number for number, word in enumerate(words) if word.tag == tag]
         for place, members in enumerate(_clusters(vectors[own], rng)):
@@ -184,17 +184,20 @@ class _Sharing:
     Args:
         texts: words of each caption.
         photos: number of each caption's photo.
+        words: that are counted.
     """
 
-    def __init__(self, texts: Sequence[Sequence[str]], photos: Sequence[int]) -> None:
+    def __init__(
+        self, texts: Sequence[Sequence[str]], photos: Sequence[int], *, words: frozenset[str]
+    ) -> None:
         captions_of: dict[int, list[frozenset[str]]] = {}
         for text, photo in zip(texts, photos, strict=True):
-            captions_of.setdefault(photo, []).append(frozenset(text))
+            captions_of.setdefault(photo, []).append(words.intersection(text))
         self._counts: dict[str, dict[int, int]] = {}  # captions with the word by photo
         self._captions: dict[str, set[tuple[int, int]]] = {}
         for photo, captions in captions_of.items():
-            for place, words in enumerate(captions):
-                for word in words:
+            for place, named in enumerate(captions):
+                for word in named:
                     own = self._counts.setdefault(word, {})
                     own[photo] = own.get(photo, 0) + 1
                     self._captions.setdefault(word, set()).add((photo, place))

@@ -107,3 +107,10 @@ def test_the_page_has_a_place_for_every_table(tmp_path, monkeypatch):
     study_words_report.report()
     assert page.read_text(encoding="utf-8") == study_words_report.PAGE.read_text(encoding="utf-8")
     assert "| `color` | text |" in page.read_text(encoding="utf-8")
+
+
+def test_the_first_photos_bring_all_their_captions():
+    roster = planting_of().roster
+    assert study_words.first_photos(roster, None) is roster
+    part = study_words.first_photos(roster, 2)
+    assert [(s.row, s.caption) for s in part.samples] == list(enumerate(CAPTIONS[:2]))

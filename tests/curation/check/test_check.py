@@ -160,7 +160,7 @@ def test_the_help_lists_every_check_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--chance", "0.7"], {"fit": 0.7, "wrong_photo": 0.7, "wrong_word": 0.9}),
+        (["--chance", "0.6"], {"fit": 0.6, "wrong_photo": 0.6, "wrong_word": 0.7}),
         (["--chance", "0.95"], {"fit": 0.95, "wrong_photo": 0.95, "wrong_word": 0.95}),
         (["--fit-threshold", "0.8"], {"fit": 0.8}),
         (
