@@ -43,6 +43,7 @@ def report() -> None:
     lines = read_records(RECORDS)
     flickr = [line for line in lines if line["data"] == "flickr8k"]
     small = [line for line in lines if line["data"] == SMALL]
+    scenes = [line for line in lines if line["data"] == "miniworld" and is_shown(line)]
     tables = {
         **{
             f"found {name}": found_table(
@@ -50,6 +51,7 @@ def report() -> None:
             )
             for name, noises in TABLES.items()
         },
+        "found in scenes": found_table(scenes),
         "vocabularies": found_table(both_vocabularies(small)),
         "found open": found_table([x for x in small if x["noise"] == "open"]),
         "thirds": thirds_table(flickr),
