@@ -45,6 +45,7 @@ ARMS: dict[str, list[str]] = {
     "oracle: mask": ["curation=mask_words", ORACLE],
     "replace_word": ["curation=replace_word"],
     "replace_word, from 0.5": ["curation=replace_word", "curation.amend.threshold=0.5"],
+    "replace_word, from 0.7": ["curation=replace_word", "curation.amend.threshold=0.7"],
     "mask_words": ["curation=mask_words"],
     "remove by words": [
         *("curation=remove", "curation/score=words", "curation/select=above"),
