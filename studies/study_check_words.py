@@ -248,10 +248,7 @@ def threshold_table(lines: list[dict[str, Any]]) -> list[str]:
         for level in line.get("shown", ()):
             is_planted = line["planted"] > 0
             cells = [
-                line["faults"],
-                f"{line['photos']:,}{'*' if line['photos'] > UNSEEN else ''}",
-                f"{line['captions']:,}",
-                f"{line['planted']:,}",
+                *set_cells(line),
                 f"{level['from']:g}",
                 f"{level['shown']:,}",
                 share_of(level["planted"], level["shown"] if is_planted else 0),
@@ -260,6 +257,12 @@ def threshold_table(lines: list[dict[str, Any]]) -> list[str]:
             ]
             rows.append(f"| {' | '.join(cells)} |")
     return rows
+
+
+def set_cells(line: Mapping[str, Any]) -> list[str]:
+    """The first cells of a row: faults, photos, captions and how many of these are planted."""
+    photos = f"{line['photos']:,}{'*' if line['photos'] > UNSEEN else ''}"
+    return [line["faults"], photos, f"{line['captions']:,}", f"{line['planted']:,}"]
 
 
 def in_order(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -287,10 +290,7 @@ def table(lines: list[dict[str, Any]]) -> list[str]:
     for line in in_order(lines):
         is_planted = line["planted"] > 0
         cells = [
-            line["faults"],
-            f"{line['photos']:,}{'*' if line['photos'] > UNSEEN else ''}",
-            f"{line['captions']:,}",
-            f"{line['planted']:,}",
+            *set_cells(line),
             f"{line['flagged']:,}",
             share_of(line["right"], line["flagged"] if is_planted else 0),
             percent(line["mean_chance"]),

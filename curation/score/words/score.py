@@ -130,10 +130,9 @@ class Words(AbstractWordScore):
         judged = self._judge(context, samples, table)
         odds, best = log_odds(judged.log_probs, judged.meanings)
         probabilities = calibrated(judged, odds, table.rows)
-        rows = table.rows
         doubts = []
         for number in range(len(odds)):
-            row = rows[judged.rows[number]]
+            row = table.rows[judged.rows[number]]
             if row.topic not in self._topics:
                 continue
             sample = samples[judged.captions[number]]
@@ -180,12 +179,13 @@ class Words(AbstractWordScore):
 
         if self._cache_folder is None:
             return judge()
+        digest = _digest(learnt)
         settings = {
             "network": self._network,
             "training": asdict(self._training),
             "seed": self._seed,
-            "learnt": _digest(learnt),
-            "judged": _digest(judged),
+            "learnt": digest,
+            "judged": digest if judged is learnt else _digest(judged),
         }
         return kept_judgement(self._cache_folder, settings, judge, table=table)
 
