@@ -168,6 +168,7 @@ class WordDoubt:
         log_odds: log-probability of the alternative less that of the word, in nats; above 0 the
             alternative is the likelier one.
         probability: that the word is wrong, in [0, 1].
+        topic: of the word's row, such as ``"color"``; empty where it is unknown.
     """
 
     row: int
@@ -176,6 +177,7 @@ class WordDoubt:
     alternative: str
     log_odds: float
     probability: float
+    topic: str = ""
 
 
 class AbstractWordScore(AbstractScore):

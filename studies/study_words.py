@@ -3,6 +3,7 @@
     python studies/study_words.py uniform plausible further --seeds 0 1 2
     python studies/study_words.py uniform --data miniworld
     python studies/study_words.py open --photos 2000
+    python studies/study_words.py uniform actions plausible --unseen --seeds 0 1 2
     python studies/study_words.py --cost
     python studies/study_words.py --report
 
@@ -39,10 +40,10 @@ from captioning.metrics.detection import area_under_roc
 from captioning.text.row_tables import RowTable
 from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows
 from captioning.training.parts import build_part
-from curation.base import Context, WordDoubt
-from curation.score.words.score import Words
+from curation.base import AbstractWordScore, Context, WordDoubt
+from curation.score.words.second_look import SecondLook
 
-UNIFORM = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
+UNIFORM = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}  # actions: whole rows
 
 
 def main() -> None:
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("noise", nargs="*", choices=[*NOISE, []], metavar="FAULTS")
     parser.add_argument("--data", default="flickr8k")
     parser.add_argument("--photos", type=int, metavar="NUMBER", help="the first; all by default")
+    parser.add_argument("--unseen", action="store_true", help="validation and test photos instead")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--evidence", nargs="+", choices=list(EVIDENCE))
     parser.add_argument("--cache", default="cache")
@@ -60,17 +62,20 @@ def main() -> None:
     cache = Path(options.cache)
     for seed in options.seeds:
         for noise in options.noise:
-            chosen = options.evidence or [name for name in EVIDENCE if is_usual(name, noise)]
-            measure(options.data, noise, seed, chosen, cache, options.photos)
+            usual = [name for name in EVIDENCE if is_usual(name, noise, options.unseen)]
+            chosen = options.evidence or usual
+            measure(options.data, noise, seed, chosen, cache, options.photos, options.unseen)
     if options.cost:
         measure_cost(options.data, options.evidence or ["all"], cache)
     if options.report:
         report()
 
 
-def is_usual(evidence: str, noise: str) -> bool:
+def is_usual(evidence: str, noise: str, unseen: bool = False) -> bool:
     """Whether faults are judged so where nothing else is said."""
-    return evidence.endswith("open") == (noise == "open")
+    if unseen:
+        return evidence == "all" or "look" in EVIDENCE[evidence]
+    return evidence.endswith("open") == (noise == "open") and "look" not in EVIDENCE[evidence]
 
 
 def measure(
@@ -80,10 +85,12 @@ def measure(
     evidence: Sequence[str],
     cache: Path,
     photos: int | None = None,
+    unseen: bool = False,
 ) -> None:
     """Plant the faults of a seed in the first photos, and judge them by each kind of evidence."""
     config = composed(data, cache)
-    roster = first_photos(build_part(config.data.train), photos)
+    roster = unseen_photos(config) if unseen else build_part(config.data.train)
+    roster = first_photos(roster, photos)
     planting = with_directions(plant(roster, kinds=NOISE[noise], seed=seed, cache_folder=cache))
     # as the faults were drawn: rows of the words that are judged are made of the faulty captions
     table = open_table(roster, seed=seed) if noise == "open" else closed_rows()
@@ -91,7 +98,8 @@ def measure(
     for name in evidence:
         score = score_of(config, name, seed, topics=topics)
         doubts = score.doubts(_context(planting.roster))
-        part = data if photos is None else f"{data}/{photos}"
+        parts = ["unseen"] * unseen + ([] if photos is None else [str(photos)])
+        part = "/".join([data, *parts])
         head = {"data": part, "noise": noise, "seed": seed, "evidence": name}
         lines = [head | line for line in found(planting, doubts, table)]
         lines.append(head | {"kind": None, "reliability": reliability(planting, doubts)})
@@ -119,6 +127,12 @@ def composed(data: str, cache: Path) -> DictConfig:
     """The configuration of a run with the score."""
     overrides = [f"data={data}", "curation=remove", "curation/score=words", f"paths.cache={cache}"]
     return compose_config("train", overrides)
+
+
+def unseen_photos(config: DictConfig) -> Roster:
+    """Those of validation and test: the networks of the package never saw them."""
+    samples = [*build_part(config.data.val).samples, *build_part(config.data.test).samples]
+    return build_roster("unseen", samples)
 
 
 def first_photos(roster: Roster, number: int | None) -> Roster:
@@ -150,15 +164,26 @@ def score_of(
     seed: int,
     judged: str | None = None,
     topics: Sequence[str] | None = None,
-) -> Words:
+) -> AbstractWordScore:
     """The score by a kind of evidence, its judgements kept in a folder of its own if wanted."""
     chosen = dict(EVIDENCE[evidence])
     # other folds and parameters than those that faults were drawn by
     own: dict[str, Any] = {"seed": seed + 100, "topics": topics}
     own |= {} if judged is None else {"cache_folder": judged}
     own |= {} if chosen.pop("photos") else {"photos": None}
+    names = chosen.pop("look", ())
     own |= chosen
-    return build_part(config.curation.score, **own)
+    words = build_part(config.curation.score, **own)
+    if not names:
+        return words
+    pairs = {name: build_part(matching(name, config.paths.cache)) for name in names}
+    return SecondLook(words=words, pairs=pairs, seed=seed)
+
+
+def matching(name: str, cache: str) -> DictConfig:
+    """Settings of scores of pairs."""
+    own = ["curation=remove", "curation/score=siglip", f"matching@curation.score.pairs={name}"]
+    return compose_config("train", [*own, f"paths.cache={cache}"]).curation.score.pairs
 
 
 def processor_seconds() -> float:

@@ -5,7 +5,8 @@ The kinds of fault:
 - ``swap``: the caption of another photo (swapped samples trade captions among themselves, so that
   the set of captions does not change);
 - ``overlong``: several clauses of made-up detail appended;
-- ``color``, ``number``, ``object``: one such word replaced by one that no caption of the photo has;
+- ``color``, ``number``, ``object``, ``action``: one such word replaced by one that no caption of
+  the photo has;
 - ``plausible_color``, ``_number``, ``_object``, ``_action``, ``_relation``, ``_people``: the same,
   but the wrong word is one that language alone would expect there, see
   `captioning.data.steps.plausible_faults`;
@@ -40,7 +41,7 @@ from captioning.data.steps.plausible_faults import (
     plausible_faults,
 )
 from captioning.ranges import Fraction, Seed
-from captioning.text.word_rows import WORD, replace_word
+from captioning.text.word_rows import WORD, closed_rows, replace_word
 from captioning.types import Sample
 
 Kind = Literal[
@@ -49,6 +50,7 @@ Kind = Literal[
     "color",
     "number",
     "object",
+    "action",
     "image",
     "plausible_color",
     "plausible_number",
@@ -64,7 +66,13 @@ Kind = Literal[
 ]
 KINDS = get_args(Kind)
 _NEGATION = "negation"
-_WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
+_ACTION = "action"
+_ACTIONS = tuple(
+    tuple(word for words in row.meanings for word in words)
+    for row in closed_rows().rows
+    if row.topic == _ACTION
+)
+_WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS, _ACTION: _ACTIONS}
 _ROW_OF = {kind: {word: row for row in rows for word in row} for kind, rows in _WORD_ROWS.items()}
 _SAME = {word: frozenset(words) for words in SYNONYMS for word in words}
 _NUM_DETAILS = (3, 6)  # clauses appended to an overlong caption: 3, 4 or 5
@@ -222,7 +230,7 @@ def _chosen_rows(
 
 def _eligible(roster: Roster, kind: str) -> list[int]:
     if kind in _WORD_ROWS:
-        words = photo_words(roster, _SAME)
+        words = _words_of(roster, kind)
         return [s.row for s in roster.samples if _replacements(s, kind, words[s.image_id])]
     num_images = len(roster.rows_by_image)
     if kind == "image":
@@ -311,7 +319,7 @@ def _plant_overlong(roster: Roster, rows: Sequence[int], rng: np.random.Generato
 def _plant_word(
     kind: str, roster: Roster, rows: Sequence[int], rng: np.random.Generator
 ) -> list[Sample]:
-    words = photo_words(roster, _SAME)
+    words = _words_of(roster, kind)
     planted = []
     for row in rows:
         sample = roster.samples[row]
@@ -330,7 +338,13 @@ _PLANTERS: dict[str, Callable[[Roster, Sequence[int], np.random.Generator], list
     "color": lambda *arguments: _plant_word("color", *arguments),
     "number": lambda *arguments: _plant_word("number", *arguments),
     "object": lambda *arguments: _plant_word("object", *arguments),
+    _ACTION: lambda *arguments: _plant_word(_ACTION, *arguments),
 }
+
+
+def _words_of(roster: Roster, kind: str) -> dict[str, frozenset[str]]:
+    """By photo the words that would be no fault; actions in every form."""
+    return photo_words(roster, None if kind == _ACTION else _SAME)
 
 
 def _replacements(

@@ -145,6 +145,7 @@ class Words(AbstractWordScore):
                     alternative=row.meanings[best[number]][0],
                     log_odds=float(odds[number]),
                     probability=float(probabilities[number]),
+                    topic=row.topic,
                 )
             )
         return doubts
