@@ -5,7 +5,8 @@
     python studies/study_word_suspects.py --report
 
 ``draw`` takes the first suspects among Flickr8k's training captions (round 1: of all topics; round
-2: of those that the check judges, without words judged before). It mixes in words of low
+2: of those that the check judges, without words judged before), or among those of its validation
+and test photos (round 3: by a first and by a second look). It mixes in words of low
 probability, and draws sheets of photos with caption, marked word and proposal, in random order and
 without probability. Whoever judges writes a line for each number into
 judgements.tsv: number, judgement of the word, judgement of the proposal (wrong, right, unclear).
@@ -28,6 +29,8 @@ from matplotlib import font_manager
 from page_tables import fill, read_records
 from PIL import Image, ImageDraw, ImageFont
 from study_check_words import evidence_of, photo_vectors
+from study_words import composed, context_of, score_of, unseen_photos
+from study_words_report import BOTH_AGAIN
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster
@@ -59,22 +62,32 @@ class Round:
         topics: of words.
         rankings: of suspects.
         num_controls: random words of low probability.
+        unseen: whether photos of validation and test are judged, by all evidence.
     """
 
     title: str
     topics: Sequence[str]
     rankings: Sequence[str]
     num_controls: int
+    unseen: bool = False
 
 
 RANKINGS: dict[str, Callable[[WordDoubt], tuple[float, float]]] = {
     "probability": lambda doubt: (doubt.probability, doubt.log_odds),
     "log_odds": lambda doubt: (doubt.log_odds, doubt.probability),
+    "second look": lambda doubt: (doubt.probability, doubt.log_odds),
 }
 ROUNDS = {
     1: Round(title="all topics", topics=ALL, rankings=["probability"], num_controls=100),
     2: Round(
         title="four topics", topics=TOPICS, rankings=["probability", "log_odds"], num_controls=50
+    ),
+    3: Round(
+        title="unseen photos",
+        topics=TOPICS,
+        rankings=["second look", "probability"],
+        num_controls=50,
+        unseen=True,
     ),
 }
 
@@ -103,11 +116,8 @@ def main() -> None:
 
 def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
     """Check the captions, choose the words of a round, and draw those that nobody judged yet."""
-    roster = build_part(compose_config("train", ["data=flickr8k"]).data.train)
-    evidence = evidence_of(roster, photo_vectors(roster, cache), seed)
-    scores = wrong_words(evidence, ROUNDS[number].topics)
-    print(scores.note)
-    doubts = [doubt for own in scores.words.values() for doubt in own]
+    judge = judged_again if ROUNDS[number].unseen else judged_by_check
+    roster, doubts = judge(cache, ROUNDS[number], seed)
     rng = np.random.default_rng(seed)
     entries = chosen(roster, doubts, ROUNDS[number], rng)
     known = {place_of(one) for one in read_records(RECORDS) if one["round"] < number}
@@ -127,21 +137,44 @@ def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
         picture.save(folder / f"sheet{start // per_sheet + 1:02}.png")
 
 
+def judged_by_check(
+    cache: Path, how: Round, seed: int
+) -> tuple[Roster, dict[str, list[WordDoubt]]]:
+    """Words of the training captions by ranking, as ``captioning check`` doubts them."""
+    roster = build_part(compose_config("train", ["data=flickr8k"]).data.train)
+    scores = wrong_words(evidence_of(roster, photo_vectors(roster, cache), seed), how.topics)
+    print(scores.note)
+    doubts = [doubt for own in scores.words.values() for doubt in own]
+    return roster, dict.fromkeys(how.rankings, doubts)
+
+
+def judged_again(cache: Path, how: Round, seed: int) -> tuple[Roster, dict[str, list[WordDoubt]]]:
+    """Words of the captions of photos that the networks of the package never saw, by ranking."""
+    config = composed("flickr8k", cache)
+    roster = unseen_photos(config)
+    looks = {"probability": "all", "second look": BOTH_AGAIN}
+    scores = {name: score_of(config, looks[name], seed, topics=how.topics) for name in how.rankings}
+    return roster, {name: score.doubts(context_of(roster)) for name, score in scores.items()}
+
+
 def place_of(one: Mapping[str, Any]) -> tuple[str, int, int]:
     """Which word a record is about."""
     return one["file"], one["caption_index"], one["place"]
 
 
 def chosen(
-    roster: Roster, doubts: Sequence[WordDoubt], how: Round, rng: np.random.Generator
+    roster: Roster,
+    doubts: Mapping[str, Sequence[WordDoubt]],
+    how: Round,
+    rng: np.random.Generator,
 ) -> list[dict[str, Any]]:
     """Records of the first suspects by each ranking of a round, and of its controls."""
     entries: dict[tuple[str, int, int], dict[str, Any]] = {}
     for name in how.rankings:
-        for rank, doubt in enumerate(first_suspects(roster, doubts, name), start=1):
+        for rank, doubt in enumerate(first_suspects(roster, doubts[name], name), start=1):
             one = entry(roster, doubt)
             entries.setdefault(place_of(one), one)["ranks"][name] = rank
-    for doubt in controls(roster, doubts, how.num_controls, rng):
+    for doubt in controls(roster, doubts[how.rankings[0]], how.num_controls, rng):
         one = entry(roster, doubt)
         entries.setdefault(place_of(one), one)
     return list(entries.values())
@@ -276,7 +309,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
                 (f"{title}, first {n}", [x for x in ranked if x["ranks"][name] <= n])
                 for n in SHARES
             ]
-            if name == "probability":
+            if name == how.rankings[0]:
                 sure = [x for x in ranked if x["probability"] >= THRESHOLD]
                 groups.append((f"{title}, from {THRESHOLD}", sure))
             agreed = [x for x in ranked if not x["named"]["word"] and x["named"]["proposal"] > 2]

@@ -97,7 +97,7 @@ def measure(
     topics = [*TOPICS, NEGATION] if noise == "negation" else None
     for name in evidence:
         score = score_of(config, name, seed, topics=topics)
-        doubts = score.doubts(_context(planting.roster))
+        doubts = score.doubts(context_of(planting.roster))
         parts = ["unseen"] * unseen + ([] if photos is None else [str(photos)])
         part = "/".join([data, *parts])
         head = {"data": part, "noise": noise, "seed": seed, "evidence": name}
@@ -116,7 +116,7 @@ def measure_cost(data: str, evidence: Sequence[str], cache: Path) -> None:
         with TemporaryDirectory() as folder:
             score = score_of(config, name, 0, judged=folder)
             begin = time.perf_counter(), processor_seconds()
-            score.doubts(_context(roster))
+            score.doubts(context_of(roster))
         wall, processor = time.perf_counter() - begin[0], processor_seconds() - begin[1]
         head = {"data": data, "noise": "cost", "seed": 0, "evidence": name, "kind": None}
         cost = {"wall_s": round(wall, 1), "cpu_s": round(processor, 1)}
@@ -192,7 +192,8 @@ def processor_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _context(roster: Roster) -> Context:
+def context_of(roster: Roster) -> Context:
+    """Before training, with nothing measured."""
     nothing = torch.full((1, len(roster)), torch.nan)
     view = CurationView(roster=roster)
     return Context(view=view, losses=nothing[0], history=nothing, epoch=-1)

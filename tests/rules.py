@@ -78,7 +78,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.text.begin_tokens",
         "augmentation.base",
     ),
-    "curation.score.words": (*CONTRACTS, "captioning.text", "curation.base"),
+    "curation.score.words": (
+        *CONTRACTS,
+        "captioning.text",
+        "curation.base",
+        "curation.score.caption_fit",
+    ),
     # Loops of others get by without our captioners and training, also at one remove: see `reached`.
     "curation.adapters": (
         *CONTRACTS,

@@ -123,3 +123,16 @@ def test_overrides_reach_the_parts(build):
     assert name == callback.policy.name == "mine"
     assert isinstance(callback.probe, RescoreProbe)
     assert isinstance(build("curation=remove")[1].probe, OnlineProbe)
+
+
+def test_a_second_look_takes_networks_of_all_kinds(tmp_path):
+    chosen = "curation/score=second_look"
+    more = "+matching@curation.score.pairs.matching=blip_itm"
+    folder = save_blip_matching(tmp_path / "matching")
+    own = [f"curation.score.pairs.matching.scorer.name={folder}", f"paths.cache={tmp_path}"]
+    config = compose_config("train", ["curation=replace_word", chosen, more, *own])
+    score = instantiate(config.curation.score)
+    assert type(score).__name__ == "SecondLook"
+    assert score.name.endswith("looked at again by joint_space, captioner, matching")
+    alone = ["curation=replace_word", chosen, "~matching@curation.score.pairs.captioner"]
+    assert list(compose_config("train", alone).curation.score.pairs) == ["joint_space"]

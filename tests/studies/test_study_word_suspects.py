@@ -51,7 +51,9 @@ def test_a_round_has_the_surest_by_each_ranking_and_likely_right_words(tmp_path)
     how = study.Round(
         title="some", topics=("color",), rankings=["probability", "log_odds"], num_controls=3
     )
-    chosen = study.chosen(roster, doubts, how, np.random.default_rng(0))
+    chosen = study.chosen(
+        roster, dict.fromkeys(how.rankings, doubts), how, np.random.default_rng(0)
+    )
     ranks = {(one["file"], one["caption_index"]): one["ranks"] for one in chosen}
     assert ranks["0.png", 1] == {"probability": 1, "log_odds": 2}  # one of a photo
     assert ranks["2.png", 0] == {"probability": 2, "log_odds": 1}

@@ -155,6 +155,8 @@ def log_likelihood_ratios(gains: np.ndarray, sound: np.ndarray) -> np.ndarray:
 
 def again(doubt: WordDoubt, ratio: float) -> WordDoubt:
     """A word in doubt after a second look by a log-likelihood ratio, in nats."""
+    if not ratio:
+        return doubt
     inner = np.clip(doubt.probability, _LEAST_DOUBT, 1 - _LEAST_DOUBT)
     logit = float(np.log(inner / (1 - inner))) + ratio
     probability = float(1 / (1 + np.exp(-np.clip(logit, -700, 700))))

@@ -12,6 +12,7 @@ from captioning.data.steps.base import StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS
 from captioning.data.steps.plant_faults import KINDS, plant_faults
 from captioning.data.steps.plausible_faults import PLAUSIBLE_KINDS
+from captioning.text.word_rows import closed_rows
 from captioning.training.rosters import build_steps
 from captioning.types import Phrase, Region, Sample
 
@@ -27,7 +28,7 @@ def roster_of(num_images: int = 40) -> Roster:
         texts = (
             f"A {color} {animal} by the lake number {n} .",
             f"Two people and an {color} {animal} {n} .",
-            f"Something odd {n}",
+            f"Something odd runs {n}",
             f"It is outside {n} .",
             f"Nobody knows {n // 2}",
         )
@@ -64,9 +65,8 @@ def test_counts_are_exact_truth_joins_and_the_rest_is_untouched():
             assert after == before
             continue
         assert planted.planted[before.sample_id] == kind
-        assert (before.sample_id in planted.planted_words) == (
-            kind in ("color", "number", "object")
-        )
+        is_word = kind in ("color", "number", "object", "action")
+        assert (before.sample_id in planted.planted_words) == is_word
         assert (after.image_path != before.image_path) == (kind == "image")
         assert (after.caption != before.caption) == (kind != "image")
 
@@ -125,8 +125,16 @@ def test_overlong_captions_go_on_in_made_up_detail():
         assert after.phrases == before.phrases
 
 
+ACTIONS = [
+    [word for words in row.meanings for word in words]
+    for row in closed_rows().rows
+    if row.topic == "action"
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "rows"), [("color", COLORS), ("number", NUMBERS), ("object", OBJECTS)]
+    ("kind", "rows"),
+    [("color", COLORS), ("number", NUMBERS), ("object", OBJECTS), ("action", ACTIONS)],
 )
 def test_wrong_words_are_of_the_same_kind_and_in_no_caption_of_the_photo(kind, rows):
     roster = roster_of()
@@ -140,6 +148,20 @@ def test_wrong_words_are_of_the_same_kind_and_in_no_caption_of_the_photo(kind, r
         assert any(old in row and new in row for row in rows)
         assert all(pair in (("a", "an"), ("an", "a")) for pair in changed[:-1])
         assert new not in " ".join(references[sample_id.split("#")[0]]).lower().split()
+
+
+def test_no_action_that_a_sibling_names_in_another_form():
+    (forms,) = (row for row in ACTIONS if "sitting" in row)
+    sibling = " ".join(word for word in forms if word != "sitting")
+    planted = set()
+    for seed in range(9):
+        after, truth = plant_faults(
+            roster_of_one("A dog runs .", sibling), kinds={"action": 0.5}, seed=seed
+        )
+        planted |= {after.by_id[sample_id].caption for sample_id in truth}
+    assert "A dog sits ." in planted
+    # of the sibling's words, too, none but this one is left for a fault
+    assert all("sitting" in text.split() for text in planted - {"A dog sits ."})
 
 
 def roster_of_one(caption: str, sibling: str = "x") -> Roster:
