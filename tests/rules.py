@@ -79,9 +79,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "augmentation.base",
     ),
     "curation.score.words": (
-        *CONTRACTS,
-        "captioning.text",
-        "curation.base",
+        *(*CONTRACTS, "captioning.text", "curation.base"),
         "curation.score.caption_fit",
     ),
     # Loops of others get by without our captioners and training, also at one remove: see `reached`.
@@ -97,8 +95,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.adapters.rosters": (*CONTRACTS, "captioning.data.roster", "captioning.data.readers"),
     "curation.adapters.presets": (
-        *CONTRACTS,
-        "captioning.config_check",
+        *(*CONTRACTS, "captioning.config_check"),
         "captioning.configuration",
         "captioning.parts",
         "curation.loop",

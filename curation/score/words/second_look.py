@@ -42,8 +42,8 @@ class SecondLook(AbstractWordScore):
         pairs: scores of pairs of photo and caption by name, such as
             `captioning.vision.pair_scores.PairScores`; one or more.
         least: probability of being wrong from which a word is looked at again.
-        num_sound: so many words of each topic below it are looked at to learn how the networks
-            judge right words.
+        num_sound: at most so many words of each topic below it are looked at to learn how the
+            networks judge right words.
         seed: of their choice.
 
     Raises:
@@ -89,32 +89,36 @@ class SecondLook(AbstractWordScore):
 
     def _doubts(self, first: Sequence[WordDoubt], samples: Mapping[int, Sample]) -> list[WordDoubt]:
         doubts = list(first)
-        looked, topics = self._chosen(doubts)
-        if not len(looked):
+        looks = self._looks(doubts)
+        numbers = np.unique(np.concatenate([np.zeros(0, np.int64), *sum(looks, ())]))
+        if not len(numbers):
             return doubts
-        gains = self._gains([doubts[number] for number in looked], samples)
-        in_doubt = np.array([doubts[n].probability >= self._least for n in looked])
-        for topic in dict.fromkeys(topics[in_doubt].tolist()):
-            own = topics == topic
-            sound = own & ~in_doubt
-            if sound.sum() < MIN_SOUND:
-                sound = ~in_doubt
-            ratios = log_likelihood_ratios(gains[own & in_doubt], gains[sound])
-            for number, ratio in zip(looked[own & in_doubt], ratios.tolist(), strict=True):
+        gains = self._gains([doubts[number] for number in numbers], samples)
+        every_sound = np.concatenate([sound for _, sound in looks])
+        for own, sound in looks:
+            enough = sound if len(sound) >= MIN_SOUND else every_sound
+            taught = gains[np.searchsorted(numbers, enough)]
+            ratios = log_likelihood_ratios(gains[np.searchsorted(numbers, own)], taught)
+            for number, ratio in zip(own, ratios.tolist(), strict=True):
                 doubts[number] = again(doubts[number], ratio)
         return doubts
 
-    def _chosen(self, doubts: Sequence[WordDoubt]) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the words that are looked at, and their topics."""
+    def _looks(self, doubts: Sequence[WordDoubt]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By topic the numbers of words in doubt, and of those that are taken for right ones.
+
+        Where hardly a word is free of doubt, these are of the less doubtful half of the topic.
+        """
         topics = np.array([doubt.topic for doubt in doubts])
         probabilities = np.array([doubt.probability for doubt in doubts])
-        chosen = [np.flatnonzero(probabilities >= self._least)]
         generator = np.random.default_rng(self._seed)
-        for topic in sorted(set(topics[chosen[0]].tolist())):
-            sound = np.flatnonzero((topics == topic) & (probabilities < self._least))
-            chosen.append(generator.permutation(sound)[: self._num_sound])
-        numbers = np.sort(np.concatenate(chosen))
-        return numbers, topics[numbers]
+        looks = []
+        for topic in sorted(set(topics[probabilities >= self._least].tolist())):
+            words = np.flatnonzero(topics == topic)
+            words = words[np.argsort(probabilities[words], kind="stable")]
+            clear = int((probabilities[words] < self._least).sum())
+            sound = words[: clear if clear >= MIN_SOUND else len(words) // 2]
+            looks.append((words[clear:], generator.permutation(sound)[: self._num_sound]))
+        return looks
 
     def _gains(self, doubts: Sequence[WordDoubt], samples: Mapping[int, Sample]) -> np.ndarray:
         """``(Q, P)`` scores of the captions with the alternative, less those as they stand."""

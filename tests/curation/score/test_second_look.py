@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,28 @@ def test_only_words_in_doubt_and_some_others_are_looked_at():
     assert len(network.asked) == 2 * 61, "the same context is looked at once"
     none = SecondLook(words=Doubts(first), pairs={"colours": Shown()}, least=0.5)
     assert none.doubts(context) == first
+
+
+def test_where_all_words_are_in_some_doubt_the_less_doubtful_half_teaches():
+    context, first = world(["blue"], doubtful=0.3)
+    rising = [
+        replace(doubt, probability=0.05 + number / 1000) for number, doubt in enumerate(first[:-1])
+    ]
+    score = SecondLook(words=Doubts([*rising, first[-1]]), pairs={"colours": Shown()})
+    *sound, wrong = score.doubts(context)
+    assert wrong.probability > 0.85
+    before = np.mean([doubt.probability for doubt in rising])
+    assert np.mean([doubt.probability for doubt in sound]) < before / 4
+
+
+def test_topics_with_few_words_learn_from_the_others():
+    context, first = world(["blue"], doubtful=0.3)
+    first[-1] = replace(first[-1], topic="number")
+    score = SecondLook(words=Doubts(first), pairs={"colours": Shown()})
+    assert score.doubts(context)[-1] == first[-1]  # nobody has taught it anything
+    first[-2] = replace(first[-2], probability=0.3)
+    score = SecondLook(words=Doubts(first), pairs={"colours": Shown()})
+    assert score.doubts(context)[-1].probability > 0.9
 
 
 def test_the_other_word_stands_as_the_caption_wants_it():
