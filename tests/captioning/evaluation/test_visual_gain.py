@@ -10,7 +10,12 @@ import torch
 from PIL import Image
 
 from captioning.configuration import compose_config
-from captioning.evaluation.visual_gain import BLIND, VisualGainScorer, build_visual_gain
+from captioning.evaluation.visual_gain import (
+    BLIND,
+    VisualGainScorer,
+    _identity,
+    build_visual_gain,
+)
 from captioning.exports.captioner import Captioner
 from captioning.exports.photo_batches import photo_samples
 from captioning.training.parts import build_part
@@ -90,6 +95,16 @@ def test_configs_build_it_from_a_folder_and_tell_weights_apart(tmp_path):
     same = build_visual_gain(model=str(folder))
     assert same.identity == pairs.scorer.identity != build_visual_gain().identity
     same.release()
+
+
+def test_other_weights_have_another_identity(captioner):
+    before = _identity(captioner)
+    weights = next(captioner.model.parameters())
+    kept = weights.detach().clone()
+    weights[0] += 1
+    changed = _identity(captioner)
+    weights.copy_(kept)
+    assert changed != before == _identity(captioner)
 
 
 def test_captioners_of_boxes_are_refused(captioner, monkeypatch):

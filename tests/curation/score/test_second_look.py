@@ -159,6 +159,26 @@ def test_several_networks_agree_and_one_that_knows_nothing_is_left_out():
     assert "a, b" in both.name
 
 
+def test_probabilities_count_by_their_logits():
+    context, first = world(["blue", "red"], doubtful=0.3)
+    raw, squeezed = (
+        SecondLook(words=Doubts(first), pairs={"a": Shown(probability=asked)}).doubts(context)
+        for asked in (False, True)
+    )
+    found = [doubt.log_odds for doubt in squeezed[-2:]]
+    assert found == pytest.approx([doubt.log_odds for doubt in raw[-2:]], rel=1e-3)
+
+
+def test_a_network_that_gains_by_changing_right_words_has_no_say():
+    generator = np.random.default_rng(0)
+    good = generator.normal(-1, 1, size=5000)
+    bad = good + 1.5 + generator.normal(0, 0.5, size=5000)
+    gains = np.array([[1.0, 5.0], [1.0, -5.0]])
+    found = log_likelihood_ratios(gains, np.stack([good, bad], axis=1))
+    alone = log_likelihood_ratios(gains[:, :1], good[:, None])
+    np.testing.assert_allclose(found, alone)
+
+
 def test_the_ratio_is_that_of_two_gaussians():
     generator = np.random.default_rng(0)
     spread = np.array([[1.0, 0.6], [0.6, 2.0]])
