@@ -31,10 +31,11 @@ EVIDENCE = {
     "all": {"siblings": True, "photos": True},
 }
 EVIDENCE |= {f"{name}, open": {**own, "vocabulary": "open"} for name, own in EVIDENCE.items()}
-# of all of these the first look is by all evidence
+_LOOKS = (("joint_space",), ("captioner",), ("joint_space", "captioner"))
 EVIDENCE |= {
-    f"all, then {' and '.join(names)}": {**EVIDENCE["all"], "look": names}
-    for names in (("joint_space",), ("captioner",), ("joint_space", "captioner"))
+    f"{first}, then {' and '.join(names)}": {**EVIDENCE[first], "look": names}
+    for first, looks in (("photos", _LOOKS[2:]), ("all", _LOOKS))
+    for names in looks
 }
 BOTH_AGAIN = "all, then joint_space and captioner"
 UNSEEN = (
