@@ -27,6 +27,7 @@ from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.plant_faults import Planting, plant
 from captioning.files import write_atomically, write_lines
+from captioning.interfaces import TextEmbedder
 from captioning.text.word_rows import same_thing
 from captioning.training.parts import build_part
 from captioning.vision.photos import load_rgb
@@ -129,13 +130,20 @@ def embedded(paths: Sequence[Path]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def evidence_of(roster: Roster, vectors: Mapping[Path, np.ndarray], seed: int) -> Evidence:
-    """What the check of words looks at."""
+def evidence_of(
+    roster: Roster,
+    vectors: Mapping[Path, np.ndarray],
+    seed: int,
+    encoder: TextEmbedder | None = None,
+) -> Evidence:
+    """What the check of words looks at; with an encoder also a second time."""
     paths = list({sample.image_path: None for sample in roster.samples})
     return Evidence(
         roster=roster,
         photos=dict.fromkeys(paths, PhotoFacts()),
         photo_vectors=np.stack([vectors[path] for path in paths]),
+        encoder=encoder,
+        space="joint_space",
         seed=seed,
     )
 
@@ -156,9 +164,10 @@ def measured(
 ) -> dict[str, Any]:
     """What the check makes of a set with faults."""
     planting = plant(roster, kinds=FAULTS[faults], seed=seed, cache_folder=cache)
+    encoder, _ = build_encoders("joint_space", cache)
     begin = processor_seconds()
     # other folds and parameters than those that faults were drawn by
-    evidence = evidence_of(planting.roster, vectors, seed + 100)
+    evidence = evidence_of(planting.roster, vectors, seed + 100, encoder)
     scores = words_check().score(evidence)
     limits = {**THRESHOLDS, NAME: MEND_FROM}
     result = CheckResult(roster=planting.roster, scores={NAME: scores}, thresholds=limits)

@@ -38,9 +38,7 @@ EVIDENCE |= {
     for names in looks
 }
 BOTH_AGAIN = "all, then joint_space and captioner"
-UNSEEN = (
-    "flickr8k/unseen"  # validation and test photos, which the networks of the package never saw
-)
+UNSEEN = "flickr8k/unseen"  # validation and test: the package never learnt from them
 SMALL = "flickr8k/2000"  # photos with which the open vocabulary was measured
 TABLES = {
     "uniform": ("uniform", "actions"),

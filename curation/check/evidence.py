@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from captioning.data.roster import Roster
+from captioning.interfaces import TextEmbedder
 from curation.base import WordDoubt
 from curation.words import words_of
 
@@ -45,6 +46,7 @@ class Evidence:
         caption_vectors: ``(N, D)`` in the same space.
         sentence_vectors: ``(N, E)`` of unit length, to compare captions with each other; may be
             ``caption_vectors``.
+        encoder: embeds further texts in that space; None: nothing does.
         space: name of the space; empty for none.
         seed: of all draws.
         progress: called by a check that takes long with the share that is done.
@@ -55,6 +57,7 @@ class Evidence:
     photo_vectors: Floats | None = None
     caption_vectors: Floats | None = None
     sentence_vectors: Floats | None = None
+    encoder: TextEmbedder | None = None
     space: str = ""
     seed: int = 0
     progress: Callable[[float], None] | None = None

@@ -69,6 +69,7 @@ def look_at(
         roster=roster,
         photos=dict(zip(paths, facts, strict=True)),
         photo_vectors=vectors,
+        encoder=encoder,
         space="" if encoder is None else encoder.space,
         seed=seed,
         caption_vectors=texts.get("caption_vectors"),

@@ -1,7 +1,8 @@
 """A check of single words: which is wrong, and what should stand there.
 
 Nothing is known of the set but the set itself, so small networks are trained on its own captions
-and judge photos that they did not see, see `curation.score.words.score.Words`.
+and judge photos that they did not see, see `curation.score.words.score.Words`. What they doubt is
+looked at again in the space of photos and texts, see `curation.score.words.second_look`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from captioning.data.roster import CurationView
+from captioning.interfaces import TextEmbedder
 from captioning.text.expected_words import PhotoFeatures
 from captioning.text.word_rows import row_words, word_rows
-from curation.base import Context, WordDoubt
+from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.check.evidence import Evidence, Floats, Scores
 from curation.score.words.score import Words
+from curation.score.words.second_look import SecondLook
 
 NAME = "wrong_word"
 # Relations and actions are left out: "over" and "on", "plays" and "runs" may both be true of a
@@ -25,6 +29,7 @@ NAME = "wrong_word"
 TOPICS = ("color", "number", "object", "people")
 MIN_WORDS = 2000  # of these topics; networks that learn from fewer know too little
 THRESHOLD = 0.7  # from .9 on a page shows half as many, no more of them rightly: docs/check.md
+LOOK_AGAIN_FROM = 0.1  # below it few words are wrong, and most of the time would go there
 _SPREAD = 3.0  # of the photos' first principal component: networks train well on such inputs
 
 
@@ -47,13 +52,16 @@ def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
             note=f"words were not judged: captions hold {known:,} words for colours, numbers, "
             f"objects or people in English, and networks need {MIN_WORDS:,} to learn from",
         )
-    score = Words(
+    score: AbstractWordScore = Words(
         siblings=any(len(rows) > 1 for rows in evidence.groups),
         photos=_features(evidence),
         topics=topics,
         seed=evidence.seed,
         progress=evidence.progress,
     )
+    if evidence.encoder is not None and evidence.photo_vectors is not None:
+        likeness = {evidence.space: _Likeness(evidence, evidence.photo_vectors, evidence.encoder)}
+        score = SecondLook(words=score, pairs=likeness, least=LOOK_AGAIN_FROM, seed=evidence.seed)
     doubts = by_row(score.doubts(_context(evidence)))
     for row, (surest, *_) in doubts.items():
         values[row] = surest.probability
@@ -65,6 +73,36 @@ def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
         "where captions are good, most words that are flagged are right but unusual",
         words=doubts,
     )
+
+
+class _Likeness:
+    """Cosines of photos and texts; of photos that cannot be opened 0.
+
+    Args:
+        evidence: the captions, with their vectors if they have some.
+        vectors: ``(P, D)`` of its photos.
+        encoder: of further texts.
+    """
+
+    is_probability = False
+
+    def __init__(self, evidence: Evidence, vectors: Floats, encoder: TextEmbedder) -> None:
+        self._evidence, self._photo_vectors, self._encoder = evidence, vectors, encoder
+        self.name = f"likeness ({evidence.space})"
+
+    def scores(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
+        """``(N,)``, higher is a better fit."""
+        evidence, captions = self._evidence, self._evidence.caption_vectors
+        known = {} if captions is None else dict(zip(evidence.captions, captions, strict=True))
+        new = list({text: None for _, text in pairs if text not in known})
+        known |= zip(new, self._encoder.embed_texts(new).float().numpy(), strict=True)
+        photos = dict(zip(evidence.photos, self._photo_vectors, strict=True))
+        cosines = [float(photos[path] @ known[text]) for path, text in pairs]
+        return torch.tensor(cosines).nan_to_num(0)
+
+    def release(self) -> None:
+        """Leave the device, if the encoder can."""
+        getattr(self._encoder, "release", lambda: None)()
 
 
 def by_row(doubts: Sequence[WordDoubt]) -> dict[int, tuple[WordDoubt, ...]]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from captioning.data.roster import Roster
+from captioning.metrics.detection import area_under_roc
 from curation.amend.replace_word import parse_origin
 from curation.base import WordDoubt
 from curation.check import CheckResult, check, words
@@ -67,6 +70,61 @@ def test_a_photos_vector_tells_what_one_caption_cannot() -> None:
     assert (found[:10] > np.quantile(found[12:], 0.98)).all()
     assert (blind[:10] > np.quantile(blind[12:], 0.9)).sum() <= 4
     assert np.isfinite(found[11])
+
+
+class Colours:
+    """A space in which texts lie where photos of their colour do."""
+
+    space, identity, dim = "colours", "colours", 3
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        self.read += texts
+        return torch.tensor(
+            [[float(c in text) for c in ("red", "blue", "green")] for text in texts]
+        )
+
+
+def test_the_space_looks_again_at_words_in_doubt() -> None:
+    roster, _ = colourful(2500, 0, captions=1)
+    captions = [sample.caption.split() for sample in roster.samples]
+    shown = np.array(
+        [[float(c in caption) for c in ("red", "blue", "green")] for caption in captions]
+    )
+    shown += np.random.default_rng(0).normal(size=shown.shape) / 2
+    wrong = [row for row in range(200) if {"red", "blue", "green"} & set(captions[row])][:20]
+    for row in wrong:  # the photo shows the next colour
+        shown[row] = np.roll(shown[row], 1)
+    shown[300] = np.nan  # a photo that cannot be opened
+    vectors = shown.astype(np.float32)
+    space = Colours()
+    own = {"photo_vectors": vectors, "encoder": space, "space": "colours"}
+    once = words.wrong_words(seen(roster, photo_vectors=vectors)).values
+    twice = words.wrong_words(seen(roster, **own)).values
+    is_wrong = np.isin(np.arange(len(roster)), wrong)
+    known = np.isfinite(once)
+    first, second = (area_under_roc(v[known], is_wrong[known]) for v in (once, twice))
+    assert second > first
+    assert (twice[wrong] > 0.8).sum() > (once[wrong] > 0.8).sum()
+    assert np.isfinite(twice[300]) == np.isfinite(once[300])
+    assert len(space.read) == len(set(space.read)), "no text is embedded twice"
+    assert len(space.read) < len(roster), "few words are looked at again"
+
+
+def test_likeness_takes_the_vectors_that_are_there() -> None:
+    roster, _ = colourful(40, 0, captions=1)
+    captions = [sample.caption for sample in roster.samples]
+    vectors = np.ones((len(roster), 3), np.float32)
+    vectors[1] = np.nan
+    space = Colours()
+    look = seen(roster, caption_vectors=np.full_like(vectors, 2), space="colours")
+    likeness = words._Likeness(look, vectors, space)
+    paths = [sample.image_path for sample in roster.samples]
+    pairs = [(paths[0], captions[0]), (paths[0], "a red one"), (paths[1], "a red one")]
+    assert likeness.scores(pairs).tolist() == [6, 1, 0]
+    assert space.read == ["a red one"]
 
 
 def test_small_sets_are_not_judged_and_say_why() -> None:
