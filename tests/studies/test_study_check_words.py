@@ -60,4 +60,4 @@ def test_the_page_has_a_place_for_both_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(study_check_words, "PAGE", page)
     study_check_words.report()
     assert page.read_text(encoding="utf-8") == text
-    assert "| uniform | 2,000 | 10,000 | 600 | 0.7 | 448 | 67% | 50% | 49% |" in text
+    assert "| uniform | 2,000 | 10,000 | 600 | 0.7 | 500 | 68% | 57% | 56% |" in text
