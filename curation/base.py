@@ -180,6 +180,20 @@ class WordDoubt:
     topic: str = ""
 
 
+def highest(doubts: Sequence[WordDoubt], num_rows: int, *, value: str = "probability") -> Tensor:
+    """``(num_rows,) float32`` the highest of each row's doubts; NaN for rows without one.
+
+    Args:
+        doubts: of words.
+        num_rows: of the roster.
+        value: field of `WordDoubt` that counts.
+    """
+    values = np.full(num_rows, -np.inf)
+    rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
+    np.maximum.at(values, rows, [getattr(doubt, value) for doubt in doubts])
+    return torch.from_numpy(np.where(np.isinf(values), np.nan, values)).float()
+
+
 class AbstractWordScore(AbstractScore):
     """A score that also tells which words of a caption are in doubt."""
 

@@ -23,7 +23,7 @@ from captioning.text.open_words import OPEN_TOPICS, with_open_rows
 from captioning.text.row_tables import RowTable, WordRow, joined
 from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows, word_at
 from captioning.types import Sample
-from curation.base import AbstractWordScore, Context, WordDoubt
+from curation.base import AbstractWordScore, Context, WordDoubt, highest
 from curation.score.words.calibration import MIN_WORDS, Calibration, calibrate
 
 Features = Callable[[Sequence[Path]], PhotoFeatures]
@@ -107,11 +107,7 @@ class Words(AbstractWordScore):
 
     def scores(self, context: Context) -> Tensor:
         """NaN for samples that are not live or have no word of a row."""
-        scores = np.full(len(context.view.roster), -np.inf)
-        doubts = self.doubts(context)
-        rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
-        np.maximum.at(scores, rows, [getattr(doubt, self._value) for doubt in doubts])
-        return torch.from_numpy(np.where(np.isinf(scores), np.nan, scores)).float()
+        return highest(self.doubts(context), len(context.view.roster), value=self._value)
 
     def doubts(self, context: Context) -> list[WordDoubt]:
         """All words of a row in the live captions.

@@ -20,13 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from captioning.ranges import Fraction, PositiveInt, Seed
 from captioning.text.word_rows import replace_word
 from captioning.types import Sample
-from curation.base import AbstractWordScore, Context, WordDoubt
+from curation.base import AbstractWordScore, Context, WordDoubt, highest
 from curation.score.caption_fit import FitScores
 
 MIN_SOUND = 50  # words of a topic: with fewer those of all topics are taken
@@ -73,11 +72,7 @@ class SecondLook(AbstractWordScore):
 
     def scores(self, context: Context) -> Tensor:
         """Of each caption's likeliest wrong word, in [0, 1]; NaN without a word that is judged."""
-        scores = np.full(len(context.view.roster), -np.inf)
-        doubts = self.doubts(context)
-        rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
-        np.maximum.at(scores, rows, [doubt.probability for doubt in doubts])
-        return torch.from_numpy(np.where(np.isinf(scores), np.nan, scores)).float()
+        return highest(self.doubts(context), len(context.view.roster))
 
     def doubts(self, context: Context) -> list[WordDoubt]:
         """Those of the first score, with the log-odds and probabilities of both looks."""
