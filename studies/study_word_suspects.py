@@ -6,7 +6,8 @@
 
 ``draw`` takes the first suspects among Flickr8k's training captions (round 1: of all topics; round
 2: of those that the check judges, without words judged before), or among those of its validation
-and test photos (round 3: by a first and by a second look). It mixes in words of low
+and test photos (round 3: by a first and by a second look), or among all (round 4: as the check
+doubts them by both looks). It mixes in words of low
 probability, and draws sheets of photos with caption, marked word and proposal, in random order and
 without probability. Whoever judges writes a line for each number into
 judgements.tsv: number, judgement of the word, judgement of the proposal (wrong, right, unclear).
@@ -28,17 +29,16 @@ import numpy as np
 from matplotlib import font_manager
 from page_tables import fill, read_records
 from PIL import Image, ImageDraw, ImageFont
-from study_check_words import evidence_of, photo_vectors
+from study_check_words import evidence_of, photo_vectors, read
 from study_words import composed, context_of, score_of, unseen_photos
 from study_words_report import BOTH_AGAIN
 
-from captioning.configuration import compose_config
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, build_roster
 from captioning.files import write_lines
 from captioning.text.word_rows import TOPICS as ALL
 from captioning.text.word_rows import WORD, row_words, same_thing, word_rows
-from captioning.training.parts import build_part
 from curation.base import WordDoubt
+from curation.check.run import build_encoders
 from curation.check.words import THRESHOLD, TOPICS, wrong_words
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,14 +62,15 @@ class Round:
         topics: of words.
         rankings: of suspects.
         num_controls: random words of low probability.
-        unseen: whether photos of validation and test are judged, by all evidence.
+        of: ``"training"`` captions as the check's first look doubts them, ``"unseen"`` ones of
+            validation and test by all evidence, or ``"all"`` as the check doubts them.
     """
 
     title: str
     topics: Sequence[str]
     rankings: Sequence[str]
     num_controls: int
-    unseen: bool = False
+    of: str = "training"
 
 
 RANKINGS: dict[str, Callable[[WordDoubt], tuple[float, float]]] = {
@@ -87,8 +88,9 @@ ROUNDS = {
         topics=TOPICS,
         rankings=["second look", "probability"],
         num_controls=50,
-        unseen=True,
+        of="unseen",
     ),
+    4: Round(title="all photos", topics=TOPICS, rankings=["second look"], num_controls=0, of="all"),
 }
 
 
@@ -116,7 +118,7 @@ def main() -> None:
 
 def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
     """Check the captions, choose the words of a round, and draw those that nobody judged yet."""
-    judge = judged_again if ROUNDS[number].unseen else judged_by_check
+    judge = judged_again if ROUNDS[number].of == "unseen" else judged_by_check
     roster, doubts = judge(cache, ROUNDS[number], seed)
     rng = np.random.default_rng(seed)
     entries = chosen(roster, doubts, ROUNDS[number], rng)
@@ -140,9 +142,15 @@ def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
 def judged_by_check(
     cache: Path, how: Round, seed: int
 ) -> tuple[Roster, dict[str, list[WordDoubt]]]:
-    """Words of the training captions by ranking, as ``captioning check`` doubts them."""
-    roster = build_part(compose_config("train", ["data=flickr8k"]).data.train)
-    scores = wrong_words(evidence_of(roster, photo_vectors(roster, cache), seed), how.topics)
+    """Words by ranking, as ``captioning check`` doubts them; a second look where all are judged."""
+    parts = [read(is_seen=True)]
+    encoder = None
+    if how.of == "all":
+        parts.append(read(is_seen=False))
+        encoder, _ = build_encoders("joint_space", cache)
+    vectors = {path: own for part in parts for path, own in photo_vectors(part, cache).items()}
+    roster = build_roster("flickr8k", [sample for part in parts for sample in part.samples])
+    scores = wrong_words(evidence_of(roster, vectors, seed, encoder), how.topics)
     print(scores.note)
     doubts = [doubt for own in scores.words.values() for doubt in own]
     return roster, dict.fromkeys(how.rankings, doubts)
@@ -196,11 +204,11 @@ def controls(
     """Random words that are likely right, of as many photos."""
     seen: dict[str, WordDoubt] = {}
     for place in rng.permutation(len(doubts)).tolist():
+        if len(seen) == number:
+            break
         doubt = doubts[place]
         if doubt.probability < CONTROL_BELOW:
             seen.setdefault(roster.samples[doubt.row].image_id, doubt)
-        if len(seen) == number:
-            break
     return list(seen.values())
 
 

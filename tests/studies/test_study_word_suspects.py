@@ -62,6 +62,7 @@ def test_a_round_has_the_surest_by_each_ranking_and_likely_right_words(tmp_path)
     assert (one["place"], one["word"], one["proposal"], one["topic"]) == (2, "red", "blue", "color")
     controls = study.controls(roster, doubts, 3, np.random.default_rng(0))
     assert sorted(one.row // 2 for one in controls) == [3, 4, 5]
+    assert not study.controls(roster, doubts, 0, np.random.default_rng(0))
 
 
 def test_a_sheet_shows_photos_and_no_probability(tmp_path) -> None:
