@@ -134,7 +134,7 @@ class PairScorer(Protocol):
 
     @property
     def is_probability(self) -> bool:
-        """Whether scores are probabilities that the pair matches; otherwise they are cosines."""
+        """Whether scores are probabilities that the pair matches; else cosines or nats."""
         ...
 
     def score_pairs(

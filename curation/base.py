@@ -61,6 +61,12 @@ class Context:
                     f"signal {name!r} must be (E, {num_samples}): got {tuple(values.shape)}"
                 )
 
+    @classmethod
+    def before_training(cls, view: CurationView, *, seed: int = 0) -> Context:
+        """Of a decision before training: nothing was measured."""
+        nothing = torch.full((1, len(view.roster)), torch.nan)
+        return cls(view=view, losses=nothing[0], history=nothing, epoch=-1, seed=seed)
+
     @cached_property
     def live(self) -> dict[int, Sample]:
         """Live samples by roster row, in roster order."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from page_tables import fill, percent, read_records, share_of
 from rich.progress import track
+from study_words import captions_of, unseen_photos
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
@@ -29,7 +30,6 @@ from captioning.data.steps.plant_faults import Planting, plant
 from captioning.files import write_atomically, write_lines
 from captioning.interfaces import TextEmbedder
 from captioning.text.word_rows import same_thing
-from captioning.training.parts import build_part
 from captioning.vision.photos import load_rgb
 from curation.check.checks import CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, PhotoFacts
@@ -95,10 +95,8 @@ def main() -> None:
 
 def read(*, is_seen: bool) -> Roster:
     """Flickr8k's photos that the space learnt from, or the others."""
-    data = compose_config("train", ["data=flickr8k"]).data
-    parts = [data.train] if is_seen else [data.val, data.test]
-    samples = [sample for part in parts for sample in build_part(part).samples]
-    return build_roster("flickr8k", samples)
+    config = compose_config("train", ["data=flickr8k"])
+    return captions_of("flickr8k", [config.data.train]) if is_seen else unseen_photos(config)
 
 
 def photo_vectors(roster: Roster, cache: Path) -> dict[Path, np.ndarray]:

@@ -131,8 +131,12 @@ def composed(data: str, cache: Path) -> DictConfig:
 
 def unseen_photos(config: DictConfig) -> Roster:
     """Those of validation and test: the networks of the package never saw them."""
-    samples = [*build_part(config.data.val).samples, *build_part(config.data.test).samples]
-    return build_roster("unseen", samples)
+    return captions_of(config.data.name, [config.data.val, config.data.test])
+
+
+def captions_of(name: str, parts: Sequence[DictConfig]) -> Roster:
+    """All captions of parts of a data set."""
+    return build_roster(name, [sample for part in parts for sample in build_part(part).samples])
 
 
 def first_photos(roster: Roster, number: int | None) -> Roster:
@@ -194,9 +198,7 @@ def processor_seconds() -> float:
 
 def context_of(roster: Roster) -> Context:
     """Before training, with nothing measured."""
-    nothing = torch.full((1, len(roster)), torch.nan)
-    view = CurationView(roster=roster)
-    return Context(view=view, losses=nothing[0], history=nothing, epoch=-1)
+    return Context.before_training(CurationView(roster=roster))
 
 
 def kind_words(kind: str, table: RowTable) -> frozenset[str]:

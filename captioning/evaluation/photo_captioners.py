@@ -26,7 +26,7 @@ from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import Precision, chosen_device, chosen_dtype
+from captioning.vision.placement import Precision, chosen_device, chosen_dtype, leave
 
 PLACEHOLDER = "a photo"
 
@@ -97,9 +97,7 @@ class RunCaptioner:
     def release(self) -> None:
         """Leave the device; the next call comes back."""
         if self._loaded is not None:
-            self._loaded[0].to("cpu")
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+            leave(self._loaded[0], self._device)
 
 
 class ImageTextCaptioner:
@@ -176,9 +174,7 @@ class ImageTextCaptioner:
     def release(self) -> None:
         """Leave the device; the next call comes back."""
         if self._captioner is not None:
-            self._captioner.parts.network.to("cpu")
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+            leave(self._captioner.parts.network, self._device)
 
 
 def _roster(photos: Sequence[Path], keys: Sequence[str]) -> Roster:

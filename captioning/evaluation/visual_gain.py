@@ -23,6 +23,8 @@ from captioning.exports.captioner import Captioner
 from captioning.exports.photo_batches import photo_samples
 from captioning.ranges import Device, PositiveInt
 from captioning.types import Sample
+from captioning.vision.backbones import weights_digest
+from captioning.vision.placement import leave
 
 BLIND = Image.new("RGB", (64, 64), (124, 116, 104))  # the mean colour of photos of ImageNet
 
@@ -106,9 +108,7 @@ class VisualGainScorer:
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""
-        self._captioner.model.to("cpu")
-        if self._captioner.device.type == "cuda":
-            torch.cuda.empty_cache()
+        leave(self._captioner.model, self._captioner.device)
 
 
 @lru_cache(maxsize=1)  # what selects and what amends may share it
@@ -137,10 +137,6 @@ def _identity(captioner: Captioner) -> str:
     record: dict[str, Any] = {}
     captioner.model.on_save_checkpoint(record)  # with the tokenizer
     settings = [OmegaConf.to_yaml(captioner.config[name]) for name in ("model", "features")]
-    digest = hashlib.sha256(json.dumps([settings, record], default=str).encode())
-    for network in (captioner.model, captioner.backbone):
-        for name, tensor in ({} if network is None else network.state_dict()).items():
-            values = tensor.detach().cpu().contiguous()
-            digest.update(f"{name} {tuple(values.shape)}".encode())
-            digest.update(values.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:32]
+    networks = [network for network in (captioner.model, captioner.backbone) if network is not None]
+    parts = [*settings, record, *map(weights_digest, networks)]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:32]

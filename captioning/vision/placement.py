@@ -57,6 +57,11 @@ class Resident:
 
     def release(self) -> None:
         """Leave the device; the next use comes back."""
-        self.network.to("cpu")
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        leave(self.network, self.device)
+
+
+def leave(network: torch.nn.Module, device: torch.device) -> None:
+    """Bring a network to the processor, and give its device's memory to others."""
+    network.to("cpu")
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

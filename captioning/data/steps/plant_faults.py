@@ -25,6 +25,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -335,10 +336,7 @@ _PLANTERS: dict[str, Callable[[Roster, Sequence[int], np.random.Generator], list
     "swap": _plant_swap,
     "overlong": _plant_overlong,
     "image": _plant_image,
-    "color": lambda *arguments: _plant_word("color", *arguments),
-    "number": lambda *arguments: _plant_word("number", *arguments),
-    "object": lambda *arguments: _plant_word("object", *arguments),
-    _ACTION: lambda *arguments: _plant_word(_ACTION, *arguments),
+    **{kind: partial(_plant_word, kind) for kind in _WORD_ROWS},
 }
 
 

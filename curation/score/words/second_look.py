@@ -125,13 +125,13 @@ class SecondLook(AbstractWordScore):
         gains = []
         for pairs in self._pairs.values():
             scores = pairs.scores([*before, *after]).double().numpy()
-            gains.append(_logits(scores) if pairs.is_probability else scores)
             pairs.release()
-        scores = np.stack(gains, axis=1)
-        return scores[len(doubts) :] - scores[: len(doubts)]
+            scores = _logits(scores) if pairs.is_probability else scores
+            gains.append(scores[len(doubts) :] - scores[: len(doubts)])
+        return np.stack(gains, axis=1)
 
 
-def _logits(probabilities: np.ndarray) -> np.ndarray:
+def _logits(probabilities: np.ndarray | np.float64) -> np.ndarray:
     inner = np.clip(probabilities, _LEAST_DOUBT, 1 - _LEAST_DOUBT)
     return np.log(inner / (1 - inner))
 
@@ -144,10 +144,12 @@ def log_likelihood_ratios(gains: np.ndarray, sound: np.ndarray) -> np.ndarray:
         sound: ``(R, P)`` of words that are taken for right ones. A network that gains by changing
             them knows nothing, and is left out.
     """
-    centre = np.minimum(sound.mean(0), 0) if len(sound) else np.zeros(gains.shape[1])
-    if len(sound) < 2 or not centre.any():
+    if len(sound) < 2:
         return np.zeros(len(gains))
+    centre = sound.mean(0)
     known = centre < 0
+    if not known.any():
+        return np.zeros(len(gains))
     spread = np.atleast_2d(np.cov(sound[:, known].T)) + _LEAST_SPREAD * np.eye(known.sum())
     return gains[:, known] @ np.linalg.solve(spread, -2 * centre[known])
 
@@ -156,7 +158,6 @@ def again(doubt: WordDoubt, ratio: float) -> WordDoubt:
     """A word in doubt after a second look by a log-likelihood ratio, in nats."""
     if not ratio:
         return doubt
-    inner = np.clip(doubt.probability, _LEAST_DOUBT, 1 - _LEAST_DOUBT)
-    logit = float(np.log(inner / (1 - inner))) + ratio
+    logit = float(_logits(np.float64(doubt.probability))) + ratio
     probability = float(1 / (1 + np.exp(-np.clip(logit, -700, 700))))
     return replace(doubt, log_odds=doubt.log_odds + ratio, probability=probability)

@@ -46,8 +46,7 @@ def view_of(number: int) -> CurationView:
 
 
 def curated(view: CurationView, *scores: float, num_buckets: int = 4, seed: int = 0):
-    nothing = torch.full((1, len(view.roster)), NAN)
-    context = Context(view=view, losses=nothing[0], history=nothing, epoch=-1, seed=seed)
+    context = Context.before_training(view, seed=seed)
     policy = CurationPolicy(
         select=All(Given(*scores)),
         amend=Condition(num_buckets=num_buckets),

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 from foreign import make_roster
 
 from captioning.data.roster import CurationView, PlantedWord, build_roster, planted_origin
@@ -138,8 +137,7 @@ def test_words_of_sound_captions_are_mended_needlessly(worded):
 
 
 def test_an_oracle_mends_every_planted_word(worded):
-    nothing = torch.full((1, 2), torch.nan)
-    context = Context(view=worded, losses=nothing[0], history=nothing, epoch=-1)
+    context = Context.before_training(worded)
     policy = CurationPolicy(
         select=Above(score=Truth(), threshold=0.5),
         amend=ReplaceWord(),

@@ -68,9 +68,7 @@ def world(shown: Sequence[str], *, doubtful: float) -> tuple[Context, list[WordD
         )
         for row, color in enumerate(colors)
     ]
-    nothing = torch.full((1, len(samples)), torch.nan)
-    view = CurationView(roster=build_roster("world", samples))
-    context = Context(view=view, losses=nothing[0], history=nothing, epoch=-1)
+    context = Context.before_training(CurationView(roster=build_roster("world", samples)))
     fields = {"start": 2, "word": "red", "alternative": "blue", "topic": "color"}
     doubts = [
         WordDoubt(

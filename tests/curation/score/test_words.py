@@ -34,9 +34,7 @@ def context_of(captions: list[tuple[int, str]]) -> Context:
         )
         for row, (photo, caption) in enumerate(captions)
     ]
-    nothing = torch.full((1, len(samples)), torch.nan)
-    view = CurationView(roster=build_roster("world", samples))
-    return Context(view=view, losses=nothing[0], history=nothing, epoch=-1)
+    return Context.before_training(CurationView(roster=build_roster("world", samples)))
 
 
 def score_of(**settings) -> Words:
