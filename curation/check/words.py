@@ -62,7 +62,8 @@ def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
     if evidence.encoder is not None and evidence.photo_vectors is not None:
         likeness = {evidence.space: _Likeness(evidence, evidence.photo_vectors, evidence.encoder)}
         score = SecondLook(words=score, pairs=likeness, least=LOOK_AGAIN_FROM, seed=evidence.seed)
-    doubts = by_row(score.doubts(_context(evidence)))
+    view = CurationView(roster=evidence.roster)
+    doubts = by_row(score.doubts(Context.before_training(view, seed=evidence.seed)))
     for row, (surest, *_) in doubts.items():
         values[row] = surest.probability
     flat = [doubt.probability for own in doubts.values() for doubt in own]
@@ -95,7 +96,8 @@ class _Likeness:
         evidence, captions = self._evidence, self._evidence.caption_vectors
         known = {} if captions is None else dict(zip(evidence.captions, captions, strict=True))
         new = list({text: None for _, text in pairs if text not in known})
-        known |= zip(new, self._encoder.embed_texts(new).float().numpy(), strict=True)
+        if new:  # encoders refuse to embed nothing
+            known |= zip(new, self._encoder.embed_texts(new).float().numpy(), strict=True)
         photos = dict(zip(evidence.photos, self._photo_vectors, strict=True))
         cosines = [float(photos[path] @ known[text]) for path, text in pairs]
         return torch.tensor(cosines).nan_to_num(0)
@@ -115,12 +117,6 @@ def by_row(doubts: Sequence[WordDoubt]) -> dict[int, tuple[WordDoubt, ...]]:
 
 def _reason(doubt: WordDoubt) -> str:
     return f"{doubt.word!r} should perhaps be {doubt.alternative!r}"
-
-
-def _context(evidence: Evidence) -> Context:
-    nothing = torch.full((1, len(evidence.roster)), torch.nan)
-    view = CurationView(roster=evidence.roster)
-    return Context(view=view, losses=nothing[0], history=nothing, epoch=-1, seed=evidence.seed)
 
 
 def _features(evidence: Evidence) -> Callable[[Sequence[Path]], PhotoFeatures] | None:

@@ -125,6 +125,8 @@ def test_likeness_takes_the_vectors_that_are_there() -> None:
     pairs = [(paths[0], captions[0]), (paths[0], "a red one"), (paths[1], "a red one")]
     assert likeness.scores(pairs).tolist() == [6, 1, 0]
     assert space.read == ["a red one"]
+    space.embed_texts = None  # nothing new: encoders refuse to embed nothing
+    assert likeness.scores(pairs[:1]).tolist() == [6]
 
 
 def test_small_sets_are_not_judged_and_say_why() -> None:
