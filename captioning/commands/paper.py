@@ -12,16 +12,18 @@ LIST = "list"
 
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("paper", metavar="PAPER", help=f"its name, or {LIST}: all papers and what is measured")
+    add("paper", metavar="PAPER", help=f"its name, its FILE.yaml, or {LIST}: all papers")
     add("item", nargs="?", metavar="ITEM", help="2, table2 or figure5; default: all")
     add("--scale", choices=("full", "flickr8k", "miniworld"), default="full")
     add("--seeds", default="0,1,2", metavar="0,1,2", help="of the runs")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--commands", action="store_true", help="print the commands of the runs")
     mode.add_argument("--run", action="store_true", help="carry them out; finished ones are kept")
+    mode.add_argument("--slurm", action="store_true", help="print a script that queues the runs")
     mode.add_argument("--page", type=Path, metavar="FILE", help="write a page of all scales")
     lacks = "commands of what is not measured; with --run: they are carried out"
     add("--missing", action="store_true", help=lacks)
+    add("--jobs", type=int, default=1, metavar="N", help="runs at a time, each on a GPU of its own")
     add("--rows", nargs="+", metavar="RUN", help="of these runs alone")
     add("--runs", type=Path, default=Path("runs"), help="folder of all runs")
     add("--records", type=Path, help="folder of records; default: the checkout's")

@@ -164,16 +164,24 @@ class Paper:
 
     Attributes:
         id: the file's name.
+        file: the file.
         citation: authors, title, where and when it was published.
         scales: what each scale is: data, model, machine.
     """
 
     id: str
+    file: Path
     title: str
     citation: str
     scales: Mapping[str, str]
     items: Mapping[str, Item]
     runs: Mapping[str, PaperRun]
+
+    @property
+    def argument(self) -> str:
+        """What a command takes for this paper: its name, or a file that is not shipped."""
+        is_shipped = self.file.parent == paper_folder()
+        return self.id if is_shipped else str(self.file.resolve())
 
 
 def paper_folder() -> Path:
@@ -197,13 +205,17 @@ def paper_names() -> list[str]:
 
 
 def load_paper(name: str) -> Paper:
-    """A paper by name.
+    """A paper by name, or by a file of one's own.
 
     Raises:
         ValueError: there is no such paper, or its file is not as it should be.
+        FileNotFoundError: there is no such file.
     """
+    if name.endswith(".yaml"):
+        return read_paper(Path(name))
     if name not in paper_names():
-        raise ValueError(f"no paper is called {name!r}; there are {', '.join(paper_names())}")
+        known = ", ".join(paper_names())
+        raise ValueError(f"no paper is called {name!r}; there are {known}, or FILE.yaml")
     return read_paper(paper_folder() / f"{name}.yaml")
 
 
@@ -218,6 +230,7 @@ def read_paper(path: Path) -> Paper:
     runs = {name: _run(name, entry) for name, entry in content.entries("runs")}
     paper = Paper(
         id=path.stem,
+        file=path,
         title=content.take("title"),
         citation=content.take("citation"),
         scales=content.take("scales"),

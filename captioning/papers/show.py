@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from captioning.config_folders import PACKAGE
 from captioning.files import write_text
+from captioning.papers.carry_out import carry_out
 from captioning.papers.cells import Cells, Results, missing_rows
 from captioning.papers.page import item_lines, overview_lines, page_lines
 from captioning.papers.paper import SCALES, Item, Paper, load_paper, paper_names
-from captioning.papers.steps import Task, carry_out, tasks_of
+from captioning.papers.slurm import script_lines
+from captioning.papers.steps import Task, tasks_of
 
 RECORDS = PACKAGE.parent / "docs" / "results" / "records"
 
@@ -19,7 +21,7 @@ def show(options: Namespace) -> int | None:
     """Do what the options say.
 
     Raises:
-        ValueError: an unknown paper, item or run, or seeds that are no numbers.
+        ValueError: an unknown paper, item or run, seeds that are no numbers, or jobs below 1.
     """
     records = options.records or (RECORDS if RECORDS.is_dir() else None)
     results = Results(options.runs.resolve(), records)
@@ -34,12 +36,22 @@ def show(options: Namespace) -> int | None:
     if options.page is not None:
         lines = page_lines(paper, _scales(paper, results))
         write_text(options.page, "\n".join(lines).rstrip() + "\n")
-    elif options.commands or options.run or options.missing:
-        tasks = _tasks(options, cells, items, results)
-        carry_out(tasks) if options.run else _print(tasks, cells)
+    elif options.commands or options.run or options.slurm or options.missing:
+        _act(options, cells, _tasks(options, cells, items, results), results)
     else:
         print("\n".join(line for item in items for line in item_lines(item, cells)))
     return None
+
+
+def _act(options: Namespace, cells: Cells, tasks: Sequence[Task], results: Results) -> None:
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1: got {options.jobs}")
+    if options.run:
+        carry_out(tasks, options.jobs)
+    elif options.slurm:
+        print("\n".join(script_lines(cells.paper, cells.scale, tasks, results.runs)))
+    else:
+        _print(tasks, cells)
 
 
 def _scales(paper: Paper, results: Results) -> list[Cells]:
@@ -62,10 +74,11 @@ def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Res
         rows = [row for _, row in missing_rows(cells, items)]
     names = list(dict.fromkeys(str(row.run) for row in rows))
     if options.rows:
-        unknown = sorted(set(options.rows) - set(names))
+        unknown = sorted(set(options.rows) - set(cells.paper.runs))
         if unknown:
-            raise ValueError(f"no run {unknown[0]!r} here; there are {', '.join(names) or 'none'}")
-        names = options.rows
+            known = ", ".join(names) or "none"
+            raise ValueError(f"no run {unknown[0]!r} here; there are {known}")
+        names = [name for name in options.rows if name in names or not options.missing]
     return tasks_of(cells.paper, names, cells.scale, _seeds(options.seeds), results)
 
 
@@ -79,11 +92,13 @@ def _seeds(text: str) -> list[int]:
 
 def _print(tasks: Sequence[Task], cells: Cells) -> None:
     for task in tasks:
-        way = task.run.ways[cells.scale]
-        costs = [f"{way.hours:g} h" if way.hours else "", way.memory or ""]
-        print(f"# {task.run.id}, seed {task.seed}: " + (", ".join(filter(None, costs)) or "-"))
-        for difference in way.differs:
+        costs = [f"{task.way.hours:g} h" if task.way.hours else "", task.way.memory or ""]
+        print(f"# {task.name}: " + (", ".join(filter(None, costs)) or "-"))
+        for difference in task.way.differs:
             print(f"#   differs: {difference}")
         print("\n".join(task.lines))
     if not tasks:
         print(f"nothing to run at the scale {cells.scale}")
+        return
+    hours = sum(task.way.hours or 0 for task in tasks)
+    print(f"# in all: {len(tasks)} runs, about {hours:g} h one after the other")

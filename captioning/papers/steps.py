@@ -1,17 +1,18 @@
-"""Carries out the runs of a paper: in order, each once, going on where they were stopped."""
+"""Runs of a paper as tasks: their commands, in an order in which each has what it needs."""
 
 from __future__ import annotations
 
+import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.files import read_json, write_json
+from captioning.files import read_json
 from captioning.papers.cells import DONE, Results
-from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun
+from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun, Way
+
+DEVICES = re.compile(r"trainer\.devices=(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +22,31 @@ class Task:
     Attributes:
         folder: its results.
         commands: arguments of ``captioning``, in order.
+        needs: folders of the tasks whose results its commands read.
     """
 
     run: PaperRun
     seed: int
+    way: Way
     folder: Path
     commands: tuple[tuple[str, ...], ...]
+    needs: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"{self.run.id}, seed {self.seed}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all commands ended well."""
+        return self.num_done == len(self.commands)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that its trainings ask for."""
+        words = (word for command in self.commands for word in command)
+        return max((int(match[1]) for match in map(DEVICES.fullmatch, words) if match), default=1)
 
     @property
     def num_done(self) -> int:
@@ -47,17 +67,20 @@ def tasks_of(
     """Tasks of runs, those first that others need; a run that all seeds share comes once."""
     tasks: dict[Path, Task] = {}
 
-    def add(name: str, seed: int) -> None:
+    def add(name: str, seed: int) -> list[Path]:
         run = paper.runs[name]
         seed = seed if run.seeded else 0  # what all seeds share is made of the first one's runs
         way = run.ways.get(scale)
         folder = results.folder(paper, run, scale, seed)
-        if way is None or way.impossible is not None or folder in tasks:
-            return
-        for need in way.needs:
-            add(need, seed)
-        commands = tuple(_command(step, paper, run, scale, seed, results) for step in way.steps)
-        tasks[folder] = Task(run=run, seed=seed, folder=folder, commands=commands)
+        if way is None or way.impossible is not None:
+            return []
+        if folder not in tasks:
+            needs = tuple(need for other in way.needs for need in add(other, seed))
+            commands = tuple(_command(step, paper, run, scale, seed, results) for step in way.steps)
+            tasks[folder] = Task(
+                run=run, seed=seed, way=way, folder=folder, commands=commands, needs=needs
+            )
+        return [folder]
 
     names = list(names)
     for seed in seeds:
@@ -83,24 +106,3 @@ def _command(
     if arguments[0] == "train":
         arguments += [f"seed={seed}", f"run_dir={folder}"]
     return tuple(arguments)
-
-
-def carry_out(tasks: Iterable[Task]) -> None:
-    """Run what is not done; what was stopped goes on.
-
-    Raises:
-        RuntimeError: a command failed; the tasks before it are kept.
-    """
-    for task in tasks:
-        for number in range(task.num_done, len(task.commands)):
-            command = task.commands[number]
-            print(f"== {shlex.join(['captioning', *command])}", flush=True)
-            status = subprocess.run([sys.executable, "-m", "captioning", *command], check=False)
-            if status.returncode:
-                raise RuntimeError(
-                    f"{task.run.id}, seed {task.seed}: captioning {command[0]} ended with "
-                    f"{status.returncode}; mend what it says, then give the same command again: "
-                    "what is finished is kept"
-                )
-            task.folder.mkdir(parents=True, exist_ok=True)
-            write_json(task.folder / DONE, task.commands[: number + 1])

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.cluster.jobs import PATIENCE, SETTINGS, Job, assert_same, hold, launch_environment
+from tests.cluster.jobs import (
+    PATIENCE,
+    SETTINGS,
+    Job,
+    assert_same,
+    hold,
+    job_environment,
+    launch_environment,
+)
 from tests.cluster.slurm import LocalSlurm, wait_for
 
 PLACES = ("0-3", "1-5", "2-2")  # in the first, a middle and the last epoch
@@ -135,3 +145,53 @@ def test_an_array_of_ratios_is_warned_and_cancelled(slurm, base, straight) -> No
     assert second in (base / "array.out").read_text()
     assert_same(straight, runs / "ratio_0.1" / "seed0")
     assert (runs / "ratio_0.2" / "seed0" / "checkpoints" / "preempted.ckpt").exists()
+
+
+def test_runs_of_a_paper_are_queued_after_those_they_need(slurm, base, straight) -> None:
+    """As ``captioning paper FILE --slurm | sh``; the training is warned, and goes on."""
+    held = Job(slurm=slurm, base=base, name="held", holds=("1-5",))
+    skipped = ("run_dir=", "seed=")  # the paper's run has its own
+    settings = [word for word in held.settings() if not word.startswith(skipped)]
+    paper = {
+        "title": "A paper",
+        "citation": "Somebody (2024)",
+        "scales": {"miniworld": "in small"},
+        "runs": {
+            "ours": {"miniworld": {"steps": [shlex.join(["train", *settings])], "hours": 0.1}},
+            "again": {"miniworld": {"steps": ["evaluate run={run:ours} split=val out={run}"]}},
+        },
+        "items": {
+            "table1": {
+                "page": 1,
+                "title": "Both",
+                "columns": [{"name": "C", "metric": "CIDEr-D"}],
+                "rows": [{"name": name, "run": name} for name in ("ours", "again")],
+            }
+        },
+    }
+    file, runs = base / "mine.yaml", base / "paper_runs"
+    file.write_text(yaml.safe_dump(paper), encoding="utf-8")
+    words = ["paper", file, "--scale", "miniworld", "--seeds", "0", "--runs", runs, "--slurm"]
+    environment = {**launch_environment(slurm), **job_environment()}
+    printed = subprocess.run(
+        [sys.executable, "-m", "captioning", *map(str, words)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    queued = subprocess.run(
+        ["sh"], input=printed.stdout, env=environment, capture_output=True, text=True, check=True
+    )
+    first, second = (line.split()[0] for line in queued.stdout.splitlines())
+    held.number = first
+    held.wait_at("1-5")
+    assert slurm.fields(second)["Reason"] == "Dependency"
+    held.signal("USR1")
+    again = Job(slurm=slurm, base=base, name="", number=second)
+    assert held.wait_until_ended() == "COMPLETED"
+    assert slurm.fields(first)["Restarts"] == "1"
+    assert again.wait_until_ended() == "COMPLETED"
+    folder = runs / "papers" / "mine-miniworld"
+    assert_same(straight, folder / "ours" / "seed0")
+    assert (folder / "again" / "seed0" / "metrics.json").is_file()

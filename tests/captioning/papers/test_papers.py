@@ -4,62 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from captioning.commands.paper import PAPER
-from captioning.papers import show, steps
+from captioning.papers import show
 from captioning.papers.cells import Cells, Results
 from captioning.papers.page import item_lines, label
-from captioning.papers.paper import Paper, read_paper
-from captioning.papers.steps import carry_out, tasks_of
+from captioning.papers.paper import Paper
+from captioning.papers.steps import tasks_of
 from captioning.results.study_file import write_study
-
-CONTENT: dict[str, Any] = {
-    "title": "A paper",
-    "citation": "Somebody (2024)",
-    "scales": {"full": "all of it", "flickr8k": "in small"},
-    "runs": {
-        "pairs": {
-            "seeded": False,
-            "flickr8k": {"steps": ["augment out={run}"], "differs": ["a small model", "few pairs"]},
-        },
-        "ours": {
-            "full": "the data were never released",
-            "flickr8k": {
-                "steps": ["train added={run:pairs} name=s{seed}", "evaluate run={run}"],
-                "hours": 2,
-                "differs": ["a small model"],
-            },
-        },
-    },
-    "items": {
-        "table1": {
-            "page": 4,
-            "title": "All methods",
-            "columns": [{"name": "C", "metric": "CIDEr-D"}, {"name": "human", "metric": None}],
-            "rows": [
-                {"name": "Ours", "published": [101.5, 3], "run": "ours"},
-                {"name": "Theirs", "published": [99, None], "quoted": "Others (2020)"},
-            ],
-        }
-    },
-}
-
-
-@pytest.fixture
-def content() -> dict[str, Any]:
-    return json.loads(json.dumps(CONTENT))
-
-
-def paper_of(folder: Path, content: dict[str, Any]) -> Paper:
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return read_paper(path)
+from tests.captioning.papers.conftest import paper_of
 
 
 def finish(results: Results, paper: Paper, seed: int, score: float) -> None:
@@ -174,24 +131,6 @@ def test_evaluations_without_a_config_are_of_their_folders_seeds(tmp_path: Path,
     assert len(results.of(paper, paper.runs["ours"], "flickr8k")) == 2
 
 
-def test_a_stopped_run_goes_on_with_the_command_that_failed(tmp_path: Path, content, monkeypatch):
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
-    called: list[str] = []
-    statuses = iter([0, 0, 1, 0])
-
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
-        called.append(command[3])
-        return subprocess.CompletedProcess(command, next(statuses))
-
-    monkeypatch.setattr(steps.subprocess, "run", run)
-    tasks = tasks_of(paper, ["ours"], "flickr8k", [0], results)
-    with pytest.raises(RuntimeError, match="ours, seed 0: captioning evaluate ended with 1"):
-        carry_out(tasks)
-    carry_out(tasks)
-    carry_out(tasks)
-    assert called == ["augment", "train", "evaluate", "evaluate"]
-
-
 @pytest.mark.parametrize("measured", [True, False])
 def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch, measured):
     paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
@@ -199,7 +138,7 @@ def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch
         finish(results, paper, 0, 0.5)
     carried: list[str] = []
     monkeypatch.setattr(show, "load_paper", lambda _: paper)
-    monkeypatch.setattr(show, "carry_out", lambda tasks: carried.extend(t.run.id for t in tasks))
+    monkeypatch.setattr(show, "carry_out", lambda tasks, _: carried.extend(t.run.id for t in tasks))
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     words = f"mine --scale flickr8k --missing --run --seeds 0 --runs {tmp_path}".split()

@@ -1,0 +1,203 @@
+"""Carries out tasks of papers: as many at a time as asked for, going on where they were stopped."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from captioning.files import write_json
+from captioning.papers.cells import DONE
+from captioning.papers.steps import Task
+
+OUTPUT = "output.txt"  # of a task's commands, where several share the terminal
+DEVICES = "CUDA_VISIBLE_DEVICES"
+THREADS = "OMP_NUM_THREADS"
+# Ctrl+C reaches the commands by the terminal; these reach this process alone.
+PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
+    """Run what is not done; a task that fails ends those alone that need it.
+
+    A signal that asks this process to end is passed on to the commands, which save where they are;
+    then nothing else is begun.
+
+    Args:
+        tasks: those first that others need.
+        jobs: tasks at a time. Of several, each has a GPU of its own, or its share of the cores, and
+            writes to ``output.txt`` in its folder.
+
+    Raises:
+        ValueError: there are fewer GPUs than jobs, or a task asks for several.
+        RuntimeError: tasks failed; each is named. What ended well is kept.
+        KeyboardInterrupt: Ctrl+C.
+        SystemExit: another signal; its status is that of shells.
+    """
+    shares = _shares(tasks, jobs)
+    line = _Line(list(tasks))
+    with _Commands() as commands, ThreadPoolExecutor(jobs) as threads:
+        running: dict[Future[str], tuple[Task, Mapping[str, str]]] = {}
+        while True:
+            while shares and not commands.stopped and (task := line.next()):
+                share = shares.pop()
+                running[threads.submit(_carry_out, task, share, commands)] = (task, share)
+            if not running:
+                break
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                task, share = running.pop(ended)
+                shares.append(share)
+                line.end(task, ended.result())
+    commands.obey()
+    line.tell()
+
+
+@dataclass(slots=True)
+class _Line:
+    """Tasks that wait, and how others ended.
+
+    Attributes:
+        errors: of the ended tasks, by folder; empty where all went well.
+    """
+
+    waiting: list[Task]
+    errors: dict[Any, str] = field(default_factory=dict)
+
+    def next(self) -> Task | None:
+        """Take the first whose needs are met; those that never will be have ended."""
+        for task in list(self.waiting):
+            if all(need in self.errors for need in task.needs):
+                self.waiting.remove(task)
+                if not any(self.errors[need] for need in task.needs):
+                    return task
+                self.errors[task.folder] = f"{task.name}: not begun, as it needs one that failed"
+        return None
+
+    def end(self, task: Task, error: str) -> None:
+        self.errors[task.folder] = error
+
+    def tell(self) -> None:
+        errors = list(filter(None, self.errors.values()))
+        if errors:
+            raise RuntimeError(
+                "\n".join(errors)
+                + "\nmend what is said, then give the same command again: what is finished is kept"
+            )
+
+
+class _Commands:
+    """Commands that run now; within it signals are passed on to them.
+
+    Attributes:
+        stopped: number of the first signal, or 0.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = 0
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Commands:
+        for number in (signal.SIGINT, *PASSED_ON):
+            self._stack.enter_context(_handled(number, self._receive))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _receive(self, number: int, frame: object) -> None:
+        self.stopped = self.stopped or number
+        if number in PASSED_ON:
+            for command in list(self._running):
+                command.send_signal(number)
+
+    def call(self, command: Sequence[str], **options: Any) -> int:
+        """Run a command; its exit status."""
+        process = subprocess.Popen([sys.executable, "-m", "captioning", *command], **options)
+        self._running.add(process)
+        if self.stopped in PASSED_ON:  # by a signal that came while the command started
+            process.send_signal(self.stopped)
+        try:
+            return process.wait()
+        finally:
+            self._running.discard(process)
+
+    def obey(self) -> None:
+        """End as the signal asks, if there was one."""
+        if self.stopped:
+            print("stopped; the same command goes on", file=sys.stderr)
+        if self.stopped == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.stopped:
+            raise SystemExit(128 + self.stopped)
+
+
+@contextmanager
+def _handled(number: int, handler: Any) -> Iterator[None]:
+    previous = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, previous)
+
+
+def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str:
+    """Run a task's commands that are not done; what went wrong, or nothing."""
+    began = time.monotonic()
+    for number in range(task.num_done, len(task.commands)):
+        command = task.commands[number]
+        task.folder.mkdir(parents=True, exist_ok=True)
+        output = task.folder / OUTPUT
+        with ExitStack() as stack:
+            print(f"== {shlex.join(['captioning', *command])}", flush=True)
+            options: dict[str, Any] = {"env": {**os.environ, **share}}
+            if share:
+                file = stack.enter_context(output.open("ab"))
+                options |= {"stdout": file, "stderr": subprocess.STDOUT}
+            status = commands.call(command, **options)
+        if status:
+            where = f"; its output: {output}" if share else ""
+            return f"{task.name}: captioning {command[0]} ended with {status}{where}"
+        write_json(task.folder / DONE, task.commands[: number + 1])
+        if commands.stopped:
+            break
+    if share:
+        print(f"ended: {task.name}, after {(time.monotonic() - began) / 60:.1f} min", flush=True)
+    return ""
+
+
+def _shares(tasks: Sequence[Task], jobs: int) -> list[Mapping[str, str]]:
+    """Of the machine, one a job, as environment variables; one job alone has all of it."""
+    if jobs == 1:
+        return [{}]
+    gpus = _gpus()
+    if not gpus:
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        return [{THREADS: os.environ.get(THREADS, str(threads))} for _ in range(jobs)]
+    if len(gpus) < jobs:
+        raise ValueError(f"--jobs {jobs}: there are {len(gpus)} GPUs here, and each job takes one")
+    wide = next((task for task in tasks if task.num_devices > 1), None)
+    if wide is not None:
+        raise ValueError(
+            f"--jobs {jobs}: {wide.run.id} asks for {wide.num_devices} GPUs; use --jobs 1, or "
+            "--slurm, which asks for as many as a run needs"
+        )
+    return [{DEVICES: gpu} for gpu in gpus[:jobs]]
+
+
+def _gpus() -> list[str]:
+    """Those that this process may use, by the names that CUDA has for them."""
+    named = os.environ.get(DEVICES)
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    import torch  # seconds, for commands that need none
+
+    return [str(number) for number in range(torch.cuda.device_count())]

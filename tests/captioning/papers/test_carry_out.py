@@ -1,0 +1,212 @@
+"""Carrying out runs of papers: with programs that stand for the commands, and for Slurm's queue."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captioning.papers import carry_out as carrying
+from captioning.papers.carry_out import DEVICES, THREADS, carry_out
+from captioning.papers.cells import Results
+from captioning.papers.slurm import script_lines
+from captioning.papers.steps import Task, tasks_of
+from tests.captioning.papers.conftest import paper_of
+
+# Writes down what it was called with; fails where FAIL names the command and a word of its own.
+COMMAND = """#!/bin/sh
+shift 2
+echo "began $* gpu=${CUDA_VISIBLE_DEVICES-} threads=${OMP_NUM_THREADS-}" >> "$LOG"
+echo "says $1"
+case "$*" in ${FAIL-none}*) exit 3;; esac
+sleep "${SECONDS_EACH-0}"
+echo "ended $*" >> "$LOG"
+"""
+# Ends by a signal alone, as a training that saves where it is.
+PATIENT = """#!/bin/sh
+trap 'echo "saved" >> "$LOG"; exit 143' TERM USR1
+echo began >> "$LOG"
+while true; do sleep 0.05; done
+"""
+SBATCH = """#!/bin/sh
+for word in "$@"; do echo "$word"; done > "$LOG.$(ls "$LOG".* 2>/dev/null | wc -l)"
+echo "$(ls "$LOG".* | wc -l)7;cluster"
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the commands wrote down."""
+    monkeypatch.setenv("LOG", str(tmp_path / "log.txt"))
+    for name in (DEVICES, THREADS):
+        monkeypatch.delenv(name, raising=False)
+    stand_in(tmp_path, monkeypatch, COMMAND)
+    return tmp_path / "log.txt"
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Take a script for Python, and so for every command."""
+    path = folder / "command"
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    monkeypatch.setattr(carrying.sys, "executable", str(path))
+
+
+def tasks_in(folder: Path, content: dict[str, Any], *seeds: int) -> list[Task]:
+    return tasks_of(
+        paper_of(folder, content), ["ours"], "flickr8k", seeds, Results(folder / "runs", None)
+    )
+
+
+def commands(log: Path, word: str) -> list[str]:
+    """The first two words of what began or ended."""
+    lines = log.read_text(encoding="utf-8").splitlines()
+    return [line.split()[1] for line in lines if line.startswith(word)]
+
+
+def test_a_stopped_run_goes_on_with_the_command_that_failed(tmp_path, content, log, monkeypatch):
+    tasks = tasks_in(tmp_path, content, 0)
+    monkeypatch.setenv("FAIL", "evaluate")
+    with pytest.raises(RuntimeError, match="ours, seed 0: captioning evaluate ended with 3"):
+        carry_out(tasks)
+    monkeypatch.delenv("FAIL")
+    carry_out(tasks)
+    carry_out(tasks)
+    assert commands(log, "began") == ["augment", "train", "evaluate", "evaluate"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_ends_only_those_that_need_it(tmp_path, content, log, monkeypatch, jobs):
+    tasks = tasks_in(tmp_path, content, 0, 1)
+    monkeypatch.setenv("FAIL", f"train added={tasks[0].folder} name=s0")
+    with pytest.raises(RuntimeError, match="ours, seed 0: captioning train ended with 3"):
+        carry_out(tasks, jobs)
+    assert [task.is_done for task in tasks] == [True, False, True]
+    (tmp_path / "other").mkdir()
+    tasks = tasks_in(tmp_path / "other", content, 0, 1)
+    monkeypatch.setenv("FAIL", "augment")
+    with pytest.raises(RuntimeError) as error:
+        carry_out(tasks, jobs)
+    lost = [f"ours, seed {seed}: not begun, as it needs one that failed" for seed in (0, 1)]
+    assert str(error.value).splitlines()[1:3] == lost
+    assert not any(task.is_done for task in tasks)
+
+
+def test_several_jobs_run_at_a_time_after_what_they_need(tmp_path, content, log, monkeypatch):
+    monkeypatch.setenv("SECONDS_EACH", "0.5")
+    tasks = tasks_in(tmp_path, content, 0, 1)
+    carry_out(tasks, 2)
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert [line.split()[:2] for line in lines[:4]] == [
+        ["began", "augment"],
+        ["ended", "augment"],
+        ["began", "train"],
+        ["began", "train"],
+    ], "both trainings wait for the pairs, and none for the other"
+    assert f"threads={max(1, (os.cpu_count() or 1) // 2)}" in lines[0]
+    output = tasks[1].folder / "output.txt"
+    assert output.read_text(encoding="utf-8").split() == ["says", "train", "says", "evaluate"]
+
+
+def test_every_job_has_a_gpu_of_its_own(tmp_path, content, log, monkeypatch):
+    monkeypatch.setenv("SECONDS_EACH", "0.5")
+    monkeypatch.setenv(DEVICES, "3,5")
+    tasks = tasks_in(tmp_path, content, 0, 1)
+    carry_out(tasks, 2)
+    lines = log.read_text(encoding="utf-8").splitlines()
+    began = [line for line in lines if line.startswith("began train")]
+    assert {line.split()[-2] for line in began} == {"gpu=3", "gpu=5"}
+    with pytest.raises(ValueError, match="--jobs 3: there are 2 GPUs here"):
+        carry_out(tasks, 3)
+
+
+def test_runs_on_several_gpus_do_not_share_the_machine(tmp_path, content, log, monkeypatch):
+    monkeypatch.setenv(DEVICES, "0,1")
+    content["runs"]["ours"]["flickr8k"]["steps"][0] += " trainer.devices=2"
+    with pytest.raises(ValueError, match="ours asks for 2 GPUs; use --jobs 1, or --slurm"):
+        carry_out(tasks_in(tmp_path, content, 0), 2)
+    assert not log.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_is_passed_on_and_nothing_else_begins(tmp_path, content, log, monkeypatch, number):
+    stand_in(tmp_path, monkeypatch, PATIENT)
+    waiting = f"while [ ! -s {log} ]; do sleep 0.05; done; kill -{int(number)} {os.getpid()}"
+    sender = subprocess.Popen(["sh", "-c", waiting])
+    with pytest.raises(SystemExit) as ended:
+        carry_out(tasks_in(tmp_path, content, 0))
+    sender.wait()
+    assert ended.value.code == 128 + number
+    assert log.read_text(encoding="utf-8").split() == ["began", "saved"]
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_ctrl_c_leaves_a_command_the_time_to_save(tmp_path, content, log, monkeypatch):
+    slow = PATIENT.replace("trap 'echo", "trap 'sleep 1; echo").replace("TERM USR1", "INT")
+    stand_in(tmp_path, monkeypatch, slow)
+    program = (
+        "import sys; from pathlib import Path; from tests.captioning.papers import conftest as c; "
+        "from tests.captioning.papers.test_carry_out import *; import json; "
+        f"folder = Path({str(tmp_path)!r}); tasks = tasks_in(folder, c.CONTENT, 0); "
+        "sys.executable = str(folder / 'command'); carry_out(tasks)"
+    )
+    python = os.path.realpath("/proc/self/exe")
+    outer = subprocess.Popen(
+        [python, "-c", program],
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stderr=subprocess.PIPE,
+    )
+    while not (log.exists() and log.read_text(encoding="utf-8")):
+        assert outer.poll() is None, outer.communicate()
+        time.sleep(0.05)
+    os.killpg(outer.pid, signal.SIGINT)  # what a terminal does
+    _, errors = outer.communicate(timeout=30)
+    assert log.read_text(encoding="utf-8").split() == ["began", "saved"]
+    assert b"stopped; the same command goes on" in errors
+
+
+def test_a_script_queues_every_run_after_those_it_needs(tmp_path, content, log, monkeypatch):
+    content["runs"]["ours"]["full"] = {
+        "steps": ["train trainer.devices=4"],
+        "hours": 1.7,
+        "memory": "40 GB",
+    }
+    paper, results = paper_of(tmp_path, content), Results(tmp_path / "my runs", None)
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(SBATCH, encoding="utf-8")
+    sbatch.chmod(0o755)
+    for scale in ("flickr8k", "full"):
+        tasks = tasks_of(paper, ["ours"], scale, [0, 1], results)
+        script = "\n".join(script_lines(paper, scale, tasks, results.runs))
+        environment = {**os.environ, "PATH": f"{sbatch.parent}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["sh"], input=script, text=True, env=environment, capture_output=True, check=True
+        )
+    assert done.stdout.splitlines() == ["47 ours, seed 0", "57 ours, seed 1"]
+    queued = [Path(f"{log}.{n}").read_text(encoding="utf-8").splitlines() for n in range(5)]
+    needs = [[w for w in words if w.startswith("--dependency")] for words in queued]
+    assert needs == [[], ["--dependency=afterok:17"], ["--dependency=afterok:17"], [], []]
+    assert "--job-name=mine/ours/seed1" in queued[2]
+    assert queued[2][-1].endswith(
+        f"paper {paper.file} --scale flickr8k --run --rows ours --seeds 1 --runs '{results.runs}'"
+    )
+    assert {"--time=4:00:00", "--gpus-per-node=4", "--cpus-per-task=32"} <= set(queued[3])
+    assert not any(word.startswith("--gpus") for word in queued[1])
+
+
+def test_what_is_done_is_not_queued(tmp_path, content, log):
+    tasks = tasks_in(tmp_path, content, 0)
+    carry_out(tasks[:1])
+    paper = paper_of(tmp_path, content)
+    lines = script_lines(paper, "flickr8k", tasks, tmp_path / "runs")
+    assert lines[1] == "# 1 jobs of mine, scale flickr8k; about 2 h in all."
+    assert sum("sbatch --parsable" in line for line in lines) == 1
+    assert not any("--dependency" in line for line in lines)
