@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
 
 from captioning.data.batches.controls import CaptionControls, FixedControls
 from captioning.data.boxes import sample_size
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.evaluation.predict import LoadedRun, load_run
 from captioning.evaluation.random_controls import RandomControls
+from captioning.evaluation.show_control import show_control, show_further
 from captioning.files import write_json
 from captioning.interfaces import AbstractParser
 from captioning.metrics.cider import CiderStatistics
@@ -44,8 +43,9 @@ from captioning.results.significance import paired_bootstrap
 from captioning.training.parts import build_part
 from captioning.types import Control, Sample
 
-SHOWN_SCORES = ("IoU", "Hal", "missing", "L", "LP", "G", "GRUEN", "sC", "D-1", "D-2", "H")
-SHOWN_SCORES += ("H (GRUEN)",)
+# Parts of scoring by their keys.
+ALWAYS = {"parser": "parser", "word_vectors": "vectors"}
+OPTIONAL = {"well_formedness": "well_formedness", "gruen": "gruen"}
 
 
 def evaluate_control(config: DictConfig) -> dict[str, Any]:
@@ -58,21 +58,20 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
 
     Raises:
         ValueError: no caption of the split has a grounded noun.
+        ModuleNotFoundError: the package of a scorer's weights is absent; nothing was captioned.
     """
     drawing = RandomControls(**config.random) if config.random.controls else None
+    # Before anything is captioned, as what they need may be absent.
+    parts, scorers = (_built(config, names) for names in (ALWAYS, OPTIONAL))
     run = load_run(Path(config.run), config.get("data"), config.split, config.get("search"))
-    parser = build_part(config.parser)
     generated = None if config.get("generated") is None else Path(config.generated)
-    targets = control_targets(run, parser, max_images=config.max_images, generated=generated)
+    asked = {"max_images": config.max_images, "generated": generated}
+    targets = control_targets(run, parts["parser"], **asked)
     samples = [sample for sample, _, _ in targets]
     controls = [control for _, control, _ in targets]
     full_stops_count = _control_reader(run).full_stops_count
     captions = caption(run, samples, controls)
-    parts = {"parser": parser, "vectors": build_part(config.word_vectors)}
-    options: dict[str, Any] = {"statistics": _statistics(run)}
-    for name in ("well_formedness", "gruen"):
-        if config.get(name):
-            options[name] = build_part(config[name])
+    options = {"statistics": _statistics(run), **scorers}
     scores = score_control(_controlled(targets, captions, full_stops_count), **parts, **options)
     result: dict[str, Any] = {"scores": scores.to_dict(), "swapped": None}
     result["random"] = drawing and _random_scores(run, drawing, targets)
@@ -96,9 +95,14 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     name = run.roster.name.replace("/", "-") + (f"-{generated.name}" if generated else "")
     out = Path(config.out or Path(config.run) / "evaluation" / name)
     write_json(out / "control.json", result | {"versions": versions()})
-    _show(scores, result["swapped"], name)
-    _show_further(result, out)
+    show_control(scores, result["swapped"], name)
+    show_further(result, out)
     return result
+
+
+def _built(config: DictConfig, names: Mapping[str, str]) -> dict[str, Any]:
+    """The parts that the config has, by the name that scoring has for them."""
+    return {name: build_part(config[key]) for key, name in names.items() if config.get(key)}
 
 
 ControlTarget = tuple[Sample, Control, tuple[str, ...]]
@@ -365,34 +369,3 @@ def _listed(
             }
         rows.append(row)
     return rows
-
-
-def _show(scores: ControlScores, swap: Mapping[str, Any] | None, name: str) -> None:
-    console, table = Console(), Table(title=name)
-    for column in ("score", "its own regions", "all that can be swapped", "swapped regions"):
-        table.add_column(column)
-    for score in (name for name in SHOWN_SCORES if name in scores.corpus):
-        both = ["", ""]
-        if swap is not None and score in swap["matched"]:
-            both = [f"{swap[side][score]:.4f}" for side in ("matched", "swapped")]
-        table.add_row(score, f"{scores.corpus[score]:.4f}", *both)
-    console.print(table)
-    for missing, reason in scores.settings["missing"].items():
-        console.print(f"{missing} is missing: {reason}", markup=False)
-    if swap is not None:
-        difference = swap["difference"]
-        mean, low, high = (difference[key] for key in ("mean", "low", "high"))
-        text = f"IoU, swapped less own: {mean:+.4f} [{low:+.4f}, {high:+.4f}]"
-        console.print(f"{text}, p = {difference['p_value']:.4f}; changed {swap['changed']:.1%}")
-
-
-def _show_further(result: Mapping[str, Any], out: Path) -> None:
-    console = Console()
-    named = {"random": "random controls", "standard": "against its own caption"}
-    for key, name in named.items():
-        if result[key]:
-            values = [f"{score} {value:.4f}" for score, value in result[key]["corpus"].items()]
-            console.print(f"{name}: {', '.join(values)}", markup=False, highlight=False)
-            for missing, reason in result[key]["settings"]["missing"].items():
-                console.print(f"{missing} is missing: {reason}", markup=False)
-    console.print(f"written: {out / 'control.json'}", markup=False, soft_wrap=True)

@@ -102,7 +102,7 @@ class _Commands:
 
     def __init__(self) -> None:
         self.stopped = 0
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[subprocess.Popen[Any]] = set()
         self._stack = ExitStack()
 
     def __enter__(self) -> _Commands:

@@ -9,8 +9,9 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.configuration import compose_config
-from captioning.evaluation.controllability import _show_further, evaluate_control, standard_scores
+from captioning.evaluation.controllability import evaluate_control, standard_scores
 from captioning.evaluation.random_controls import RandomControls
+from captioning.evaluation.show_control import show_further
 from captioning.lengths import count_words
 from captioning.metrics.coco import evaluate_captions
 from captioning.training.run import train
@@ -141,7 +142,7 @@ def compose(repository: Path, cache: Path, tmp_path: Path, small_settings: tuple
 
 def test_what_is_missing_is_said(capsys, tmp_path: Path) -> None:
     standard = {"corpus": {"BLEU-4": 0.5}, "settings": {"missing": {"SPICE": "no jars"}}}
-    _show_further({"random": None, "standard": standard}, tmp_path)
+    show_further({"random": None, "standard": standard}, tmp_path)
     output = capsys.readouterr().out
     assert "against its own caption: BLEU-4 0.5000" in output
     assert "SPICE is missing: no jars" in output
@@ -165,3 +166,14 @@ def test_a_run_is_asked_at_random_and_scored_caption_by_caption(compose, tmp_pat
     without = evaluate_control(compose("~metrics", "random.controls=0", "max_images=4"))
     assert without["random"] is without["standard"] is None
     assert without["scores"]["corpus"] == result["scores"]["corpus"]
+
+
+def test_a_scorer_that_cannot_be_built_is_told_before_anything_is_captioned(
+    repository: Path, cache: Path, tmp_path: Path
+) -> None:
+    run = f"run={tmp_path / 'none'}"
+    config = compose_config("controllability", [run, f"paths.cache={cache}"])
+    config.word_vectors._target_ = "captioning.text.word_vectors.nothing"
+    OmegaConf.resolve(config)
+    with pytest.raises(ValueError, match=r"captioning.text.word_vectors.nothing"):
+        evaluate_control(config)
