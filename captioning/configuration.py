@@ -16,7 +16,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config_folders import config_folder, user_folder
-from captioning.plugins import name_folders, name_targets, targets_in
+from captioning.plugins import OWN_FOLDERS, name_folders, name_targets, targets_in
 
 VERSION_BASE = "1.3"
 
@@ -50,7 +50,7 @@ def trust(config: DictConfig) -> None:
     """Let parts be built that a config names, as the user has composed it; note its folders."""
     name_targets(targets_in(OmegaConf.to_container(config, resolve=False)))
     paths = config.get("paths") or {}
-    name_folders(str(paths[key]) for key in ("data", "cache") if paths.get(key))
+    name_folders(str(paths[key]) for key in OWN_FOLDERS if paths.get(key))
 
 
 class UserConfigs(SearchPathPlugin):

@@ -22,6 +22,7 @@ from typing import Any
 
 from captioning.loadable import is_loadable
 
+OWN_FOLDERS = ("data", "cache", "runs")  # keys of configs/paths
 PROJECT = ("captioning", "augmentation", "curation")
 LIBRARIES = (
     "torch",
@@ -85,13 +86,13 @@ def named_targets() -> tuple[str, ...]:
 
 
 def name_folders(folders: Iterable[str]) -> None:
-    """Note where the user's data and caches lie."""
+    """Note where the user's data, caches and runs lie."""
     _folders.update(folders)
 
 
 def data_folders() -> tuple[Path, ...]:
-    """Where the user's data and caches lie: as configs/paths/default.yaml has it, and as named."""
-    usual = (os.environ.get(f"CAPTIONING_{name.upper()}", name) for name in ("data", "cache"))
+    """Where data, caches and runs of the user lie: by configs/paths/default.yaml, and as named."""
+    usual = (os.environ.get(f"CAPTIONING_{name.upper()}", name) for name in OWN_FOLDERS)
     return tuple(map(Path, sorted({*usual, *_folders})))
 
 

@@ -270,8 +270,10 @@ def test_paths_outside_the_users_folders_are_shown(
 ) -> None:
     monkeypatch.setenv("CAPTIONING_DATA", str(tmp_path / "photos"))
     monkeypatch.setenv("CAPTIONING_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CAPTIONING_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr("captioning.plugins._folders", set())
     caplog.set_level(logging.WARNING)
+    put(run, "start_from", str(tmp_path / "runs" / "other"))  # such as a made set, or a first step
     RunFolder(run).config()
     assert caplog.messages == []
     (tmp_path / "key").write_text("secret")
