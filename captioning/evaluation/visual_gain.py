@@ -22,8 +22,8 @@ from captioning.data.roster import build_roster
 from captioning.exports.captioner import Captioner
 from captioning.exports.photo_batches import photo_samples
 from captioning.ranges import Device, PositiveInt
+from captioning.tensor_files import weights_digest
 from captioning.types import Sample
-from captioning.vision.backbones import weights_digest
 from captioning.vision.placement import leave
 
 BLIND = Image.new("RGB", (64, 64), (124, 116, 104))  # the mean colour of photos of ImageNet

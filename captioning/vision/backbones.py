@@ -8,7 +8,6 @@ so it can be trained end to end with a captioner, or run once over all photos
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
+from captioning.tensor_files import weights_digest
 from captioning.vision.folding import folded
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -346,16 +346,6 @@ def _load(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
 def _classifier_names(network: Any) -> tuple[str, ...]:
     names = network.pretrained_cfg.get("classifier") or ()
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def weights_digest(network: nn.Module) -> str:
-    """Hash of all tensors that features depend on (12 hex digits)."""
-    digest = hashlib.sha256()
-    for key, tensor in sorted(network.state_dict().items()):
-        if not key.endswith("num_batches_tracked"):
-            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()[:12]
 
 
 def _as_cells(features: Tensor, network: nn.Module, dim: int) -> Tensor:

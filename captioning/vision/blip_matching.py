@@ -15,7 +15,7 @@ from captioning.files import read_json
 from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.processors import load_processor
 from captioning.ranges import Device, PositiveInt
-from captioning.vision.backbones import weights_digest
+from captioning.tensor_files import weights_digest
 from captioning.vision.misfits import refuse_misfit
 from captioning.vision.placement import Precision, Resident
 

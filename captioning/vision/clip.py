@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from captioning.extras import import_extra
 from captioning.loadable import loadable
 from captioning.model_folder import model_folder
-from captioning.vision.backbones import weights_digest
+from captioning.tensor_files import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"

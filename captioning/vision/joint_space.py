@@ -23,8 +23,8 @@ from captioning.extras import check_shipped
 from captioning.interfaces import TextEmbedder
 from captioning.loadable import loadable
 from captioning.ranges import DropRate, PositiveInt
-from captioning.tensor_files import read_tensors, write_tensors
-from captioning.vision.backbones import Backbone, weights_digest
+from captioning.tensor_files import read_tensors, weights_digest, write_tensors
+from captioning.vision.backbones import Backbone
 
 Pooling = Literal["mean", "mean_max"]
 POOLINGS = get_args(Pooling)

@@ -10,7 +10,8 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from captioning.vision.backbones import Backbone, build_backbone, weights_digest
+from captioning.tensor_files import weights_digest
+from captioning.vision.backbones import Backbone, build_backbone
 from captioning.vision.folding import folded
 
 TINY = "test_efficientnet"
