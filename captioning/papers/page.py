@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from captioning.papers.cells import Cell, Cells
-from captioning.papers.paper import Item, Paper, Row
+from captioning.papers.cells import Cells
+from captioning.papers.measured import QUOTED, measured_lines, note_marks, numbered_lines
+from captioning.papers.paper import Item, Paper
 from captioning.results.table_formats import markdown_lines
+
+MEASURED = (
+    "A measured cell: mean ± sample standard deviation over the seeds. Numbers in brackets: notes "
+    "below the table on what differs from the paper."
+)
 
 
 def overview_lines(papers: Iterable[tuple[Paper, Sequence[Cells]]]) -> list[str]:
@@ -22,7 +28,7 @@ def overview_lines(papers: Iterable[tuple[Paper, Sequence[Cells]]]) -> list[str]
 
 def item_lines(item: Item, cells: Cells) -> list[str]:
     """An item with the paper's numbers and the measured ones of a scale."""
-    return [*head_lines(item), *scale_lines(item, cells)]
+    return [*head_lines(item), *measured_lines(item, cells)]
 
 
 def head_lines(item: Item) -> list[str]:
@@ -33,19 +39,15 @@ def head_lines(item: Item) -> list[str]:
     if not item.num_cells:
         return lines
     names = [column.name for column in item.columns]
-    rows = [[row.name, *map(_number, row.published)] for row in item.rows]
-    return [*lines, "Published:", "", *markdown_lines(["", *names], rows), ""]
-
-
-def scale_lines(item: Item, cells: Cells) -> list[str]:
-    """The measured numbers of a scale, with notes on what differs and what is not possible."""
-    notes: list[str] = []
-    measured = [[row.name, *_texts(cells, item, row, notes)] for row in item.rows]
-    where = cells.paper.scales.get(cells.scale, "not described")
-    lines = [f"Measured, scale `{cells.scale}` ({where}):", ""]
-    lines += [*markdown_lines(["", *(column.name for column in item.columns)], measured), ""]
-    lines += [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
-    return [*lines, ""] if notes else lines
+    published = [row for row in item.rows if any(value is not None for value in row.published)]
+    rows = [[row.name, *map(_number, row.published)] for row in published]
+    lines += ["Published:", "", *markdown_lines(["", *names], rows), ""]
+    quoted = [
+        f"- {row.name}: {row.reason[1]}"
+        for row in item.rows
+        if row.reason and row.reason[0] == QUOTED
+    ]
+    return [*lines, "Quoted by the paper:", "", *quoted, ""] if quoted else lines
 
 
 def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
@@ -54,12 +56,16 @@ def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
     lines += ["", "Cells with a published number, by what is there of them:", ""]
     lines += [*overview_lines([(paper, scales)]), ""]
     lines += [f"- `{cells.scale}`: {paper.scales[cells.scale]}" for cells in scales]
-    lines += ["", "A measured cell: mean ± sample standard deviation (seeds) [what differs].", ""]
+    lines += [
+        "",
+        MEASURED,
+        "",
+    ]
     lines += ["", "## Tables and figures", ""]
     for item in paper.items.values():
         lines += head_lines(item)
         for cells in scales:
-            lines += scale_lines(item, cells) if _is_measured(item, cells) else []
+            lines += measured_lines(item, cells) if _is_measured(item, cells) else []
         unmeasured = [cells.scale for cells in scales if not _is_measured(item, cells)]
         lines += [f"Nothing measured: {', '.join(unmeasured)}.", ""] if unmeasured else []
     lines += ["## Runs at full size", "", "Hours and memory are estimates.", ""]
@@ -73,13 +79,16 @@ def _is_measured(item: Item, cells: Cells) -> bool:
 
 def _cost_lines(paper: Paper) -> list[str]:
     """Runs at full size with what they cost and what differs from the paper."""
-    rows = []
+    rows: list[list[str]] = []
+    notes: list[str] = []
     for run in paper.runs.values():
         way = run.ways.get("full")
         if way is not None and way.impossible is None:
             hours = "—" if way.hours is None else f"{way.hours:g}"
-            rows.append([run.id, hours, way.memory or "—", "; ".join(way.differs) or "nothing"])
-    return markdown_lines(["run", "hours", "memory", "differs from the paper"], rows)
+            differs = note_marks(way.differs, notes) or "nothing"
+            rows.append([run.id, hours, way.memory or "—", differs])
+    table = markdown_lines(["run", "hours", "memory", "differs from the paper"], rows)
+    return [*table, "", *numbered_lines(notes)]
 
 
 def _source_lines(scales: Sequence[Cells]) -> list[str]:
@@ -105,26 +114,6 @@ def label(name: str) -> str:
         if name.startswith(kind):
             return f"{kind.capitalize()} {name.removeprefix(kind)}"
     return name
-
-
-def _texts(cells: Cells, item: Item, row: Row, notes: list[str]) -> list[str]:
-    """Cells of a row; why and how they differ become notes, each once."""
-    return [
-        _text(cell, notes, digits=2 if column.unit == "percent" else 3)
-        for cell, column in zip(cells.row_cells(item, row), item.columns, strict=True)
-    ]
-
-
-def _text(cell: Cell, notes: list[str], *, digits: int) -> str:
-    remarks = [cell.reason] if cell.reason else list(cell.differs)
-    for remark in remarks:
-        if remark not in notes:
-            notes.append(remark)
-    marks = " ".join(f"[{notes.index(remark) + 1}]" for remark in remarks)
-    if cell.state != "measured":
-        return f"{cell.state} {marks}".strip()
-    spread = "" if cell.deviation is None else f" ± {cell.deviation:.{digits}f}"
-    return f"{cell.mean:.{digits}f}{spread} ({len(cell.values)}) {marks}".strip()
 
 
 def _number(value: float | None) -> str:

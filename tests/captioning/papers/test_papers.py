@@ -12,6 +12,7 @@ import pytest
 from captioning.commands.paper import PAPER
 from captioning.papers import show
 from captioning.papers.cells import Cells, Results
+from captioning.papers.measured import measured_lines
 from captioning.papers.page import item_lines, label
 from captioning.papers.paper import Paper
 from captioning.papers.steps import tasks_of
@@ -95,9 +96,64 @@ def test_published_and_measured_numbers_stand_in_tables_of_their_own(tmp_path: P
     finish(results, paper, 0, 0.5)
     lines = item_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
     assert "| Ours | 101.5 | 3 |" in lines
-    assert "| Ours | 50.00 (1) [1] [2] | not possible [3] |" in lines
-    assert "1. a small model" in lines
+    assert "| Ours | 1 | 50.00 |" in lines
     assert [label("table1"), label("figure5a")] == ["Table 1", "Figure 5a"]
+
+
+def test_a_table_says_each_thing_once(tmp_path: Path, content):
+    """In the fitting place: above the table, beside a row, in a cell, or below."""
+    content["runs"]["other"] = {
+        "flickr8k": {
+            "steps": ["train x=1"],
+            "differs": ["a small model", "another rate"],
+            "without": {"S": "no Java"},
+        }
+    }
+    item = content["items"]["table1"]
+    item["columns"].append({"name": "S", "metric": "SPICE"})
+    item["rows"] = [
+        {"name": "Ours", "published": [101.5, 3, 20], "run": "ours"},
+        {"name": "Other", "published": [90, 3, 21], "run": "other"},
+        {"name": "Theirs", "published": [99, None, None], "quoted": "Others (2020)"},
+        {"name": "Nobody's", "published": [99, None, None], "not_possible": "never released"},
+    ]
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    for seed, score in enumerate((0.5, 0.7)):
+        finish(results, paper, seed, score)
+    lines = measured_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
+    assert lines[2:] == [
+        "All of it differs from the paper:",
+        "",
+        "- a small model",
+        "",
+        "|  | seeds | C | S |",
+        "| --- | --- | --- | --- |",
+        "| Ours [1] | 2 | 60.00 ± 14.14 | missing |",
+        "| Other [2] |  | missing | not possible [3] |",
+        "",
+        "1. few pairs",
+        "2. another rate",
+        "3. no Java",
+        "",
+        "- not possible, row Nobody's: never released",
+        "- not possible, column human: no such metric here",
+        "",
+    ]
+    assert "- Theirs: Others (2020)" in item_lines(
+        paper.items["table1"], Cells(paper, "flickr8k", results)
+    )
+
+
+def test_seeds_stand_in_the_cells_of_a_row_where_they_differ(tmp_path: Path, content):
+    content["items"]["table1"]["columns"][1] = {"name": "R", "metric": "ROUGE-L"}
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    for seed, score in enumerate((0.5, 0.7)):
+        finish(results, paper, seed, score)
+    file = results.folder(paper, paper.runs["ours"], "flickr8k", 0) / "metrics.json"
+    metrics = {"test": {"corpus": {"CIDEr-D": 0.5, "ROUGE-L": 0.25}}}
+    file.write_text(json.dumps(metrics), encoding="utf-8")
+    lines = measured_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
+    assert "| Ours |  | 60.00 ± 14.14 (2) | 25.00 (1) |" in lines
 
 
 def test_runs_come_after_those_that_they_need_and_shared_ones_once(tmp_path: Path, content):
