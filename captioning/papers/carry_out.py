@@ -18,7 +18,6 @@ from captioning.files import write_json
 from captioning.papers.cells import DONE
 from captioning.papers.steps import Task
 
-OUTPUT = "output.txt"  # of a task's commands, where several share the terminal
 DEVICES = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
 # Ctrl+C reaches the commands by the terminal; these reach this process alone.
@@ -34,7 +33,7 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
     Args:
         tasks: those first that others need.
         jobs: tasks at a time. Of several, each has a GPU of its own, or its share of the cores, and
-            writes to ``output.txt`` in its folder.
+            writes to a file beside its folder, ``seed0.txt``.
 
     Raises:
         ValueError: there are fewer GPUs than jobs, or a task asks for several.
@@ -154,18 +153,20 @@ def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str
     began = time.monotonic()
     for number in range(task.num_done, len(task.commands)):
         command = task.commands[number]
-        task.folder.mkdir(parents=True, exist_ok=True)
-        output = task.folder / OUTPUT
+        # Beside the folder, which is the command's to make: some want a new one.
+        output = task.folder.with_name(f"{task.folder.name}.txt")
         with ExitStack() as stack:
             print(f"== {shlex.join(['captioning', *command])}", flush=True)
             options: dict[str, Any] = {"env": {**os.environ, **share}}
             if share:
+                output.parent.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(output.open("ab"))
                 options |= {"stdout": file, "stderr": subprocess.STDOUT}
             status = commands.call(command, **options)
         if status:
             where = f"; its output: {output}" if share else ""
             return f"{task.name}: captioning {command[0]} ended with {status}{where}"
+        task.folder.mkdir(parents=True, exist_ok=True)
         write_json(task.folder / DONE, task.commands[: number + 1])
         if commands.stopped:
             break

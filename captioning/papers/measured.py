@@ -70,7 +70,12 @@ def measured_lines(item: Item, cells: Cells) -> list[str]:
     lines = [f"Measured, scale `{cells.scale}` ({where}):", ""]
     everywhere = _common(cell for row in grid.rows.values() for cell in row)
     if everywhere:
-        lines += ["All of it differs from the paper:", "", *(f"- {text}" for text in everywhere), ""]
+        lines += [
+            "All of it differs from the paper:",
+            "",
+            *(f"- {text}" for text in everywhere),
+            "",
+        ]
     notes: list[str] = []
     rows = [_row(grid, name, everywhere, notes) for name in grid.rows]
     if rows:

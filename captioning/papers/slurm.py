@@ -44,7 +44,7 @@ def _job(
     needs = [f"${{{jobs[need]}}}" for need in task.needs if need in jobs]
     options = [
         f"--job-name={paper.id}/{task.folder.parent.name}/{task.folder.name}",
-        f"--output={task.folder}/slurm-%j.txt",
+        f"--output={task.folder}-slurm-%j.txt",
         "--open-mode=append",
         "--requeue",
         f"--signal=USR1@{WARNING_SECONDS}",
@@ -56,7 +56,7 @@ def _job(
     words.append(f"--wrap={shlex.quote(_command(paper, scale, task, runs))}")
     name = jobs[task.folder]
     return (
-        f"mkdir -p {shlex.quote(str(task.folder))}",
+        f"mkdir -p {shlex.quote(str(task.folder.parent))}",
         f"{name}=$(sbatch --parsable {' '.join(words)})",
         f'{name}="${{{name}%%;*}}"  # a cluster\'s name may follow',
         f'echo "${{{name}}} {task.name}"',

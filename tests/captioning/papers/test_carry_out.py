@@ -24,6 +24,7 @@ COMMAND = """#!/bin/sh
 shift 2
 echo "began $* gpu=${CUDA_VISIBLE_DEVICES-} threads=${OMP_NUM_THREADS-}" >> "$LOG"
 echo "says $1"
+case "$*" in "augment out="*) [ -e "${2#out=}" ] && exit 4;; esac  # some commands want a new folder
 case "$*" in ${FAIL-none}*) exit 3;; esac
 sleep "${SECONDS_EACH-0}"
 echo "ended $*" >> "$LOG"
@@ -110,7 +111,7 @@ def test_several_jobs_run_at_a_time_after_what_they_need(tmp_path, content, log,
         ["began", "train"],
     ], "both trainings wait for the pairs, and none for the other"
     assert f"threads={max(1, (os.cpu_count() or 1) // 2)}" in lines[0]
-    output = tasks[1].folder / "output.txt"
+    output = tasks[1].folder.with_name("seed0.txt")
     assert output.read_text(encoding="utf-8").split() == ["says", "train", "says", "evaluate"]
 
 
