@@ -1,7 +1,8 @@
-"""Where configs lie."""
+"""Where configs lie, and the user's folders."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -26,3 +27,8 @@ def user_folder() -> Path | None:
     """The folder ``configs`` where the command is started, unless it is the project's own."""
     folder = Path.cwd() / "configs"
     return folder if folder.is_dir() and folder.resolve() != config_folder() else None
+
+
+def own_folder(name: str) -> Path:
+    """The user's folder of ``data``, ``models`` and the like: ``CAPTIONING_DATA``, or ``data``."""
+    return Path(os.environ.get(f"CAPTIONING_{name.upper()}", name)).expanduser()

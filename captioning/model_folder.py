@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from captioning.config_folders import own_folder
 from captioning.sample_dropout import replayed
 
 # No pickles: weights as safetensors alone.
@@ -22,6 +23,7 @@ OLDER_FILE = "pytorch_model.bin"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LAYERS = re.compile(r'"(\w*layers?)"\s*:\s*(\d{1,40})')
 MOST_LAYERS = 1000
+log = logging.getLogger(__name__)
 IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
 
 
@@ -36,8 +38,9 @@ def model_folder(
     """The folder of a model, fetched from the hub if ``name`` is none.
 
     Args:
-        name: folder with a file ``marker``, or a name on the hub with the commit that is wanted,
-            ``OWNER/NAME@COMMIT``.
+        name: folder with a file ``marker``, or a name on the hub: with the commit that is wanted,
+            ``OWNER/NAME@COMMIT``, or without one where the user keeps the model, in
+            ``models/OWNER/NAME`` (`own_folder`).
         instead: what to use where there is no hub, for the message.
         further_files: patterns of files that are fetched beside ``files``.
         marker: the file that makes a folder a model.
@@ -56,11 +59,16 @@ def model_folder(
             f"{name}: no such folder, or no {marker} in it; give a folder of a saved model"
         )
     repository, _, commit = name.partition("@")
+    kept = own_folder("models") / repository
+    if not commit and (kept / marker).is_file():
+        log.info(f"{name} is {kept}")
+        return kept
     if not _COMMIT.fullmatch(commit):
         hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
         raise ValueError(
-            f"{name!r} is no folder, and as a name on the model hub it lacks its commit, without "
-            f"which other files may come one day: {_pinned(hub, repository)}, or use {instead}"
+            f"{name!r} is no folder, is not in {kept}, and as a name on the model hub it lacks its "
+            f"commit, without which other files may come one day: {_pinned(hub, repository)}, or "
+            f"use {instead}"
         )
     return _fetched(
         repository,

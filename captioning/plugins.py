@@ -22,7 +22,7 @@ from typing import Any
 
 from captioning.loadable import is_loadable
 
-OWN_FOLDERS = ("data", "cache", "runs")  # keys of configs/paths
+OWN_FOLDERS = ("data", "cache", "runs", "models")  # keys of configs/paths, and of models kept
 PROJECT = ("captioning", "augmentation", "curation")
 LIBRARIES = (
     "torch",

@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.config_folders": (),
     "captioning.plugins": ("captioning.loadable",),
     "captioning.interfaces": ("captioning.types",),
-    "captioning.model_folder": ("captioning.sample_dropout",),
+    "captioning.model_folder": ("captioning.config_folders", "captioning.sample_dropout"),
     **dict.fromkeys(("captioning.tensor_files", "captioning.extras"), ("captioning.files",)),
     "captioning.sample_dropout": ("captioning.types",),
     "captioning.processors": ("captioning.files", "captioning.model_folder"),

@@ -69,12 +69,22 @@ def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
         unmeasured = [cells.scale for cells in scales if not _is_measured(item, cells)]
         lines += [f"Nothing measured: {', '.join(unmeasured)}.", ""] if unmeasured else []
     lines += ["## Runs at full size", "", "Hours and memory are estimates.", ""]
-    lines += [*_cost_lines(paper), "", "## Where the numbers come from", ""]
+    lines += [*_need_lines(paper), *_cost_lines(paper), "", "## Where the numbers come from", ""]
     return [*lines, *_source_lines(scales)]
 
 
 def _is_measured(item: Item, cells: Cells) -> bool:
     return any(cell.state == "measured" for row in item.rows for cell in cells.row_cells(item, row))
+
+
+def _need_lines(paper: Paper) -> list[str]:
+    """What must be there before: files of others."""
+    if not paper.needs:
+        return []
+    kinds = {True: "the model hub", False: "its makers"}
+    rows = [[f"`{need.path}`", need.what, kinds[need.is_on_hub]] for need in paper.needs]
+    head = "They need, in the folders of data and models (`CAPTIONING_DATA`, `CAPTIONING_MODELS`):"
+    return [head, "", *markdown_lines(["file or folder", "what", "from"], rows), ""]
 
 
 def _cost_lines(paper: Paper) -> list[str]:

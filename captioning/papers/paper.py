@@ -7,22 +7,15 @@ that give its result. Rows of several tables may name the same run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
-
-from captioning.config_folders import PACKAGE
 
 SCALES = ("full", "flickr8k", "miniworld")
-# Eight times as fast as the one in Python, where PyYAML was built with it.
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 UNITS = {"percent": 100.0, "plain": 1.0}
 AT = ("metric", "file", "part")  # of a column, which scales may have of their own
-# What a step may name: the run's own folder, another run's, and the seed.
-PLACEHOLDER = re.compile(r"\{(run(?::(?P<other>[\w.]+))?|seed)\}")
+# What a step may name: its run's folder, another run's, the seed, folders of data and models.
+PLACEHOLDER = re.compile(r"\{(run(?::(?P<other>[\w.]+))?|seed|data|models)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +152,23 @@ class PaperRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A file or folder that runs at full size read, and that somebody else has made.
+
+    Attributes:
+        path: where it must be; ``{data}`` and ``{models}`` are the folders of data and models.
+        what: what it is, and how to come by it.
+        named: texts of a command that reads it; its path, unless other words imply it.
+        is_on_hub: whether the model hub has it under the path's last words.
+    """
+
+    path: str
+    what: str
+    named: tuple[str, ...]
+    is_on_hub: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
     """A paper.
 
@@ -166,6 +176,7 @@ class Paper:
         id: the file's name.
         file: the file.
         citation: authors, title, where and when it was published.
+        needs: of the scale full.
         scales: what each scale is: data, model, machine.
     """
 
@@ -174,227 +185,6 @@ class Paper:
     title: str
     citation: str
     scales: Mapping[str, str]
+    needs: tuple[Need, ...]
     items: Mapping[str, Item]
     runs: Mapping[str, PaperRun]
-
-    @property
-    def argument(self) -> str:
-        """What a command takes for this paper: its name, or a file that is not shipped."""
-        is_shipped = self.file.parent == paper_folder()
-        return self.id if is_shipped else str(self.file.resolve())
-
-
-def paper_folder() -> Path:
-    """The papers' files: inside the installed package, or in ``docs`` of a checkout.
-
-    Raises:
-        FileNotFoundError: neither is there.
-    """
-    folders = (PACKAGE / "published", PACKAGE.parent / "docs" / "papers")
-    for folder in folders:
-        if any(folder.glob("*.yaml")):
-            return folder
-    raise FileNotFoundError(
-        f"no papers in {folders[0]} or {folders[1]}: the installation is incomplete; install anew"
-    )
-
-
-def paper_names() -> list[str]:
-    """Names of all papers."""
-    return sorted(path.stem for path in paper_folder().glob("*.yaml"))
-
-
-def load_paper(name: str) -> Paper:
-    """A paper by name, or by a file of one's own.
-
-    Raises:
-        ValueError: there is no such paper, or its file is not as it should be.
-        FileNotFoundError: there is no such file.
-    """
-    if name.endswith(".yaml"):
-        return read_paper(Path(name))
-    if name not in paper_names():
-        known = ", ".join(paper_names())
-        raise ValueError(f"no paper is called {name!r}; there are {known}, or FILE.yaml")
-    return read_paper(paper_folder() / f"{name}.yaml")
-
-
-def read_paper(path: Path) -> Paper:
-    """A paper from its file.
-
-    Raises:
-        ValueError: a key that is not known or missing, a row with another number of values than
-            columns, or a run that is not there; the place is named.
-    """
-    content = _Entry(yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER), path.name)
-    runs = {name: _run(name, entry) for name, entry in content.entries("runs")}
-    paper = Paper(
-        id=path.stem,
-        file=path,
-        title=content.take("title"),
-        citation=content.take("citation"),
-        scales=content.take("scales"),
-        items={name: _item(name, entry) for name, entry in content.entries("items")},
-        runs=runs,
-    )
-    content.end()
-    _check_names(paper, path.name)
-    return paper
-
-
-class _Entry:
-    """A mapping whose keys are taken one by one; what is left at the end is not known."""
-
-    def __init__(self, value: Any, where: str) -> None:
-        if not isinstance(value, dict):
-            raise ValueError(f"{where}: must hold keys and values: got {value!r}")
-        self._value, self.where = dict(value), where
-
-    def take(self, key: str, *default: Any) -> Any:
-        if key not in self._value and not default:
-            raise ValueError(f"{self.where}: {key!r} is missing")
-        return self._value.pop(key, *default)
-
-    def entries(self, key: str) -> Iterator[tuple[str, _Entry]]:
-        where = f"{self.where}: {key}"
-        for name, value in self.take(key).items():
-            yield str(name), _Entry(value, f"{where}.{name}")
-
-    def end(self) -> None:
-        if self._value:
-            raise ValueError(f"{self.where}: {', '.join(map(repr, self._value))} is not known")
-
-
-def _run(name: str, entry: _Entry) -> PaperRun:
-    seeded = entry.take("seeded", True)
-    ways = {}
-    for scale in SCALES:
-        value = entry.take(scale, None)
-        if isinstance(value, str):
-            ways[scale] = Way(impossible=value)
-        elif value is not None:
-            ways[scale] = _way(_Entry(value, f"{entry.where}.{scale}"))
-    entry.end()
-    return PaperRun(id=name, seeded=seeded, ways=ways)
-
-
-def _way(entry: _Entry) -> Way:
-    way = Way(
-        steps=tuple(" ".join(step.split()) for step in entry.take("steps")),
-        hours=entry.take("hours", None),
-        memory=entry.take("memory", None),
-        differs=_texts(entry, "differs"),
-        recorded=tuple(
-            _recorded(_Entry(value, f"{entry.where}.recorded"))
-            for value in entry.take("recorded", ())
-        ),
-        without=entry.take("without", {}),
-    )
-    entry.end()
-    return way
-
-
-def _texts(entry: _Entry, key: str) -> tuple[str, ...]:
-    texts = tuple(entry.take(key, ()))
-    for text in texts:
-        if not isinstance(text, str):  # a colon makes a mapping of a sentence
-            raise ValueError(f"{entry.where}: {key}: must be texts, put in quotes: got {text!r}")
-    return texts
-
-
-def _recorded(entry: _Entry) -> Recorded:
-    values = {str(key): str(value) for key, value in entry.take("values").items()}
-    recorded = Recorded(
-        file=entry.take("file"),
-        values=values,
-        files=entry.take("files", {}),
-        tests=entry.take("tests", {}),
-    )
-    entry.end()
-    return recorded
-
-
-def _item(name: str, entry: _Entry) -> Item:
-    where = entry.where
-    columns = tuple(
-        _column(_Entry(value, f"{where}.columns[{place}]"))
-        for place, value in enumerate(entry.take("columns"))
-    )
-    rows = tuple(
-        _row(_Entry(value, f"{where}.rows[{place}]"), len(columns))
-        for place, value in enumerate(entry.take("rows"))
-    )
-    item = Item(
-        id=name,
-        page=entry.take("page"),
-        title=entry.take("title"),
-        note=entry.take("note", ""),
-        columns=columns,
-        rows=rows,
-    )
-    entry.end()
-    return item
-
-
-def _column(entry: _Entry) -> Column:
-    column = Column(
-        name=str(entry.take("name")),
-        metric=entry.take("metric"),
-        unit=entry.take("unit", "percent"),
-        file=entry.take("file", "metrics.json"),
-        part=entry.take("part", "test.corpus"),
-        differs=entry.take("differs", ""),
-        at=_at(entry),
-    )
-    entry.end()
-    if column.unit not in UNITS:
-        raise ValueError(f"{entry.where}: unit must be one of {tuple(UNITS)}: got {column.unit!r}")
-    return column
-
-
-def _at(entry: _Entry) -> dict[str, dict[str, str]]:
-    at = {}
-    for scale, value in entry.take("at", {}).items():
-        overrides = _Entry(value, f"{entry.where}.at.{scale}")
-        at[scale] = {key: value for key in AT if (value := overrides.take(key, None)) is not None}
-        overrides.end()
-        if scale not in SCALES:
-            raise ValueError(f"{entry.where}.at: scales are {SCALES}: got {scale!r}")
-    return at
-
-
-def _row(entry: _Entry, num_columns: int) -> Row:
-    published = entry.take("published", None) or [None] * num_columns
-    if len(published) != num_columns:
-        raise ValueError(f"{entry.where}: {len(published)} numbers for {num_columns} columns")
-    impossible, quoted = entry.take("not_possible", None), entry.take("quoted", None)
-    row = Row(
-        name=entry.take("name"),
-        published=tuple(None if value is None else float(value) for value in published),
-        run=entry.take("run", None),
-        reason=("not possible", impossible) if impossible else quoted and ("quoted", quoted),
-        file=entry.take("file", None),
-        part=entry.take("part", None),
-    )
-    entry.end()
-    if (row.run is None) == (row.reason is None):
-        raise ValueError(f"{entry.where}: needs one of run, not_possible and quoted")
-    return row
-
-
-def _check_names(paper: Paper, where: str) -> None:
-    """Rows and steps name runs that are there, and every run is of use to a row."""
-    used = {row.run for item in paper.items.values() for row in item.rows if row.run}
-    ways = [(run.id, scale, way) for run in paper.runs.values() for scale, way in run.ways.items()]
-    needs = [(name, scale, need) for name, scale, way in ways for need in way.needs]
-    for name, scale, need in needs:
-        if need not in paper.runs or scale not in paper.runs[need].ways:
-            raise ValueError(f"{where}: runs.{name}.{scale}: no run {need!r} to use")
-    used.update(need for _, _, need in needs)
-    for name in sorted(used - set(paper.runs)):
-        raise ValueError(f"{where}: a row names the run {name!r}, which is not there")
-    for name in sorted(set(paper.runs) - used):
-        raise ValueError(f"{where}: runs.{name} is used by no row")
-    unknown = sorted(set(paper.scales) - set(SCALES))
-    if unknown:
-        raise ValueError(f"{where}: scales must be of {SCALES}: got {unknown}")

@@ -9,8 +9,10 @@ from captioning.config_folders import PACKAGE
 from captioning.files import write_text
 from captioning.papers.carry_out import carry_out
 from captioning.papers.cells import Cells, Results, missing_rows
+from captioning.papers.needs import check_needs, needed, told
 from captioning.papers.page import item_lines, overview_lines, page_lines
-from captioning.papers.paper import SCALES, Item, Paper, load_paper, paper_names
+from captioning.papers.paper import SCALES, Item, Paper
+from captioning.papers.paper_file import load_paper, paper_names
 from captioning.papers.slurm import script_lines
 from captioning.papers.steps import Task, tasks_of
 
@@ -22,6 +24,7 @@ def show(options: Namespace) -> int | None:
 
     Raises:
         ValueError: an unknown paper, item or run, seeds that are no numbers, or jobs below 1.
+        FileNotFoundError: what runs at full size need of others is not there.
     """
     records = options.records or (RECORDS if RECORDS.is_dir() else None)
     results = Results(options.runs.resolve(), records)
@@ -46,6 +49,8 @@ def show(options: Namespace) -> int | None:
 def _act(options: Namespace, cells: Cells, tasks: Sequence[Task], results: Results) -> None:
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1: got {options.jobs}")
+    if options.run or options.slurm:
+        check_needs(cells.paper, cells.scale, tasks)
     if options.run:
         carry_out(tasks, options.jobs)
     elif options.slurm:
@@ -100,5 +105,8 @@ def _print(tasks: Sequence[Task], cells: Cells) -> None:
     if not tasks:
         print(f"nothing to run at the scale {cells.scale}")
         return
+    if cells.scale == "full":
+        for need, _ in needed(cells.paper, tasks):
+            print(f"# needs {told(need)}")
     hours = sum(task.way.hours or 0 for task in tasks)
     print(f"# in all: {len(tasks)} runs, about {hours:g} h one after the other")

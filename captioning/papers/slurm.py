@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from captioning.papers.paper import Paper
+from captioning.papers.paper_file import argument_of
 from captioning.papers.steps import Task
 
 # Hours are estimates: a job may take so many times as long, and at least an hour.
@@ -79,5 +80,6 @@ def _command(paper: Paper, scale: str, task: Task, runs: Path) -> str:
     processes themselves; Lightning would await a task a device where it sees SLURM_NTASKS.
     """
     started = ["srun", "--ntasks=1", "env", "-u", "SLURM_NTASKS", sys.executable, "-m"]
-    what = ["captioning", "paper", paper.argument, "--scale", scale, "--run", "--rows", task.run.id]
-    return shlex.join([*started, *what, "--seeds", str(task.seed), "--runs", str(runs)])
+    what = ["captioning", "paper", argument_of(paper), "--scale", scale, "--run"]
+    which = ["--rows", task.run.id, "--seeds", str(task.seed), "--runs", str(runs)]
+    return shlex.join([*started, *what, *which])

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioning.config_folders import own_folder
 from captioning.files import read_json
 from captioning.papers.cells import DONE, Results
 from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun, Way
@@ -98,7 +99,7 @@ def _command(
         for match in reversed(list(PLACEHOLDER.finditer(argument))):
             other = match["other"]
             of = results.folder(paper, paper.runs[other], scale, seed) if other else folder
-            text = str(seed) if match[1] == "seed" else str(of)
+            text = {"seed": str(seed), **folders()}.get(match[1], str(of))
             argument = argument[: match.start()] + text + argument[match.end() :]
         return argument
 
@@ -106,3 +107,8 @@ def _command(
     if arguments[0] == "train":
         arguments += [f"seed={seed}", f"run_dir={folder}"]
     return tuple(arguments)
+
+
+def folders() -> dict[str, str]:
+    """The user's, by the names that steps and needs have for them."""
+    return {name: str(own_folder(name)) for name in ("data", "models")}

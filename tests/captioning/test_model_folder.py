@@ -59,6 +59,20 @@ def test_a_name_without_its_commit_is_refused_with_the_one_at_hand(hub: Path, na
         model_folder(name, instead="a folder")
 
 
+def test_a_name_is_first_looked_for_where_the_user_keeps_models(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "mine" / "owner" / "name"
+    kept.mkdir(parents=True)
+    monkeypatch.setenv("CAPTIONING_MODELS", str(tmp_path / "mine"))
+    with pytest.raises(ValueError, match=f"is not in {kept}, and as a name on the model hub"):
+        model_folder("owner/name", instead="a folder")
+    (kept / "config.json").write_text("{}")
+    assert model_folder("owner/name", instead="a folder") == kept
+    # A commit that is asked for is that of the hub: nobody knows which one is kept.
+    assert model_folder(f"owner/name@{COMMIT}", instead="a folder") == hub
+
+
 def test_todays_commit_is_asked_for(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api = SimpleNamespace(model_info=lambda name, timeout: SimpleNamespace(sha="f" * 40))
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)

@@ -18,7 +18,8 @@ from captioning.commands.main import find_command
 from captioning.configuration import compose_config
 from captioning.papers.cells import Cells, Results
 from captioning.papers.page import page_lines
-from captioning.papers.paper import SCALES, Paper, load_paper, paper_folder, paper_names
+from captioning.papers.paper import SCALES, Paper
+from captioning.papers.paper_file import load_paper, paper_folder, paper_names
 from captioning.papers.steps import tasks_of
 
 # Published numbers by paper and item.
@@ -174,3 +175,16 @@ def test_the_page_is_built_from_the_records(name: str) -> None:
 
 def test_all_files_are_papers() -> None:
     assert {path.stem for path in paper_folder().glob("*.yaml")} == set(CELLS)
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_every_need_is_of_a_run_and_every_file_of_others_is_a_need(name: str) -> None:
+    paper = load_paper(name)
+    ways = [run.ways["full"] for run in paper.runs.values() if "full" in run.ways]
+    steps = [step for way in ways for step in way.steps]
+    for need in paper.needs:
+        for text in need.named:
+            assert any(text in step for step in steps), f"{need.path}: no run has {text!r}"
+    named = [text for need in paper.needs for text in (need.path, *need.named)]
+    paths = {path for step in steps for path in re.findall(r"\{(?:data|models)\}[\w./-]+", step)}
+    assert {path for path in paths if path not in named} == set()

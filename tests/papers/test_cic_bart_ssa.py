@@ -9,7 +9,7 @@ import pytest
 
 from captioning.commands.main import run
 from captioning.papers.cells import Cells, Results
-from captioning.papers.paper import load_paper
+from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import tasks_of
 from tests.papers import stand_ins_entities as stand_ins
 from tests.papers.small import run_small
@@ -18,17 +18,14 @@ CHANGES = {
     "augment": (
         "method.graph_parser=null",
         "method.graph_writer=null",
-        "method.gruen.language_model=models/bert",
         "method.parser.num_processes=1",
     ),
     "train": (
-        "model.pretrained=models/bart",
         "num_epochs=1",
         "loader.batch_size=8",
         "search.max_length=12",
     ),
     "controllability": (
-        "gruen.language_model=models/bert",
         "metrics=fast",
         "parser.num_processes=1",
         "random.controls=3",
@@ -41,9 +38,10 @@ CHANGES = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data, models = tmp_path / "data", tmp_path / "models"
     stand_ins.write_entities(data / "flickr30k_entities")
-    stand_ins.write_bart(models / "bart")
-    stand_ins.write_vl_bart_weights(data / "vl_bart" / "Epoch30.pth", models / "bart")
-    stand_ins.write_berts(models / "bert", models / "cola")
+    bart = models / "facebook" / "bart-base"  # as the hub names it
+    stand_ins.write_bart(bart)
+    stand_ins.write_vl_bart_weights(data / "vl_bart" / "Epoch30.pth", bart)
+    stand_ins.write_berts(models / "bert-base-cased", models / "cola")
     stand_ins.write_glove(data / "glove" / "glove.6B.300d.txt")
     monkeypatch.chdir(tmp_path)
     boxes = stand_ins.write_box_features(tmp_path / "flickr30k_gtboxes.h5")

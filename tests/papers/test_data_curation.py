@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from captioning.papers.cells import Cells, Results
-from captioning.papers.paper import load_paper
+from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import tasks_of
 from tests.papers.small import run_small
 from tests.papers.stand_ins import write_karpathy

@@ -12,7 +12,8 @@ import pytest
 from captioning.data.steps.take_detections import detection_line
 from captioning.files import read_json, write_json, write_lines
 from captioning.papers.cells import DONE, Cells, Results
-from captioning.papers.paper import Paper, load_paper
+from captioning.papers.paper import Paper
+from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import Task, tasks_of
 from captioning.types import Region
 from tests.captioning.data.features.layouts import write_updown_baseline, write_vl_bart
@@ -48,8 +49,9 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     for part, ids in (("val", range(101, 117, 2)), ("test", range(102, 117, 2))):
         write_lines(coco / f"coco2014_cocoid.val_{part}.txt", map(str, ids))
     photos = {str(n): random_regions(n, SIZE) for n in (*range(1, 17), *range(101, 117))}
-    (tmp_path / "features").mkdir()
-    write_updown_baseline(tmp_path / "features" / "coco_resnext152.h5", photos)
+    features = tmp_path / "data" / "features"
+    features.mkdir()
+    write_updown_baseline(features / "coco_resnext152.h5", photos)
     write_vectors(tmp_path / "data" / "glove" / "glove.42B.300d.txt")
     monkeypatch.chdir(tmp_path)
     return tmp_path

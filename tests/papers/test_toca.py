@@ -14,7 +14,7 @@ import pytest
 from augmentation.captions.toca.templates import GAP
 from captioning.files import write_json, write_lines
 from captioning.papers.cells import Results
-from captioning.papers.paper import load_paper
+from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import tasks_of
 from tests.causal_folder import save_causal
 from tests.clip_folder import hub_clip_folder
@@ -38,7 +38,7 @@ CHANGES = {
     "evaluate": (SCORES,),
     "extra_metrics=[nocaps]": ("extra_metrics.nocaps.metrics=[CIDEr-D]",),
     "train": (
-        *("model.pretrained=models/gpt2", "model.module.projector_layers=1"),
+        "model.module.projector_layers=1",
         *(f"features.encoder.{value}" for value in CLIP),
         *("model.texts.parser.num_processes=1", "num_epochs=1", "loader.batch_size=8"),
         SCORES,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from captioning.papers.paper import Paper, read_paper
+from captioning.papers.paper import Paper
+from captioning.papers.paper_file import read_paper
 
 CONTENT: dict[str, Any] = {
     "title": "A paper",

@@ -15,7 +15,7 @@ from captioning.papers.cells import Cells, Results
 from captioning.papers.measured import measured_lines
 from captioning.papers.page import item_lines, label
 from captioning.papers.paper import Paper
-from captioning.papers.steps import tasks_of
+from captioning.papers.steps import Task, tasks_of
 from captioning.results.study_file import write_study
 from tests.captioning.papers.conftest import paper_of
 
@@ -185,6 +185,42 @@ def test_evaluations_without_a_config_are_of_their_folders_seeds(tmp_path: Path,
         finish(results, paper, seed, 0.5)
         (results.folder(paper, paper.runs["ours"], "flickr8k", seed) / "config.yaml").unlink()
     assert len(results.of(paper, paper.runs["ours"], "flickr8k")) == 2
+
+
+@pytest.mark.parametrize("way", ["--run", "--slurm"])
+def test_what_others_make_is_looked_for_before_anything_begins(
+    tmp_path: Path, content, monkeypatch, capsys, way
+):
+    content["runs"]["ours"]["full"] = {"steps": ["train weights={data}/w.pth model.pretrained=a/b"]}
+    content["needs"] = {
+        "{data}/w.pth": {"what": "their weights"},
+        "{models}/a/b": {"what": "a model", "named": ["pretrained=a/b"], "hub": True},
+        "{models}/c": {"what": "of other runs"},
+    }
+    paper = paper_of(tmp_path, content)
+    monkeypatch.setattr(show, "load_paper", lambda _: paper)
+    monkeypatch.setenv("CAPTIONING_DATA", str(tmp_path / "disk"))
+    monkeypatch.setenv("CAPTIONING_MODELS", str(tmp_path / "hub"))
+    carried: list[Task] = []
+    monkeypatch.setattr(show, "carry_out", lambda tasks, _: carried.extend(tasks))
+    parser = argparse.ArgumentParser()
+    PAPER.add_arguments(parser)
+    options = parser.parse_args(["mine", "--seeds", "0,1", "--runs", str(tmp_path), way])
+    with pytest.raises(FileNotFoundError) as error:
+        show.show(options)
+    assert str(error.value).splitlines()[1:-1] == [
+        f"{tmp_path}/disk/w.pth: their weights; for ours",
+        f"{tmp_path}/hub/a/b: a model (hf download a/b --local-dir {tmp_path}/hub/a/b); for ours",
+    ]
+    for path in ("disk/w.pth", "hub/a/b"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).touch()
+    show.show(options)
+    if way == "--run":
+        weights = f"weights={tmp_path}/disk/w.pth"
+        assert [task.commands[0][1] for task in carried] == [weights, weights]
+    else:
+        assert capsys.readouterr().out.count("sbatch --parsable") == 2
 
 
 @pytest.mark.parametrize("measured", [True, False])
