@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import CLIPConfig, CLIPModel, CLIPProcessor
 
-from captioning.vision.clip import ClipEncoder, build_clip
+from captioning.vision.clip import CONFIG, WEIGHTS, ClipEncoder, _tagged, build_clip
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.embedding_backbones import ClipBackbone
 from captioning.vision.hub_clip import HubClip
@@ -99,6 +100,20 @@ def test_folders_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> No
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="photos of 24 pixels .* of 32 by config"):
         build_clip(name=str(tmp_path), weights=None)
+
+
+def test_weights_by_open_clips_tag_may_lie_in_the_folder_of_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = SimpleNamespace(get_pretrained_cfg=lambda name, tag: {"hf_hub": "timm/clip.openai/"})
+    folder = tmp_path / "timm" / "clip.openai"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("CAPTIONING_MODELS", str(tmp_path))
+    with pytest.raises(ValueError, match=r"is not in .*clip.openai, .* lacks its commit"):
+        _tagged("ViT-B-32", "openai", known)
+    for name in (CONFIG, WEIGHTS):
+        (folder / name).touch()
+    assert _tagged("ViT-B-32", "openai", known) == folder / WEIGHTS
 
 
 def in_transformers(state: dict[str, Tensor]) -> dict[str, Tensor]:
