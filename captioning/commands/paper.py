@@ -24,6 +24,8 @@ def _arguments(parser: ArgumentParser) -> None:
     lacks = "commands of what is not measured; with --run: they are carried out"
     add("--missing", action="store_true", help=lacks)
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time, each on a GPU of its own")
+    fewer = "GPUs of a training at most; its updates stay the same, in several parts"
+    add("--devices", type=int, metavar="N", help=fewer)
     add("--rows", nargs="+", metavar="RUN", help="of these runs alone")
     add("--runs", type=Path, default=Path("runs"), help="folder of all runs")
     add("--records", type=Path, help="folder of records; default: the checkout's")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from captioning.files import write_json
@@ -68,19 +69,24 @@ class _Line:
     """
 
     waiting: list[Task]
-    errors: dict[Any, str] = field(default_factory=dict)
+    running: set[Path] = field(default_factory=set)
+    errors: dict[Path, str] = field(default_factory=dict)
 
     def next(self) -> Task | None:
         """Take the first whose needs are met; those that never will be have ended."""
+        awaited = {task.folder for task in self.waiting} | self.running
         for task in list(self.waiting):
-            if all(need in self.errors for need in task.needs):
+            if not awaited.intersection(task.needs):
                 self.waiting.remove(task)
-                if not any(self.errors[need] for need in task.needs):
+                if not any(self.errors.get(need) for need in task.needs):
+                    self.running.add(task.folder)
                     return task
+                awaited.discard(task.folder)
                 self.errors[task.folder] = f"{task.name}: not begun, as it needs one that failed"
         return None
 
     def end(self, task: Task, error: str) -> None:
+        self.running.discard(task.folder)
         self.errors[task.folder] = error
 
     def tell(self) -> None:
@@ -188,8 +194,8 @@ def _shares(tasks: Sequence[Task], jobs: int) -> list[Mapping[str, str]]:
     wide = next((task for task in tasks if task.num_devices > 1), None)
     if wide is not None:
         raise ValueError(
-            f"--jobs {jobs}: {wide.run.id} asks for {wide.num_devices} GPUs; use --jobs 1, or "
-            "--slurm, which asks for as many as a run needs"
+            f"--jobs {jobs}: {wide.run.id} asks for {wide.num_devices} GPUs; use --jobs 1, "
+            "--devices 1, or --slurm, which asks for as many as a run needs"
         )
     return [{DEVICES: gpu} for gpu in gpus[:jobs]]
 

@@ -33,6 +33,7 @@ def show(options: Namespace) -> int | None:
         lines = overview_lines((paper, _scales(paper, results)) for paper in papers)
         print("\n".join(lines))
         return None
+    _check_numbers(options)
     paper = load_paper(options.paper)
     items = _items(paper, options.item)
     cells = Cells(paper, options.scale, results)
@@ -47,8 +48,6 @@ def show(options: Namespace) -> int | None:
 
 
 def _act(options: Namespace, cells: Cells, tasks: Sequence[Task], results: Results) -> None:
-    if options.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1: got {options.jobs}")
     if options.run or options.slurm:
         check_needs(cells.paper, cells.scale, tasks)
     if options.run:
@@ -73,6 +72,13 @@ def _items(paper: Paper, name: str | None) -> list[Item]:
     raise ValueError(f"{paper.id} has no {name!r}; it has {', '.join(paper.items)}")
 
 
+def _check_numbers(options: Namespace) -> None:
+    for name in ("jobs", "devices"):
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            raise ValueError(f"--{name} must be at least 1: got {number}")
+
+
 def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Results) -> list[Task]:
     rows = [row for item in items for row in item.rows if row.run]
     if options.missing:
@@ -84,7 +90,8 @@ def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Res
             known = ", ".join(names) or "none"
             raise ValueError(f"no run {unknown[0]!r} here; there are {known}")
         names = [name for name in options.rows if name in names or not options.missing]
-    return tasks_of(cells.paper, names, cells.scale, _seeds(options.seeds), results)
+    tasks = tasks_of(cells.paper, names, cells.scale, _seeds(options.seeds), results)
+    return [task.on_devices(options.devices) for task in tasks] if options.devices else tasks
 
 
 def _seeds(text: str) -> list[int]:

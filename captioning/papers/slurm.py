@@ -82,4 +82,5 @@ def _command(paper: Paper, scale: str, task: Task, runs: Path) -> str:
     started = ["srun", "--ntasks=1", "env", "-u", "SLURM_NTASKS", sys.executable, "-m"]
     what = ["captioning", "paper", argument_of(paper), "--scale", scale, "--run"]
     which = ["--rows", task.run.id, "--seeds", str(task.seed), "--runs", str(runs)]
+    which += ["--devices", str(task.num_devices)] if scale == "full" else []
     return shlex.join([*started, *what, *which])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from captioning.config_folders import own_folder
 from captioning.files import read_json
 from captioning.papers.cells import DONE, Results
+from captioning.papers.devices import num_devices, on_devices, work_of
 from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun, Way
-
-DEVICES = re.compile(r"trainer\.devices=(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +44,20 @@ class Task:
     @property
     def num_devices(self) -> int:
         """Devices that its trainings ask for."""
-        words = (word for command in self.commands for word in command)
-        return max((int(match[1]) for match in map(DEVICES.fullmatch, words) if match), default=1)
+        return max(map(num_devices, self.commands), default=1)
 
     @property
     def num_done(self) -> int:
         """Commands that ended well, from the first on."""
         done = read_json(self.folder / DONE) if (self.folder / DONE).is_file() else []
-        same = zip(self.commands, map(tuple, done), strict=False)
-        return next((n for n, (one, other) in enumerate(same) if one != other), len(done))
+        both = zip(self.commands, done, strict=False)
+        same = (work_of(one) == work_of(other) for one, other in both)
+        return next((number for number, is_same in enumerate(same) if not is_same), len(done))
+
+    def on_devices(self, number: int) -> Task:
+        """The task for so many devices at most (`captioning.papers.devices`)."""
+        commands = tuple(on_devices(command, number) for command in self.commands)
+        return replace(self, commands=commands)
 
     @property
     def lines(self) -> list[str]:

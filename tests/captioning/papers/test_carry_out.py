@@ -99,6 +99,20 @@ def test_a_run_that_fails_ends_only_those_that_need_it(tmp_path, content, log, m
     assert not any(task.is_done for task in tasks)
 
 
+def test_what_needs_a_run_that_was_not_begun_is_not_begun(tmp_path, content, log, monkeypatch):
+    content["runs"]["base"] = {"flickr8k": {"steps": ["train x=1"]}}
+    content["runs"]["pairs"]["flickr8k"]["steps"] = ["augment of={run:base}"]
+    tasks = tasks_in(tmp_path, content, 0)
+    monkeypatch.setenv("FAIL", "train x=1")
+    with pytest.raises(RuntimeError) as error:
+        carry_out(tasks)
+    assert [line.split(":")[0] for line in str(error.value).splitlines()[:3]] == [
+        "base, seed 0",
+        "pairs, seed 0",
+        "ours, seed 0",
+    ]
+
+
 def test_several_jobs_run_at_a_time_after_what_they_need(tmp_path, content, log, monkeypatch):
     monkeypatch.setenv("SECONDS_EACH", "0.5")
     tasks = tasks_in(tmp_path, content, 0, 1)
@@ -130,7 +144,7 @@ def test_every_job_has_a_gpu_of_its_own(tmp_path, content, log, monkeypatch):
 def test_runs_on_several_gpus_do_not_share_the_machine(tmp_path, content, log, monkeypatch):
     monkeypatch.setenv(DEVICES, "0,1")
     content["runs"]["ours"]["flickr8k"]["steps"][0] += " trainer.devices=2"
-    with pytest.raises(ValueError, match="ours asks for 2 GPUs; use --jobs 1, or --slurm"):
+    with pytest.raises(ValueError, match="ours asks for 2 GPUs; use --jobs 1, --devices 1"):
         carry_out(tasks_in(tmp_path, content, 0), 2)
     assert not log.exists()
 
@@ -196,6 +210,7 @@ def test_a_script_queues_every_run_after_those_it_needs(tmp_path, content, log, 
     needs = [[w for w in words if w.startswith("--dependency")] for words in queued]
     assert needs == [[], ["--dependency=afterok:17"], ["--dependency=afterok:17"], [], []]
     assert "--job-name=mine/ours/seed1" in queued[2]
+    assert queued[3][-1].endswith("--devices 4")
     assert queued[2][-1].endswith(
         f"paper {paper.file} --scale flickr8k --run --rows ours --seeds 1 --runs '{results.runs}'"
     )
@@ -211,3 +226,25 @@ def test_what_is_done_is_not_queued(tmp_path, content, log):
     assert lines[1] == "# 1 jobs of mine, scale flickr8k; about 2 h in all."
     assert sum("sbatch --parsable" in line for line in lines) == 1
     assert not any("--dependency" in line for line in lines)
+
+
+def test_fewer_devices_make_the_same_updates_in_parts(tmp_path, content, log):
+    content["runs"]["ours"]["flickr8k"]["steps"] = [
+        "train added={run:pairs} trainer.devices=4 loader.batch_size=128"
+    ]
+    _, task = tasks_in(tmp_path, content, 0)
+    assert task.num_devices == 4
+    one, two, eight = (task.on_devices(number) for number in (1, 2, 8))
+    fewer = ("trainer.devices=1", "loader.batch_size=32", "trainer.accumulate_grad_batches=4")
+    assert one.commands[0][-3:] == fewer
+    assert "loader.batch_size=64" in two.commands[0]
+    assert eight == task
+    carry_out([one])
+    assert task.is_done, "the work is the same"
+    with pytest.raises(ValueError, match="--devices 3: a training is for 4 devices"):
+        task.on_devices(3)
+    content["runs"]["ours"]["flickr8k"]["steps"] = [
+        "train added={run:pairs} trainer.devices=4 loader.batch_size=64"
+    ]
+    _, other = tasks_in(tmp_path, content, 0)
+    assert not other.is_done
