@@ -91,6 +91,8 @@ def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Res
             raise ValueError(f"no run {unknown[0]!r} here; there are {known}")
         names = [name for name in options.rows if name in names or not options.missing]
     tasks = tasks_of(cells.paper, names, cells.scale, _seeds(options.seeds), results)
+    if options.missing:
+        tasks = [task for task in tasks if not task.is_done]
     return [task.on_devices(options.devices) for task in tasks] if options.devices else tasks
 
 

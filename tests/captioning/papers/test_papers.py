@@ -234,8 +234,15 @@ def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     words = f"mine --scale flickr8k --missing --run --seeds 0 --runs {tmp_path}".split()
-    show.show(parser.parse_args([*words, "--records", str(tmp_path / "none")]))
+    words += ["--records", str(tmp_path / "none")]
+    show.show(parser.parse_args(words))
     assert carried == ([] if measured else ["pairs", "ours"])
+    pairs = tasks_of(paper, ["pairs"], "flickr8k", [0], results)[0]
+    pairs.folder.mkdir(parents=True)
+    (pairs.folder / "paper.json").write_text(json.dumps(pairs.commands), encoding="utf-8")
+    carried.clear()
+    show.show(parser.parse_args(words))
+    assert carried == ([] if measured else ["ours"]), "what is made is not missing"
 
 
 @pytest.mark.parametrize(
