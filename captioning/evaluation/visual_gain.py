@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
@@ -88,7 +88,9 @@ class VisualGainScorer:
         """``(N,)`` negative log-likelihood of each caption, in nats."""
         numbered = [replace(p, row=row, sample_id=str(row)) for row, p in enumerate(pairs)]
         roster = build_roster("pairs", numbered)
-        model = self._captioner.model.to(self._captioner.device)
+        model = self._captioner.model
+        for network in _networks(self._captioner):
+            network.to(self._captioner.device)
         datamodule = CaptionDataModule(
             splits=Splits(train=roster, val=roster),
             tokenizer=model.tokenizer,
@@ -108,7 +110,8 @@ class VisualGainScorer:
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""
-        leave(self._captioner.model, self._captioner.device)
+        for network in _networks(self._captioner):
+            leave(network, self._captioner.device)
 
 
 @lru_cache(maxsize=1)  # what selects and what amends may share it
@@ -137,6 +140,10 @@ def _identity(captioner: Captioner) -> str:
     record: dict[str, Any] = {}
     captioner.model.on_save_checkpoint(record)  # with the tokenizer
     settings = [OmegaConf.to_yaml(captioner.config[name]) for name in ("model", "features")]
-    networks = [network for network in (captioner.model, captioner.backbone) if network is not None]
-    parts = [*settings, record, *map(weights_digest, networks)]
+    parts = [*settings, record, *map(weights_digest, _networks(captioner))]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:32]
+
+
+def _networks(captioner: Captioner) -> list[nn.Module]:
+    """The captioner's own, and the one that reads photos for it."""
+    return [network for network in (captioner.model, captioner.backbone) if network is not None]

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from captioning.configuration import compose_config
+from captioning.evaluation import visual_gain
 from captioning.evaluation.visual_gain import (
     BLIND,
     VisualGainScorer,
@@ -105,6 +106,14 @@ def test_other_weights_have_another_identity(captioner):
     changed = _identity(captioner)
     weights.copy_(kept)
     assert changed != before == _identity(captioner)
+
+
+def test_the_network_that_reads_photos_leaves_the_device_too(captioner, monkeypatch):
+    left: list[torch.nn.Module] = []
+    monkeypatch.setattr(visual_gain, "leave", lambda network, _: left.append(network))
+    VisualGainScorer(captioner=captioner, identity="x", batch_size=2).release()
+    assert left == [captioner.model, captioner.backbone]
+    assert captioner.backbone is not None
 
 
 def test_captioners_of_boxes_are_refused(captioner, monkeypatch):
