@@ -156,7 +156,7 @@ def _handled(number: int, handler: Any) -> Iterator[None]:
 
 def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str:
     """Run a task's commands that are not done; what went wrong, or nothing."""
-    began = time.monotonic()
+    began, error = time.monotonic(), ""
     for number in range(task.num_done, len(task.commands)):
         command = task.commands[number]
         # Beside the folder, which is the command's to make: some want a new one.
@@ -170,15 +170,17 @@ def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str
                 options |= {"stdout": file, "stderr": subprocess.STDOUT}
             status = commands.call(command, **options)
         if status:
-            where = f"; its output: {output}" if share else ""
-            return f"{task.name}: captioning {command[0]} ended with {status}{where}"
+            error = f"{task.name}: captioning {command[0]} ended with {status}"
+            error += f"; its output: {output}" if share else ""
+            break
         task.folder.mkdir(parents=True, exist_ok=True)
         write_json(task.folder / DONE, task.commands[: number + 1])
         if commands.stopped:
             break
-    if share:
-        print(f"ended: {task.name}, after {(time.monotonic() - began) / 60:.1f} min", flush=True)
-    return ""
+    if share and not commands.stopped:
+        minutes = (time.monotonic() - began) / 60
+        print(error or f"ended: {task.name}, after {minutes:.1f} min", flush=True)
+    return error
 
 
 def _shares(tasks: Sequence[Task], jobs: int) -> list[Mapping[str, str]]:

@@ -83,12 +83,16 @@ def test_a_stopped_run_goes_on_with_the_command_that_failed(tmp_path, content, l
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_that_fails_ends_only_those_that_need_it(tmp_path, content, log, monkeypatch, jobs):
+def test_a_run_that_fails_ends_only_those_that_need_it(
+    tmp_path, content, log, monkeypatch, capsys, jobs
+):
     tasks = tasks_in(tmp_path, content, 0, 1)
     monkeypatch.setenv("FAIL", f"train added={tasks[0].folder} name=s0")
     with pytest.raises(RuntimeError, match="ours, seed 0: captioning train ended with 3"):
         carry_out(tasks, jobs)
     assert [task.is_done for task in tasks] == [True, False, True]
+    # Of several jobs each says at once how it ended.
+    assert ("ended with 3; its output: " in capsys.readouterr().out) == (jobs > 1)
     (tmp_path / "other").mkdir()
     tasks = tasks_in(tmp_path / "other", content, 0, 1)
     monkeypatch.setenv("FAIL", "augment")
