@@ -27,7 +27,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.evaluation.controllability import SHOWN_SCORES
+from captioning.evaluation.show_control import SHOWN_SCORES
 from captioning.evaluation.diverse_captions import tables
 from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
