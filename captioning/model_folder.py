@@ -23,8 +23,8 @@ OLDER_FILE = "pytorch_model.bin"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LAYERS = re.compile(r'"(\w*layers?)"\s*:\s*(\d{1,40})')
 MOST_LAYERS = 1000
-log = logging.getLogger(__name__)
 IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
+log = logging.getLogger(__name__)
 
 
 def model_folder(

@@ -14,12 +14,12 @@ modules, as in ``torch.os.system``.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from captioning.config_folders import own_folder
 from captioning.loadable import is_loadable
 
 OWN_FOLDERS = ("data", "cache", "runs", "models")  # keys of configs/paths, and of models kept
@@ -92,8 +92,7 @@ def name_folders(folders: Iterable[str]) -> None:
 
 def data_folders() -> tuple[Path, ...]:
     """Where data, caches and runs of the user lie: by configs/paths/default.yaml, and as named."""
-    usual = (os.environ.get(f"CAPTIONING_{name.upper()}", name) for name in OWN_FOLDERS)
-    return tuple(map(Path, sorted({*usual, *_folders})))
+    return tuple(sorted({*map(own_folder, OWN_FOLDERS), *map(Path, _folders)}))
 
 
 def targets_in(config: Any) -> list[str]:

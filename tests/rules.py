@@ -31,7 +31,7 @@ AUGMENTATION_ENTRIES = (
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(CONTRACTS, ()),
     "captioning.config_folders": (),
-    "captioning.plugins": ("captioning.loadable",),
+    "captioning.plugins": ("captioning.config_folders", "captioning.loadable"),
     "captioning.interfaces": ("captioning.types",),
     "captioning.model_folder": ("captioning.config_folders", "captioning.sample_dropout"),
     **dict.fromkeys(("captioning.tensor_files", "captioning.extras"), ("captioning.files",)),

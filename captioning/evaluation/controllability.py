@@ -43,10 +43,6 @@ from captioning.results.significance import paired_bootstrap
 from captioning.training.parts import build_part
 from captioning.types import Control, Sample
 
-# Parts of scoring by their keys.
-ALWAYS = {"parser": "parser", "word_vectors": "vectors"}
-OPTIONAL = {"well_formedness": "well_formedness", "gruen": "gruen"}
-
 
 def evaluate_control(config: DictConfig) -> dict[str, Any]:
     """Caption a split by its own controls and by swapped ones; write ``control.json``.
@@ -62,7 +58,7 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     """
     drawing = RandomControls(**config.random) if config.random.controls else None
     # Before anything is captioned, as what they need may be absent.
-    parts, scorers = (_built(config, names) for names in (ALWAYS, OPTIONAL))
+    parts, scorers = _scoring_parts(config)
     run = load_run(Path(config.run), config.get("data"), config.split, config.get("search"))
     generated = None if config.get("generated") is None else Path(config.generated)
     asked = {"max_images": config.max_images, "generated": generated}
@@ -100,9 +96,11 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     return result
 
 
-def _built(config: DictConfig, names: Mapping[str, str]) -> dict[str, Any]:
-    """The parts that the config has, by the name that scoring has for them."""
-    return {name: build_part(config[key]) for key, name in names.items() if config.get(key)}
+def _scoring_parts(config: DictConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What all scores need, and the scorers of text quality that the config has."""
+    parts = {"parser": build_part(config.parser), "vectors": build_part(config.word_vectors)}
+    scorers = (name for name in ("well_formedness", "gruen") if config.get(name))
+    return parts, {name: build_part(config[name]) for name in scorers}
 
 
 ControlTarget = tuple[Sample, Control, tuple[str, ...]]

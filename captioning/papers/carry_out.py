@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
         SystemExit: another signal; its status is that of shells.
     """
     shares = _shares(tasks, jobs)
-    line = _Line(list(tasks))
+    line = _Line(tasks)
     with _Commands() as commands, ThreadPoolExecutor(jobs) as threads:
         running: dict[Future[str], tuple[Task, Mapping[str, str]]] = {}
         while True:
@@ -60,37 +59,34 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
     line.tell()
 
 
-@dataclass(slots=True)
 class _Line:
     """Tasks that wait, and how others ended.
 
-    Attributes:
-        errors: of the ended tasks, by folder; empty where all went well.
+    Args:
+        tasks: those first that others need.
     """
 
-    waiting: list[Task]
-    running: set[Path] = field(default_factory=set)
-    errors: dict[Path, str] = field(default_factory=dict)
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._waiting = list(tasks)
+        self._folders = {task.folder for task in tasks}
+        self._errors: dict[Path, str] = {}  # of what has ended; empty where all went well
 
     def next(self) -> Task | None:
         """Take the first whose needs are met; those that never will be have ended."""
-        awaited = {task.folder for task in self.waiting} | self.running
-        for task in list(self.waiting):
-            if not awaited.intersection(task.needs):
-                self.waiting.remove(task)
-                if not any(self.errors.get(need) for need in task.needs):
-                    self.running.add(task.folder)
-                    return task
-                awaited.discard(task.folder)
-                self.errors[task.folder] = f"{task.name}: not begun, as it needs one that failed"
+        for task in list(self._waiting):
+            if any(need not in self._errors for need in self._folders.intersection(task.needs)):
+                continue
+            self._waiting.remove(task)
+            if not any(self._errors.get(need) for need in task.needs):
+                return task
+            self.end(task, f"{task.name}: not begun, as it needs one that failed")
         return None
 
     def end(self, task: Task, error: str) -> None:
-        self.running.discard(task.folder)
-        self.errors[task.folder] = error
+        self._errors[task.folder] = error
 
     def tell(self) -> None:
-        errors = list(filter(None, self.errors.values()))
+        errors = list(filter(None, self._errors.values()))
         if errors:
             raise RuntimeError(
                 "\n".join(errors)
@@ -108,15 +104,16 @@ class _Commands:
     def __init__(self) -> None:
         self.stopped = 0
         self._running: set[subprocess.Popen[Any]] = set()
-        self._stack = ExitStack()
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> _Commands:
-        for number in (signal.SIGINT, *PASSED_ON):
-            self._stack.enter_context(_handled(number, self._receive))
+        numbers = (signal.SIGINT, *PASSED_ON)
+        self._previous = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def _receive(self, number: int, frame: object) -> None:
         self.stopped = self.stopped or number
@@ -143,15 +140,6 @@ class _Commands:
             raise KeyboardInterrupt
         if self.stopped:
             raise SystemExit(128 + self.stopped)
-
-
-@contextmanager
-def _handled(number: int, handler: Any) -> Iterator[None]:
-    previous = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, previous)
 
 
 def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str:

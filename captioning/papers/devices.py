@@ -37,7 +37,7 @@ def on_devices(command: Sequence[str], number: int) -> tuple[str, ...]:
 def work_of(command: Sequence[str]) -> tuple[str, ...]:
     """A command without how its updates are shared out among devices."""
     batch = _number(command, BATCH) * _number(command, PARTS)
-    rest = sorted(word for word in command if not word.startswith((DEVICES, BATCH, PARTS)))
+    rest = (word for word in command if not word.startswith((DEVICES, BATCH, PARTS)))
     return (*rest, str(batch))
 
 
