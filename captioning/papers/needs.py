@@ -1,4 +1,4 @@
-"""What runs at full size need of others: told, and looked for before anything begins."""
+"""What runs need of others: told, and looked for before anything begins."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ def check_needs(paper: Paper, scale: str, tasks: Iterable[Task]) -> None:
     Raises:
         FileNotFoundError: something is missing; each is named once, with the runs that need it.
     """
-    if scale != "full":
-        return
     missing = [
         f"{told(need)}; for {_some(runs)}"
-        for need, runs in needed(paper, tasks)
+        for need, runs in needed(paper, scale, tasks)
         if not place_of(need).exists()
     ]
     if missing:
@@ -32,11 +30,11 @@ def check_needs(paper: Paper, scale: str, tasks: Iterable[Task]) -> None:
         )
 
 
-def needed(paper: Paper, tasks: Iterable[Task]) -> list[tuple[Need, Sequence[str]]]:
+def needed(paper: Paper, scale: str, tasks: Iterable[Task]) -> list[tuple[Need, Sequence[str]]]:
     """Needs of the tasks that are not done, with the runs that have them."""
     texts = {task.run.id: " ".join(task.way.steps) for task in tasks if not task.is_done}
     found = []
-    for need in paper.needs:
+    for need in (need for need in paper.needs if need.scale == scale):
         runs = [run for run, text in texts.items() if any(name in text for name in need.named)]
         found += [(need, runs)] if runs else []
     return found

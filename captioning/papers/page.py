@@ -82,9 +82,14 @@ def _need_lines(paper: Paper) -> list[str]:
     if not paper.needs:
         return []
     kinds = {True: "the model hub", False: "its makers"}
-    rows = [[f"`{need.path}`", need.what, kinds[need.is_on_hub]] for need in paper.needs]
+    full = [need for need in paper.needs if need.scale == "full"]
+    rows = [[f"`{need.path}`", need.what, kinds[need.is_on_hub]] for need in full]
     head = "They need, in the folders of data and models (`CAPTIONING_DATA`, `CAPTIONING_MODELS`):"
-    return [head, "", *markdown_lines(["file or folder", "what", "from"], rows), ""]
+    lines = [head, "", *markdown_lines(["file or folder", "what", "from"], rows), ""]
+    for need in paper.needs:
+        if need.scale != "full":
+            lines += [f"Runs at the scale `{need.scale}` need `{need.path}`: {need.what}.", ""]
+    return lines
 
 
 def _cost_lines(paper: Paper) -> list[str]:

@@ -153,19 +153,21 @@ class PaperRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A file or folder that runs at full size read, and that somebody else has made.
+    """A file or folder that runs read, and that somebody else has made.
 
     Attributes:
         path: where it must be; ``{data}`` and ``{models}`` are the folders of data and models.
         what: what it is, and how to come by it.
         named: texts of a command that reads it; its path, unless other words imply it.
         is_on_hub: whether the model hub has it under the path's last words.
+        scale: of the runs.
     """
 
     path: str
     what: str
     named: tuple[str, ...]
     is_on_hub: bool
+    scale: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ class Paper:
         id: the file's name.
         file: the file.
         citation: authors, title, where and when it was published.
-        needs: of the scale full.
+        needs: of all scales.
         scales: what each scale is: data, model, machine.
     """
 

@@ -120,8 +120,11 @@ def _need(path: str, entry: _Entry) -> Need:
         what=entry.take("what"),
         named=_texts(entry, "named", (path,)),
         is_on_hub=entry.take("hub", False),
+        scale=entry.take("scale", "full"),
     )
     entry.end()
+    if need.scale not in SCALES:
+        raise ValueError(f"{entry.where}.scale: {need.scale!r} is none of {', '.join(SCALES)}")
     return need
 
 

@@ -114,8 +114,7 @@ def _print(tasks: Sequence[Task], cells: Cells) -> None:
     if not tasks:
         print(f"nothing to run at the scale {cells.scale}")
         return
-    if cells.scale == "full":
-        for need, _ in needed(cells.paper, tasks):
-            print(f"# needs {told(need)}")
+    for need, _ in needed(cells.paper, cells.scale, tasks):
+        print(f"# needs {told(need)}")
     hours = sum(task.way.hours or 0 for task in tasks)
     print(f"# in all: {len(tasks)} runs, about {hours:g} h one after the other")

@@ -227,7 +227,7 @@ class OnnxDetector(AbstractDetector):
     ) -> None:
         super().__init__(identity=f"onnx:{Path(model).name}", **options)
         self._labels, self._first_class = read_labels(labels), first_class
-        self._session = _onnx_session(Path(model))
+        self._session = onnx_session(Path(model))
         (self._input,) = self._session.get_inputs()
         outputs = {output.name for output in self._session.get_outputs()}
         if not outputs >= set(ONNX_OUTPUTS) or len(self._input.shape) not in (3, 4):
@@ -303,7 +303,14 @@ def _fill(network: nn.Module, path: Path) -> None:
         ) from error
 
 
-def _onnx_session(path: Path) -> Any:
+def onnx_session(path: Path) -> Any:
+    """A session of onnxruntime on the CPU.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ModuleNotFoundError: onnxruntime is not installed.
+        ValueError: not an ONNX file.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; model= is a detector's ONNX file")
     onnxruntime = import_extra("onnxruntime", extra="onnx", purpose="ONNX detectors")

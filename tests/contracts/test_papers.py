@@ -180,11 +180,13 @@ def test_all_files_are_papers() -> None:
 @pytest.mark.parametrize("name", paper_names())
 def test_every_need_is_of_a_run_and_every_file_of_others_is_a_need(name: str) -> None:
     paper = load_paper(name)
-    ways = [run.ways["full"] for run in paper.runs.values() if "full" in run.ways]
-    steps = [step for way in ways for step in way.steps]
-    for need in paper.needs:
-        for text in need.named:
-            assert any(text in step for step in steps), f"{need.path}: no run has {text!r}"
-    named = [text for need in paper.needs for text in (need.path, *need.named)]
-    paths = {path for step in steps for path in re.findall(r"\{(?:data|models)\}[\w./-]+", step)}
-    assert {path for path in paths if path not in named} == set()
+    for scale in SCALES:
+        ways = [run.ways[scale] for run in paper.runs.values() if scale in run.ways]
+        steps = [step for way in ways for step in way.steps]
+        needs = [need for need in paper.needs if need.scale == scale]
+        for need in needs:
+            for text in need.named:
+                assert any(text in step for step in steps), f"{need.path}: no run has {text!r}"
+        named = [text for need in needs for text in (need.path, *need.named)]
+        found = (re.findall(r"\{(?:data|models)\}[\w./-]+", step) for step in steps)
+        assert {path for paths in found for path in paths if path not in named} == set()
