@@ -274,9 +274,12 @@ def test_paths_outside_the_users_folders_are_shown(
     monkeypatch.setattr("captioning.plugins._folders", set())
     caplog.set_level(logging.WARNING)
     put(run, "start_from", str(tmp_path / "runs" / "other"))  # such as a made set, or a first step
+    put(run, "data.root", str(tmp_path / "photos" / "mine"))
+    put(run, "data.files", [{"path": "../others/boxes.zip"}])  # written from the data's root
     RunFolder(run).config()
     assert caplog.messages == []
     (tmp_path / "key").write_text("secret")
+    put(run, "data.files", [{"path": "../../others/boxes.zip"}])
     (run / "link").symlink_to(tmp_path / "key")
     put(run, "data.test.instances", str(tmp_path / "key"))
     put(run, "features.folder", "../x/y")
@@ -286,7 +289,8 @@ def test_paths_outside_the_users_folders_are_shown(
     _shown.clear()
     RunFolder(run).config()
     RunFolder(run).config()
-    keys = ["data.test.instances", "features.folder", "steps.add.folders[0]", "start_from"]
+    keys = ["data.files[0].path", "data.test.instances", "features.folder"]
+    keys += ["steps.add.folders[0]", "start_from"]
     assert len(caplog.messages) == len(keys)
     for message, key in zip(sorted(caplog.messages), sorted(keys), strict=True):
         assert f"{run}: {key} reads outside of your data folders: '" in message

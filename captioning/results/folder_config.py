@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _DAMAGE = (
     RecursionError,  # nested too deep
 )
 MAX_SHOWN = 20  # paths of a folder
+FILE_OF_DATA = re.compile(r"(.+)\.files\[\d+\]\.path")  # written from the data's own root
 _shown: set[tuple[str, str]] = set()
 
 
@@ -89,9 +91,12 @@ def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
 def paths_in(config: DictConfig) -> Iterator[tuple[str, str]]:
     """The paths of a run's settings that are read when it is opened, with their keys."""
     for key, text in _texts(OmegaConf.to_container(config, resolve=False)):
-        skipped = any(f"{key}.".startswith(f"{name}.") for name in NOT_READ)
-        if not skipped and _is_path(text):
-            yield key, text
+        if any(f"{key}.".startswith(f"{name}.") for name in NOT_READ) or not _is_path(text):
+            continue
+        if data := FILE_OF_DATA.fullmatch(key):
+            root = OmegaConf.select(config, f"{data[1]}.root") or ""
+            text = os.path.normpath(Path(root, text))
+        yield key, text
 
 
 def _is_path(text: str) -> bool:
