@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import captioning.run_names  # noqa: F401  # configs use its resolver, whichever part reads them
+from captioning.cores import set_up_openmp
 
 if TYPE_CHECKING:
     from captioning.exports.captioner import CaptionedPhoto as CaptionedPhoto
     from captioning.exports.captioner import Captioner as Captioner
 
 __version__ = "0.1.0"
+
+set_up_openmp()  # before torch is imported
 
 # Imported when they are asked for: they take seconds.
 _SLOW = ("Captioner", "CaptionedPhoto")

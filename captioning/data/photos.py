@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.progress import track
 
+from captioning.cores import num_cores
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.files import write_json
 from captioning.vision.photo_places import photo_stamp
@@ -44,7 +45,7 @@ def check_photos(
     Returns:
         One `Dropped` a bad photo, ``item`` being its path, in the order given.
     """
-    threads = _num_cores() if num_workers is None else num_workers
+    threads = num_cores() if num_workers is None else num_workers
     if max_pixels < 1 or threads < 1:
         got = f"got {max_pixels} and {num_workers}"
         raise ValueError(f"max_pixels and num_workers must be at least 1: {got}")
@@ -102,12 +103,6 @@ def _problems(paths: Sequence[str], max_pixels: int, num_threads: int) -> Iterat
         yield from shown(chain.from_iterable(pool.map(check, block) for block in blocks))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _stamp(path: str) -> _Stamp | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 import pycocoevalcap.meteor.meteor as package
 from numpy.typing import NDArray
 
+from captioning.cores import num_cores
 from captioning.metrics.java import (
     JavaError,
     find_java,
@@ -233,7 +233,7 @@ def _processes(num_captions: int) -> list[_Process]:
     for process in [p for p in _alive if p.command != command or not p.works()]:
         process.close()
         _alive.remove(process)
-    number = min(1 + num_captions // CAPTIONS_PER_PROCESS, MAX_PROCESSES, os.cpu_count() or 1)
+    number = min(1 + num_captions // CAPTIONS_PER_PROCESS, MAX_PROCESSES, num_cores())
     while len(_alive) < number:
         _alive.append(_Process(command))
     return _alive[:number]

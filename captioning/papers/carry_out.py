@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from captioning.cores import num_cores
 from captioning.files import write_json
 from captioning.papers.cells import DONE
 from captioning.papers.steps import Task
@@ -177,7 +178,7 @@ def _shares(tasks: Sequence[Task], jobs: int) -> list[Mapping[str, str]]:
         return [{}]
     gpus = _gpus()
     if not gpus:
-        threads = max(1, (os.cpu_count() or 1) // jobs)
+        threads = max(1, num_cores() // jobs)
         return [{THREADS: os.environ.get(THREADS, str(threads))} for _ in range(jobs)]
     if len(gpus) < jobs:
         raise ValueError(f"--jobs {jobs}: there are {len(gpus)} GPUs here, and each job takes one")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from captioning.cores import num_cores
 from captioning.extras import extra_version, import_extra
 from captioning.files import read_json
 from captioning.interfaces import AbstractParser
@@ -96,7 +96,7 @@ class SpacyParser(AbstractParser):
 
     def _run(self, chunks: list[list[str]]) -> Iterator[list[str]]:
         """Packed parses of each chunk, in order."""
-        num_processes = min(self.num_processes, len(chunks), os.cpu_count() or 1)
+        num_processes = min(self.num_processes, len(chunks), num_cores())
         if num_processes > 1 and sum(map(len, chunks)) > WORTH_A_PROCESS:
             # Not forked: a fork would break torch's running threads.
             context = multiprocessing.get_context("spawn")

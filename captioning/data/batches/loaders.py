@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
+from captioning.cores import num_cores
 from captioning.data.batches.dataset import CaptionDataset
 from captioning.data.batches.settings import LoaderSettings
 
@@ -52,14 +52,7 @@ def build_loader(
 
 def auto_workers(num_processes: int = 1) -> int:
     """Loader processes for each training process: its cores but one, at most `MOST`."""
-    return max(0, min(MOST, _num_cores() // num_processes - 1))
-
-
-def _num_cores() -> int:
-    """Processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return max(0, min(MOST, num_cores() // num_processes - 1))
 
 
 def pins_memory(trainer: Any) -> bool:

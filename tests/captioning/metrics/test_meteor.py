@@ -49,7 +49,7 @@ def test_a_process_is_kept_for_the_next_call(starts) -> None:
 
 def test_large_sets_are_shared_out(starts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meteor, "CAPTIONS_PER_PROCESS", 2)
-    monkeypatch.setattr(meteor.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(meteor, "num_cores", lambda: 3)
     count = starts(ANSWER)
     assert score_meteor(["a"] * 7, [["a"]] * 7) == (0.5, [0.25] * 7)
     assert count() == 3
@@ -99,6 +99,6 @@ def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatc
     references = [["a dog runs fast"], ["two men"], ["a ball"], ["green grass"], ["a horse"]]
     unsplit = score_meteor(candidates, references)
     monkeypatch.setattr(meteor, "CAPTIONS_PER_PROCESS", 2)
-    monkeypatch.setattr(meteor.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(meteor, "num_cores", lambda: 2)
     assert score_meteor(candidates, references) == unsplit
     meteor._alive.pop().close()  # one is kept for other tests

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from captioning.cores import num_cores
 from captioning.papers import carry_out as carrying
 from captioning.papers.carry_out import DEVICES, THREADS, carry_out
 from captioning.papers.cells import Results
@@ -128,7 +129,7 @@ def test_several_jobs_run_at_a_time_after_what_they_need(tmp_path, content, log,
         ["began", "train"],
         ["began", "train"],
     ], "both trainings wait for the pairs, and none for the other"
-    assert f"threads={max(1, (os.cpu_count() or 1) // 2)}" in lines[0]
+    assert f"threads={max(1, num_cores() // 2)}" in lines[0]
     output = tasks[1].folder.with_name("seed0.txt")
     assert output.read_text(encoding="utf-8").split() == ["says", "train", "says", "evaluate"]
 

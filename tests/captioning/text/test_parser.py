@@ -143,7 +143,7 @@ def test_many_captions_are_shared_out(
 ) -> None:
     monkeypatch.setattr(parsing, "WORTH_A_PROCESS", 10)
     monkeypatch.setattr(parsing, "CHUNK_SIZE", 30)
-    monkeypatch.setattr(parsing.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(parsing, "num_cores", lambda: 2)
     captions = [caption for caption, _ in read_parses(GOLD)]
     shared = build_caption_parser(cache_folder=tmp_path, num_processes=2)
     assert shared.parse(captions) == parser.parse(captions)
