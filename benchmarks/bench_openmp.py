@@ -77,7 +77,7 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 def keep_busy() -> None:
     matrix = torch.randn(500, 500)
     while True:
-        matrix @ matrix
+        torch.mm(matrix, matrix)
 
 
 def seconds_of_a_step(steps: int) -> float:

@@ -199,7 +199,7 @@ class TransformersDetector(AbstractDetector):
 
 
 class OnnxDetector(AbstractDetector):
-    """A detector of one's own as an ONNX file, run by onnxruntime on the CPU.
+    """A detector of one's own as an ONNX file, run by onnxruntime.
 
     Its single input is a photo ``(1, 3, H, W)`` or ``(3, H, W)`` with values in [0, 1]; if the file
     fixes H and W, photos are resized to them. Its outputs are called ``boxes``, ``scores`` and
@@ -209,12 +209,13 @@ class OnnxDetector(AbstractDetector):
         model: the file.
         labels: file of class names, one a line.
         first_class: the class of its first line; 1 where 0 is the background.
+        device: where it runs; others than ``cpu`` need an onnxruntime built for them.
         **options: of `AbstractDetector`.
 
     Raises:
         FileNotFoundError: no such file.
         ModuleNotFoundError: onnxruntime is not installed.
-        ValueError: not an ONNX file, or other inputs or outputs.
+        ValueError: not an ONNX file, other inputs or outputs, or no such device.
     """
 
     def __init__(
@@ -223,11 +224,12 @@ class OnnxDetector(AbstractDetector):
         model: str | Path,
         labels: str | Path,
         first_class: NonNegativeInt = 1,
+        device: Device = "cpu",
         **options: Any,
     ) -> None:
         super().__init__(identity=f"onnx:{Path(model).name}", **options)
         self._labels, self._first_class = read_labels(labels), first_class
-        self._session = onnx_session(Path(model))
+        self._session = onnx_session(Path(model), device)
         (self._input,) = self._session.get_inputs()
         outputs = {output.name for output in self._session.get_outputs()}
         if not outputs >= set(ONNX_OUTPUTS) or len(self._input.shape) not in (3, 4):
@@ -303,18 +305,26 @@ def _fill(network: nn.Module, path: Path) -> None:
         ) from error
 
 
-def onnx_session(path: Path) -> Any:
-    """A session of onnxruntime on the CPU.
+def onnx_session(path: Path, device: str) -> Any:
+    """A session of onnxruntime.
 
     Raises:
         FileNotFoundError: no such file.
         ModuleNotFoundError: onnxruntime is not installed.
-        ValueError: not an ONNX file.
+        ValueError: not an ONNX file, or onnxruntime has no such device.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; model= is a detector's ONNX file")
     onnxruntime = import_extra("onnxruntime", extra="onnx", purpose="ONNX detectors")
+    kind, _, number = device.partition(":")
+    provider = f"{kind.upper()}ExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise ValueError(
+            f"device={device}: this onnxruntime has no {provider}; for GPUs of NVIDIA install "
+            "onnxruntime-gpu in its place, or set device=cpu"
+        )
+    options = {"device_id": number} if number else {}
     try:
-        return onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(path.read_bytes(), providers=[(provider, options)])
     except Exception as error:  # onnxruntime's errors share no other class
         raise ValueError(f"{path}: not an ONNX file that onnxruntime runs: {error}") from error

@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.ops import box_convert
 
+from captioning.ranges import Device
 from captioning.vision.detectors import AbstractDetector, onnx_session, read_labels
 
 GREY = (114, 114, 114)  # of the margins that these networks were trained with
@@ -25,7 +26,7 @@ LARGEST_SIDE = 8192  # what a file may ask for: more is damage, and would fill t
 
 
 class YoloDetector(AbstractDetector):
-    """A YOLO as an ONNX file, run by onnxruntime on the CPU.
+    """A YOLO as an ONNX file, run by onnxruntime.
 
     A photo is scaled to fit the network's input and set in grey margins, so its shape is kept. The
     network's answer is ``(1, 4 + C, N)``, centres, sizes and C confidences; ``(1, N, 6)``, corners,
@@ -35,20 +36,27 @@ class YoloDetector(AbstractDetector):
     Args:
         model: the file.
         labels: file of class names, one a line, for a file that does not hold them.
+        device: where it runs; others than ``cpu`` need an onnxruntime built for them.
         **options: of `AbstractDetector`.
 
     Raises:
         FileNotFoundError: no such file.
         ModuleNotFoundError: onnxruntime is not installed.
-        ValueError: not an ONNX file, not a detector, other inputs or outputs, or no class names.
+        ValueError: not an ONNX file, not a detector, other inputs or outputs, no class names, or
+            no such device.
     """
 
     def __init__(
-        self, *, model: str | Path, labels: str | Path | None = None, **options: Any
+        self,
+        *,
+        model: str | Path,
+        labels: str | Path | None = None,
+        device: Device = "cpu",
+        **options: Any,
     ) -> None:
         super().__init__(identity=f"yolo:{Path(model).name}", **options)
         self._file = Path(model)
-        self._session = onnx_session(self._file)
+        self._session = onnx_session(self._file, device)
         facts = self._session.get_modelmeta().custom_metadata_map
         self._ultralytics = "task" in facts
         if facts.get("task", "detect") != "detect":

@@ -102,6 +102,13 @@ def test_a_file_of_free_size_names_its_size_and_labels_may_be_given(tmp_path: Pa
     assert bare.box == pytest.approx((0, 16, 32, 48), abs=0.1)
 
 
+def test_a_device_that_onnxruntime_has_not(tmp_path: Path) -> None:
+    model = network(tmp_path / "yolo.onnx", with_doubles(), ULTRALYTICS)
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(ValueError, match=rf"device={device}: .* no CUDA.* onnxruntime-gpu"):
+            YoloDetector(model=model, device=device)
+
+
 def test_files_that_are_no_yolo(tmp_path: Path) -> None:
     path = tmp_path / "yolo.onnx"
     with pytest.raises(FileNotFoundError, match="yolo.onnx"):
