@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
-from captioning.data.readers.collector import lasting_records
+from captioning.data.readers.collector import MANY, lasting_records
 from captioning.data.readers.read_once import files_kept, read_once
 
 
@@ -35,3 +37,17 @@ def test_many_records_are_left_out_of_later_collections(monkeypatch) -> None:
             assert not gc.isenabled()
     finally:
         gc.unfreeze()
+
+
+def test_nothing_is_frozen_as_python_ends() -> None:
+    code = f"""
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count()))  # called last
+from captioning.data.readers.collector import lasting_records
+with lasting_records():
+    records = [[] for _ in range({MANY} + 1)]
+print(gc.get_freeze_count())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    frozen, at_end = map(int, done.stdout.split())
+    assert (frozen > MANY, at_end) == (True, 0)
