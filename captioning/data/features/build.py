@@ -229,7 +229,7 @@ def _write(
     """Append the records of all batches, chunk by chunk."""
     started, since_commit, rest = time.perf_counter(), 0, iter(photos)
     total = len(photos)
-    task = bars.add_task("features", total=total)
+    task = bars.add_task("features", total=total, visible=total > 0)
     for records in batches:
         for record in records:
             writer.append(next(rest).key, record)
