@@ -56,6 +56,8 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
                 task, share = running.pop(ended)
                 shares.append(share)
                 line.end(task, ended.result())
+                if not commands.stopped:
+                    print(line.progress(), flush=True)
     commands.obey()
     line.tell()
 
@@ -70,6 +72,8 @@ class _Line:
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._waiting = list(tasks)
         self._folders = {task.folder for task in tasks}
+        self._hours = {task.folder: task.way.hours for task in tasks if not task.is_done}
+        self._began = time.monotonic()
         self._errors: dict[Path, str] = {}  # of what has ended; empty where all went well
 
     def next(self) -> Task | None:
@@ -85,6 +89,17 @@ class _Line:
 
     def end(self, task: Task, error: str) -> None:
         self._errors[task.folder] = error
+
+    def progress(self) -> str:
+        """How many have ended, and the hours left if the others keep to their estimates as these."""
+        text = f"# {len(self._errors)} of {len(self._folders)} runs ended"
+        known = {folder: hours for folder, hours in self._hours.items() if hours is not None}
+        ended = sum(hours for folder, hours in known.items() if folder in self._errors)
+        left = sum(known.values()) - ended
+        if not ended or not left or len(known) < len(self._hours):
+            return text
+        taken = (time.monotonic() - self._began) / 3600
+        return f"{text}, about {left * taken / ended:.1f} h left at this pace"
 
     def tell(self) -> None:
         errors = list(filter(None, self._errors.values()))

@@ -104,6 +104,21 @@ def test_a_run_that_fails_ends_only_those_that_need_it(
     assert not any(task.is_done for task in tasks)
 
 
+def test_how_far_it_is_and_how_long_it_takes(tmp_path, content, log, monkeypatch, capsys):
+    began = iter([0.0])
+    tasks = tasks_in(tmp_path, content, 0, 1)
+    carry_out(tasks[:1])  # what was done before is no measure
+    monkeypatch.setattr(carrying.time, "monotonic", lambda: next(began, 5400.0))
+    capsys.readouterr()
+    carry_out(tasks)
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
+    assert told == [
+        "# 1 of 3 runs ended",
+        "# 2 of 3 runs ended, about 1.5 h left at this pace",
+        "# 3 of 3 runs ended",
+    ]
+
+
 def test_what_needs_a_run_that_was_not_begun_is_not_begun(tmp_path, content, log, monkeypatch):
     content["runs"]["base"] = {"flickr8k": {"steps": ["train x=1"]}}
     content["runs"]["pairs"]["flickr8k"]["steps"] = ["augment of={run:base}"]
