@@ -91,7 +91,7 @@ class _Line:
         self._errors[task.folder] = error
 
     def progress(self) -> str:
-        """How many have ended, and the hours left if the others keep to their estimates as these."""
+        """How many have ended, and the hours left if estimates are as wrong of the others."""
         text = f"# {len(self._errors)} of {len(self._folders)} runs ended"
         known = {folder: hours for folder, hours in self._hours.items() if hours is not None}
         ended = sum(hours for folder, hours in known.items() if folder in self._errors)
