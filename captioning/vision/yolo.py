@@ -22,6 +22,7 @@ from captioning.vision.detectors import AbstractDetector, onnx_session, read_lab
 
 GREY = (114, 114, 114)  # of the margins that these networks were trained with
 DEFAULT_SIDE = 640  # pixels, of a file that fixes no size and names none
+_UNREADABLE = (SyntaxError, TypeError, ValueError, RecursionError, MemoryError)
 LARGEST_SIDE = 8192  # what a file may ask for: more is damage, and would fill the memory
 
 
@@ -80,7 +81,7 @@ class YoloDetector(AbstractDetector):
 
     def _raw_of_photo(self, photo: Image.Image) -> tuple[Tensor, Tensor, Tensor]:
         scale = min(self._width / photo.width, self._height / photo.height)
-        size = (round(photo.width * scale), round(photo.height * scale))
+        size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
         left, top = (self._width - size[0]) // 2, (self._height - size[1]) // 2
         framed = Image.new("RGB", (self._width, self._height), GREY)
         framed.paste(photo.convert("RGB").resize(size, Image.Resampling.BILINEAR), (left, top))
@@ -122,7 +123,7 @@ def _input_size(
             side if isinstance(side, int) else named
             for side, named in zip(fixed, sides, strict=True)
         )
-    except (SyntaxError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise ValueError(f"{model}: its imgsz must be two numbers, not {text!r}") from error
     if not all(0 < side <= LARGEST_SIDE for side in (height, width)):
         raise ValueError(f"{model}: takes photos of {width} x {height}, not 1 to {LARGEST_SIDE}")
@@ -134,7 +135,7 @@ def _class_names(model: str | Path, facts: dict[str, str]) -> list[str]:
     try:
         names = ast.literal_eval(facts["names"])
         return [str(names[number]) for number in range(len(names))]
-    except (KeyError, SyntaxError, ValueError, TypeError) as error:
+    except (KeyError, *_UNREADABLE) as error:
         raise ValueError(
             f"{model}: names no classes; labels=FILE takes them, one a line"
         ) from error

@@ -102,6 +102,12 @@ def test_a_file_of_free_size_names_its_size_and_labels_may_be_given(tmp_path: Pa
     assert bare.box == pytest.approx((0, 16, 32, 48), abs=0.1)
 
 
+def test_a_photo_may_be_as_narrow_as_a_line(tmp_path: Path) -> None:
+    model = network(tmp_path / "yolo.onnx", without_doubles(), ULTRALYTICS)
+    (region,) = YoloDetector(model=model)([Image.new("RGB", (1000, 2))])[0]  # the other is outside
+    assert region.box == pytest.approx((0, 0, 500, 2), abs=0.1)
+
+
 def test_a_device_that_onnxruntime_has_not(tmp_path: Path) -> None:
     model = network(tmp_path / "yolo.onnx", with_doubles(), ULTRALYTICS)
     for device in ("cuda", "cuda:1"):
@@ -120,7 +126,8 @@ def test_files_that_are_no_yolo(tmp_path: Path) -> None:
         YoloDetector(
             model=network(path, with_doubles(), {**ULTRALYTICS, "task": "segment"}),
         )
-    for facts in ({}, {"names": "dog, cat"}, {"names": "{1: 'dog'}"}):
+    unreadable = ["dog, cat", "{1: 'dog'}", "(" * 10_000]
+    for facts in ({}, *({"names": text} for text in unreadable)):
         with pytest.raises(ValueError, match=r"names no classes; labels=FILE"):
             YoloDetector(model=network(path, with_doubles(), facts))
     for size, problem in (
