@@ -7,6 +7,7 @@ Training, augmentation and evaluation then read them with ``steps=[take_detectio
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,13 @@ def find_objects(config: DictConfig) -> tuple[Path, int]:
     done = _finished_images(out, header)
     remaining = [image_id for image_id in roster.rows_by_image if image_id not in done]
     if remaining:
-        _look(build_part(config.detector), roster, remaining, out, config.batch_size)
+        detector = build_part(config.detector)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        for lines in _lines(detector, roster, remaining, config.batch_size):
+            if not out.is_file():  # begun once there is something to say
+                lines.insert(0, json.dumps(header))
+            with out.open("a", encoding="utf-8", newline="\n") as file:
+                file.write("".join(f"{line}\n" for line in lines))
     return out, len(read_detections(out)[1])
 
 
@@ -48,12 +55,12 @@ def _settings(config: DictConfig) -> dict[str, Any]:
 
 
 def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:
-    """The photos that a file has already; the file is started, or repaired, if necessary."""
+    """The photos that a file has already; it is repaired, if necessary."""
     if not out.is_file():
-        write_lines(out, [json.dumps(header)])
         return set()
     text = out.read_text(encoding="utf-8")
-    if not text.endswith("\n"):  # it was stopped in the midst of a line
+    ours = text.startswith(json.dumps(header) + "\n")
+    if ours and not text.endswith("\n"):  # it was stopped in the midst of a line
         write_lines(out, text.split("\n")[:-1])
     written_header, detections = read_detections(out)
     if written_header != header:
@@ -63,18 +70,17 @@ def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:
     return set(detections)
 
 
-def _look(
-    detector: AbstractDetector, roster: Roster, image_ids: list[str], out: Path, batch_size: int
-) -> None:
+def _lines(
+    detector: AbstractDetector, roster: Roster, image_ids: list[str], batch_size: int
+) -> Iterator[list[str]]:
+    """A line of the file for every photo, batch by batch."""
     paths = {key: roster.samples[rows[0]].image_path for key, rows in roster.rows_by_image.items()}
     batches = [
         image_ids[start : start + batch_size] for start in range(0, len(image_ids), batch_size)
     ]
-    with out.open("a", encoding="utf-8", newline="\n") as file:
-        for batch in track(batches, description="detecting"):
-            photos = [load_rgb(paths[image_id]) for image_id in batch]
-            regions_of_photos = detector(photos)
-            for image_id, photo, regions in zip(batch, photos, regions_of_photos, strict=True):
-                line = detection_line(image_id, paths[image_id].name, photo.size, regions)
-                file.write(line + "\n")
-            file.flush()
+    for batch in track(batches, description="detecting"):
+        photos = [load_rgb(paths[image_id]) for image_id in batch]
+        yield [
+            detection_line(image_id, paths[image_id].name, photo.size, regions)
+            for image_id, photo, regions in zip(batch, photos, detector(photos), strict=True)
+        ]

@@ -81,6 +81,25 @@ def test_a_file_cut_off_in_a_line_is_gone_on_with(config) -> None:
     assert Corner.num_photos == 6
 
 
+def test_a_detector_that_fails_leaves_no_file_in_the_way(config, monkeypatch) -> None:
+    def no_network(photos):
+        raise ValueError("answers with nothing")
+
+    monkeypatch.setattr(Corner, "raw", lambda _, photos: no_network(photos))
+    with pytest.raises(ValueError, match="answers with nothing"):
+        find_objects(config)
+    assert not Path(config.out).exists()
+
+
+def test_another_file_is_not_repaired(config) -> None:
+    out = Path(config.out)
+    out.parent.mkdir(parents=True)
+    out.write_text("my list\nof things")
+    with pytest.raises(ValueError, match="not JSON at line 1"):
+        find_objects(config)
+    assert out.read_text() == "my list\nof things"
+
+
 def test_another_detector_does_not_add_to_a_file(config) -> None:
     out, _ = find_objects(config)
     config.detector.threshold = 0.1
