@@ -21,6 +21,8 @@ from captioning.papers.steps import Task
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
+# Seconds of a wait: a signal that comes as one begins is acted on when it ends.
+LOOK_UP = 1.0
 # Ctrl+C reaches the commands by the terminal; these reach this process alone.
 PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -52,7 +54,7 @@ def carry_out(tasks: Sequence[Task], jobs: int = 1) -> None:
                 running[threads.submit(_carry_out, task, share, commands)] = (task, share)
             if not running:
                 break
-            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+            for ended in wait(running, LOOK_UP, FIRST_COMPLETED).done:
                 task, share = running.pop(ended)
                 shares.append(share)
                 line.end(task, ended.result())
