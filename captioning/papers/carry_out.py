@@ -93,7 +93,7 @@ class _Line:
         self._errors[task.folder] = error
 
     def progress(self) -> str:
-        """How many have ended, and the hours left if the others take as long as these, by estimate."""
+        """How many have ended, and the hours left at their pace, measured by estimates."""
         text = f"# {len(self._errors)} of {len(self._folders)} runs ended"
         known = {folder: hours for folder, hours in self._hours.items() if hours is not None}
         ended = sum(hours for folder, hours in known.items() if folder in self._errors)
