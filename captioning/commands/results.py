@@ -50,15 +50,15 @@ def _record_arguments(parser: ArgumentParser) -> None:
 
 
 def _record(options: Namespace) -> None:
-    from captioning.results.records import keep_record
-    from captioning.results.runs import read_runs
+    from captioning.results.records import has_numbers, keep_record, recordable
+    from captioning.results.runs import read_run
 
-    for run in read_runs(options.runs):
-        if run.metrics:
+    for run in map(read_run, recordable(options.runs)):
+        if has_numbers(run):
             path = keep_record(run.folder, options.out, per_image=options.per_image)
             print(f"{run.name}: {path}")
         else:
-            print(f"left out, not finished: {run.folder}")
+            print(f"left out, unfinished or without numbers: {run.folder}")
 
 
 TABLE = PlainCommand(

@@ -16,8 +16,8 @@ from typing import Any
 
 from captioning.cores import num_cores
 from captioning.files import write_json
-from captioning.papers.cells import DONE
 from captioning.papers.steps import Task
+from captioning.results.runs import STEPS
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
@@ -180,7 +180,7 @@ def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str
             error += f"; its output: {output}" if share else ""
             break
         task.folder.mkdir(parents=True, exist_ok=True)
-        write_json(task.folder / DONE, task.commands[: number + 1])
+        write_json(task.folder / STEPS, task.commands[: number + 1])
         if commands.stopped:
             break
     if share and not commands.stopped:

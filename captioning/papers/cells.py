@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from captioning.papers.paper import UNITS, Column, Item, Paper, PaperRun, Recorded, Row, Way
-from captioning.results.runs import METRICS, Run, as_number, read_run, read_runs
+from captioning.results.runs import METRICS, STEPS, Run, as_number, read_run, read_runs
 
-DONE = "paper.json"  # steps of a run that ended well
 STATES: tuple[str, ...] = ("measured", "missing", "not possible", "quoted")
 
 
@@ -80,7 +79,7 @@ class Results:
 
     def _in_folders(self, study: str, run: PaperRun) -> list[Run]:
         folder = self.runs / "papers" / study / run.id
-        done = {path.parent for name in (METRICS, DONE) for path in folder.glob(f"*/{name}")}
+        done = {path.parent for name in (METRICS, STEPS) for path in folder.glob(f"*/{name}")}
         return [read_run(folder) for folder in sorted(done)]
 
     def recorded(self, recorded: Recorded) -> list[Run]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from captioning.config_folders import own_folder
 from captioning.files import read_json
-from captioning.papers.cells import DONE, Results
+from captioning.papers.cells import Results
 from captioning.papers.devices import num_devices, on_devices, work_of
 from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun, Way
+from captioning.results.runs import STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Task:
     @property
     def num_done(self) -> int:
         """Commands that ended well, from the first on."""
-        done = read_json(self.folder / DONE) if (self.folder / DONE).is_file() else []
+        done = read_json(self.folder / STEPS) if (self.folder / STEPS).is_file() else []
         both = zip(self.commands, done, strict=False)
         same = (work_of(one) == work_of(other) for one, other in both)
         return next((number for number, is_same in enumerate(same) if not is_same), len(done))

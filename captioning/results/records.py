@@ -11,15 +11,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.results.runs import DETECTION, METRICS, TIMING, Run, read_run
+from captioning.results.runs import CONFIG, DETECTION, METRICS, STEPS, TIMING, Run, read_run
 from captioning.results.study_file import pack_images, read_study, write_study
 
 # JSON files of a run that are kept as they are.
 _PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json", "curation/epochs.json")
+# Numbers of made sets, which have no metrics.json.
+_OF_SETS = (
+    "card.json",
+    "statistics.json",
+    "statistics/statistics.json",
+    "clusters/silhouettes.json",
+    "fid.json",
+)
 # Scores of further commands, and the parts of them that are kept.
 _EVALUATIONS = ("evaluation/*/diverse.json", "evaluation/*/control.json")
 # Scores of evaluations on other data, of which the scores of single images are left out.
@@ -29,6 +37,28 @@ _DIGITS, _DIGITS_OF_IMAGES = 10, 4
 # Where an absolute path begins; one part of it; the whole.
 _BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"
 _ABSOLUTE = re.compile(rf"{_BEGIN}/{_PART}(?:/+{_PART})*")
+
+
+def recordable(sources: Iterable[Path]) -> list[Path]:
+    """Run folders in folders and below, and those of papers' sets and evaluations, in order.
+
+    Raises:
+        FileNotFoundError: a folder that is not there or holds none.
+    """
+    folders: dict[Path, None] = {}
+    for source in sources:
+        found = sorted({path.parent for name in (CONFIG, STEPS) for path in source.rglob(name)})
+        if not found:
+            raise FileNotFoundError(
+                f"{source}: no {CONFIG} and no {STEPS} in it or below: no run folder"
+            )
+        folders |= dict.fromkeys(path.resolve() for path in found)
+    return list(folders)
+
+
+def has_numbers(run: Run) -> bool:
+    """Whether a run or a made set has what a record keeps; unfinished ones have not."""
+    return bool(run.metrics) or any(name in run.files for name in _OF_SETS)
 
 
 def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> Path:
@@ -43,11 +73,11 @@ def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> 
         The study's file.
 
     Raises:
-        FileNotFoundError: the run has no scores yet.
+        FileNotFoundError: the run has no scores yet, the set no numbers.
         ValueError: a damaged file of the run or of the study.
     """
     run = read_run(folder.resolve())
-    if not run.metrics:
+    if not has_numbers(run):
         raise FileNotFoundError(f"{folder / METRICS}: no such file: the run is not finished")
     path = out / f"{run.name.partition('/')[0]}.jsonl"
     other_records = read_study(path) if path.is_file() else []
@@ -66,6 +96,7 @@ def record_of(run: Run, *, per_image: Collection[str]) -> dict[str, Any]:
     """The record of a run, without the machine's folders."""
     folders = run.config.get("paths", {})
     files = {name: run.files[name] for name in _PLAIN if name in run.files}
+    files |= {name: _portable(run.files[name], folders) for name in _OF_SETS if name in run.files}
     for pattern in _EVALUATIONS:
         evaluations = run.matching(pattern)
         files |= {

@@ -17,6 +17,7 @@ from captioning.results.study_file import read_study, unpack_images
 # Files of a run folder that are read into attributes of `Run`.
 CONFIG, VERSIONS, METRICS = "config.yaml", "versions.json", "metrics.json"
 TIMING, DETECTION = "timing.json", "curation/detection.json"
+STEPS = "paper.json"  # of a paper's run: its steps that ended well (`captioning.papers`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from captioning.commands.main import run
 from captioning.files import write_json
-from captioning.papers.cells import DONE, Cells, Results
+from captioning.papers.cells import Cells, Results
 from captioning.papers.paper import Paper
 from captioning.papers.steps import Task
+from captioning.results.runs import STEPS
 
 COMMON = {
     "train": (
@@ -44,7 +45,7 @@ def run_small(
         further = [change for word in command for change in changes.get(word, ())]
         assert run([*command, *COMMON.get(command[0], ()), *further]) == 0, command
     task.folder.mkdir(parents=True, exist_ok=True)
-    write_json(task.folder / DONE, task.commands)
+    write_json(task.folder / STEPS, task.commands)
 
 
 def num_measured(paper: Paper, names: Collection[str], results: Results) -> dict[str, int]:

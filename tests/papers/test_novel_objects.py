@@ -11,10 +11,11 @@ import pytest
 
 from captioning.data.steps.take_detections import detection_line
 from captioning.files import read_json, write_json, write_lines
-from captioning.papers.cells import DONE, Cells, Results
+from captioning.papers.cells import Cells, Results
 from captioning.papers.paper import Paper
 from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import Task, tasks_of
+from captioning.results.runs import STEPS
 from captioning.types import Region
 from tests.captioning.data.features.layouts import write_updown_baseline, write_vl_bart
 from tests.papers.small import run_small
@@ -74,7 +75,7 @@ def write_detections(task: Task, first: int) -> None:
         lines.append(detection_line(str(image), f"{image}.jpg", SIDES, found))
     task.folder.mkdir(parents=True)
     write_lines(task.folder / "boxes.jsonl", lines)
-    write_json(task.folder / DONE, task.commands)
+    write_json(task.folder / STEPS, task.commands)
 
 
 def write_pasted(task: Task) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from captioning.commands.main import main
-from captioning.results.records import keep_record
+from captioning.results.records import keep_record, recordable
 from captioning.results.runs import read_runs
 from captioning.results.study_file import read_study, write_study
 
@@ -194,7 +194,30 @@ def test_runs_are_chosen_by_their_names(tmp_path) -> None:
 def test_unfinished_runs_are_named_and_left_out(run, tmp_path, capsys) -> None:
     (run / "metrics.json").unlink()
     main(["record", str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
-    assert "left out, not finished" in capsys.readouterr().out
+    assert "left out, unfinished" in capsys.readouterr().out
     assert not (tmp_path / "kept").exists()
     with pytest.raises(FileNotFoundError, match="the run is not finished"):
         keep_record(run, tmp_path)
+
+
+def test_sets_and_evaluations_of_papers_are_kept_with_their_numbers(tmp_path) -> None:
+    study = tmp_path / "runs" / "papers" / "paper-small"
+    pairs, evaluation, begun = (study / name for name in ("pairs/made", "cbs/seed0", "new/made"))
+    for folder in (pairs, evaluation, begun):
+        folder.mkdir(parents=True)
+        (folder / "paper.json").write_text("[]")
+    card = {"pairs": 3, "source": f"{tmp_path}/photos/of/mine"}
+    (pairs / "card.json").write_text(json.dumps(card))
+    (pairs / "captions.json").write_text('"large"')
+    (evaluation / "metrics.json").write_text(json.dumps({"test": {"corpus": {"METEOR": 0.2}}}))
+    main(["record", str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
+    kept = {run.name: run for run in read_runs([tmp_path / "kept" / "paper-small.jsonl"])}
+    assert set(kept) == {"paper-small/pairs/made", "paper-small/cbs/seed0"}
+    files = kept["paper-small/pairs/made"].files
+    assert files == {"card.json": {"pairs": 3, "source": "$ELSEWHERE/of/mine"}}
+    assert kept["paper-small/cbs/seed0"].metrics["test"]["corpus"] == {"METEOR": 0.2}
+
+
+def test_a_folder_without_runs_is_named(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="no config.yaml and no paper.json"):
+        recordable([tmp_path])
