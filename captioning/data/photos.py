@@ -19,7 +19,7 @@ from captioning.files import write_json
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import MAX_PIXELS, photo_problem
 
-_CACHE_VERSION = 2
+_CACHE_VERSION = 3
 _BLOCK = 4096  # photos that are handed to the threads at once
 _Stamp = tuple[int, int]
 

@@ -24,7 +24,9 @@ class PairedDifference:
         low: lower end of the central interval.
         high: upper end.
         confidence: its coverage, such as 0.95.
-        p_value: two-sided: twice the share of resampled means on the other side of 0, at most 1.
+        p_value: two-sided: twice the share of resampled means on the other side of 0, at most 1. Of
+            few images it is at least that of a sign test, 2 ** (1 - ``num_images``), as resamples
+            of differences of one sign never reach the other side.
         num_images: images in both.
     """
 
@@ -68,13 +70,14 @@ def paired_bootstrap(
     means = _resampled_means(differences, num_resamples, generator)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     beyond = min((means <= 0).mean(), (means >= 0).mean())
+    smallest = 2.0 ** (1 - len(differences))
     return PairedDifference(
         metric=metric,
         mean=float(differences.mean()),
         low=float(low),
         high=float(high),
         confidence=confidence,
-        p_value=float(min(1.0, 2 * beyond)),
+        p_value=float(min(1.0, max(smallest, 2 * beyond))),
         num_images=len(differences),
     )
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from captioning.vision.photo_places import open_photo, place_in_shard
 from captioning.vision.pillow_warnings import pillow_warnings_ignored
@@ -32,7 +32,19 @@ _REMEDIES = {
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError)
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L")
 _WHITE = {"I": 65535, "F": 1}  # the value of white in 32-bit integers and in floats
-_QUARTER_TURNS = (5, 6, 7, 8)  # values of EXIF's orientation
+_MPO = "MPO"  # of a JPEG with a small picture of itself behind it, as cameras write it
+# By values of EXIF's orientation. Pillow's own exif_transpose writes all of EXIF anew, and fails at
+# a damaged entry.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_QUARTER_TURNS = (5, 6, 7, 8)
 
 
 def load_rgb(
@@ -69,7 +81,7 @@ def upright_rgb(picture: Image.Image) -> Image.Image:
     Raises:
         ValueError: it has 32-bit pixels of an unknown range.
     """
-    upright = _as_rgb(ImageOps.exif_transpose(picture))
+    upright = _as_rgb(_turned(picture))
     if isinstance(upright, str):
         raise ValueError(f"{upright.replace('photo', 'picture')}; {_REMEDIES[OUT_OF_RANGE]}")
     return upright
@@ -91,7 +103,7 @@ def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
     try:
         with pillow_warnings_ignored(), _opened(path) as image:
             width, height = image.size
-            orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+            orientation = _orientation(image)
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, MemoryError) as error:
@@ -124,12 +136,12 @@ def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -
         with pillow_warnings_ignored(), _opened(path) as image:
             if image.width * image.height > max_pixels:
                 return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
-            if getattr(image, "n_frames", 1) > 1:
+            if image.format != _MPO and getattr(image, "n_frames", 1) > 1:
                 return ANIMATED
             if smallest_side is not None:
                 image.draft(None, (smallest_side, smallest_side))
             image.load()
-            return _as_rgb(ImageOps.exif_transpose(image))
+            return _as_rgb(_turned(image))
     except FileNotFoundError:
         return MISSING
     except _EmptyPhoto:
@@ -141,6 +153,17 @@ def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -
     except _DAMAGE as error:
         reason = str(error).removeprefix(f"{path}: ")
         return f"{TRUNCATED} ({reason[:80]})"
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    turn = _TURNS.get(_orientation(image))
+    return image if turn is None else image.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    """As EXIF has it, or XMP in its place; 1 where it is damaged."""
+    value = image.getexif().get(ExifTags.Base.Orientation, 1)
+    return value if isinstance(value, int) else 1
 
 
 def _as_rgb(image: Image.Image) -> Image.Image | str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from PIL.PngImagePlugin import PngImageFile
 
 from captioning.vision.photos import load_rgb, photo_problem, photo_sizes
@@ -68,6 +69,35 @@ def test_exif_orientation_is_applied(tmp_path):
     assert upright.getpixel((10, 5)) == (255, 255, 255)
     assert upright.getpixel((10, 25)) == (0, 0, 0)
     assert photo_sizes(tmp_path / "t.png") == ((30, 20), (20, 30))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation_is_turned_as_pillow_does(tmp_path, orientation):
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    image.save(tmp_path / "a.png", exif=exif)
+    upright = load_rgb(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as stored:
+        assert np.array_equal(np.asarray(upright), np.asarray(ImageOps.exif_transpose(stored)))
+    assert photo_sizes(tmp_path / "a.png")[1] == upright.size
+
+
+def test_a_damaged_entry_of_exif_costs_neither_pixels_nor_turn(tmp_path):
+    width_as_text = struct.pack("<HHI4s", ExifTags.Base.ImageWidth, 2, 4, b"wid\0")
+    turn = struct.pack("<HHIHH", ExifTags.Base.Orientation, 3, 1, 6, 0)
+    entries = b"II*\0\x08\0\0\0" + struct.pack("<H", 2) + width_as_text + turn + b"\0\0\0\0"
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.jpg", exif=b"Exif\0\0" + entries)
+    assert photo_problem(tmp_path / "a.jpg") == ""
+    assert load_rgb(tmp_path / "a.jpg").size == (20, 30)
+
+
+def test_a_jpeg_with_a_preview_behind_it_is_one_photo(tmp_path):
+    photo, preview = Image.new("RGB", (32, 24), "red"), Image.new("RGB", (8, 6), "blue")
+    photo.save(tmp_path / "IMG_1.JPG", format="MPO", save_all=True, append_images=[preview])
+    assert photo_problem(tmp_path / "IMG_1.JPG") == ""
+    opened = load_rgb(tmp_path / "IMG_1.JPG", smallest_side=6)
+    assert opened.getpixel((3, 3))[0] > 200
 
 
 def test_missing_and_animated_photos_are_named(bad, tmp_path):
