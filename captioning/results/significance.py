@@ -77,7 +77,9 @@ def paired_bootstrap(
         low=float(low),
         high=float(high),
         confidence=confidence,
-        p_value=float(min(1.0, max(smallest, 2 * beyond))),
+        p_value=round(
+            float(min(1.0, max(smallest, 2 * beyond))), 6
+        ),  # finer than any resamples are
         num_images=len(differences),
     )
 
