@@ -22,6 +22,11 @@ class AbstractTokenizer(ABC):
     unk_id: int
 
     @property
+    def begin_id(self) -> int | None:
+        """The token that a search says before each caption, as BART's ``<s>``; None without one."""
+        return None
+
+    @property
     def words(self) -> tuple[str, ...] | None:
         """The word of each token id where every token is a word, else None."""
         return None

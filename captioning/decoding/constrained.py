@@ -50,14 +50,12 @@ class _Constrained:
         beam: beam size, lengths and the like.
         table: the machines of all images.
         banned_moves: ``(F,) int64`` ids that no move of a machine produces.
-        bos_id: first token read.
         eos_id: ends a hypothesis.
     """
 
     beam: BeamRules
     table: MachineTable
     banned_moves: Tensor
-    bos_id: int
     eos_id: int
 
     def per_target(self, length: int) -> int:
@@ -120,10 +118,16 @@ class ConstrainedBeamSearch(AbstractSearch):
         machines, num_images = check_machines(request), request.num_images
         rules = self._rules(machines, request)
         pool = LevelPool(required=rules.table.required, settings=self.settings, request=request)
+        begin = torch.full((num_images,), request.bos_id, device=request.device)
+        # Before the groups: some memories have rows to select from only once a token is read.
+        log_probs, state = stepper.step(begin, state)
+        check_vocabulary(rules.table, log_probs.shape[1])
         for group in _groups(machines) if self.by_size else [list(range(num_images))]:
             images = torch.tensor(group, dtype=torch.long, device=request.device)
-            group_state = state if len(group) == num_images else state.select(images)
-            _search(stepper, group_state, images, rules, pool)
+            is_whole = len(group) == num_images
+            group_state = state if is_whole else state.select(images)
+            group_log_probs = log_probs if is_whole else log_probs[images]
+            _search(stepper, group_state, group_log_probs, images, rules, pool)
         return pool.result(rules.table, request.eos_id)
 
     def _rules(self, machines: Sequence[Machine], request: SearchRequest) -> _Constrained:
@@ -133,7 +137,6 @@ class ConstrainedBeamSearch(AbstractSearch):
             beam=beam,
             table=MachineTable.of(machines, request.device),
             banned_moves=beam.rules.banned[~torch.isin(beam.rules.banned, forced)],
-            bos_id=request.bos_id,
             eos_id=request.eos_id,
         )
 
@@ -141,11 +144,15 @@ class ConstrainedBeamSearch(AbstractSearch):
 def _search(
     stepper: AbstractStepper,
     state: AbstractDecoderState,
+    log_probs: Tensor,
     images: Tensor,
     rules: _Constrained,
     pool: LevelPool,
 ) -> None:
-    """Fill the pool for ``images (A,)``, whose memory is ``state``."""
+    """Fill the pool for ``images (A,)``.
+
+    ``state`` is their memory after the begin token, ``log_probs (A, V)`` are those of the next one.
+    """
     start = Beams.start(pool.pool, images)
     beams = _Beams(
         images=images,
@@ -154,17 +161,13 @@ def _search(
         states=images.new_zeros(start.scores.shape),
     )
     max_length = rules.beam.rules.max_length
-    last = torch.full_like(images, rules.bos_id)
     for length in range(1, max_length + 1):
-        log_probs, state = stepper.step(last, state)
-        if length == 1:
-            check_vocabulary(rules.table, log_probs.shape[1])
         beams, rows = _advance(beams, pool, rules, log_probs, length)
         if not len(beams.images):
             return
         if length < max_length:
-            state = state.select(rows)
             last = beams.tokens[:, :, length - 1].reshape(-1)
+            log_probs, state = stepper.step(last, state.select(rows))
     scores, order = beams.scores.sort(dim=1, descending=True, stable=True)
     met = rules.table.met[beams.images[:, None], beams.states.gather(1, order)]
     cut_off = rules.beam.normalised(scores, max_length)

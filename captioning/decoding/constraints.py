@@ -36,6 +36,7 @@ def constrain(
     *,
     required: int = 2,
     continues: Collection[int] = frozenset(),
+    begin_id: int | None = None,
     missing: Literal["drop", "error"] = "drop",
 ) -> TokenConstraints:
     """The machine of constraints in words.
@@ -46,6 +47,8 @@ def constrain(
         required: how many must be met; capped at the number of accepted ones.
         continues: tokens that go on with the word before them, such as
             ``tokenizer.continuing()``: a constraint is then met by complete words only.
+        begin_id: said before each caption (``tokenizer.begin_id``): comes before a spelling that
+            can stand only at a caption's beginning.
         missing: what happens to a constraint of which the vocabulary has no alternative:
             ``"drop"`` leaves it out, which also lowers what can be required, and names it in the
             result; ``"error"`` refuses it. A missing alternative beside others is left out.
@@ -60,7 +63,14 @@ def constrain(
         spellings = {word: sequences for word in words if (sequences := encode(word))}
         if spellings:
             accepted.append(tuple(spellings))
-            phrases.append([tuple(ids) for sequences in spellings.values() for ids in sequences])
+            begin = () if begin_id is None else (begin_id,)
+            phrases.append(
+                [
+                    (*begin, *ids) if ids[0] in continues else tuple(ids)
+                    for sequences in spellings.values()
+                    for ids in sequences
+                ]
+            )
         else:
             dropped.append(tuple(words))
     if dropped and missing == "error":

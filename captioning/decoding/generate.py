@@ -60,10 +60,17 @@ class GenerateSearch(AbstractSearch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.settings.num_captions > self.settings.beam_size and not self.sample:
+        settings = self.settings
+        draws_alone = self.sample and settings.beam_size == 1
+        if settings.num_captions > settings.beam_size and not draws_alone:
             raise ValueError(
-                f"num_captions must be at most beam_size: got {self.settings.num_captions} > "
-                f"{self.settings.beam_size}; raise beam_size, or set sample=true"
+                f"num_captions must be at most beam_size: got {settings.num_captions} > "
+                f"{settings.beam_size}; raise beam_size, or set sample=true beam_size=1"
+            )
+        if self.sample and settings.temperature <= 0:
+            raise ValueError(
+                f"temperature must be above 0 with sample=true: got {settings.temperature}; set "
+                "sample=false for the likeliest words"
             )
 
     @torch.no_grad()

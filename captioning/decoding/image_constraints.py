@@ -45,6 +45,7 @@ class ImageConstraints:
                 tokenizer.spellings,
                 required=self.required,
                 continues=tokenizer.continuing(),
+                begin_id=tokenizer.begin_id,
             )
         except ValueError as error:
             raise ValueError(f"image {image_id}: {error}") from error

@@ -119,6 +119,7 @@ def words_machine(
         tokenizer.spellings,
         required=len(alternatives),
         continues=tokenizer.continuing(),
+        begin_id=tokenizer.begin_id,
     )
     if constraints.dropped:
         words = ", ".join(" or ".join(map(repr, words)) for words in constraints.dropped)

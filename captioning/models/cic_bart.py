@@ -126,7 +126,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         self.bart.final_logits_bias[0, self.num_words :] = BANNED_BIAS
         self.label_smoothing, self.controlled = label_smoothing, controlled
         self.attend_padding = attend_padding
-        self.begin_id = getattr(self.tokenizer, "begin_id", None) if forced_begin else None
+        self.begin_id = self.tokenizer.begin_id if forced_begin else None
         if forced_begin and self.begin_id is None:
             raise ValueError(
                 "forced_begin needs a vocabulary whose captions begin with <s>: choose "

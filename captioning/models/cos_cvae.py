@@ -365,7 +365,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         """
         memory, exist = self._memory(batch), batch.caption_tokens()[1][:, 1:]
         terms = (self.terms(batch, number, memory) for number in range(num_draws))
-        ratios = torch.stack([term.log_ratios(exist) for term in terms])
+        ratios = torch.stack([t.log_ratios(exist[:, : t.context.values.shape[1]]) for t in terms])
         return ratios.logsumexp(0) - torch.log(ratios.new_tensor(num_draws))
 
     def start(self, batch: Batch) -> LatentState:

@@ -86,8 +86,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return any(isinstance(share, float) and share > 0 for share in shares)
 
     def _frozen(self) -> dict[str, Tensor]:
-        """Weights that stay as they were in ``pretrained``."""
-        names = {name for name, value in self.named_parameters() if not value.requires_grad}
+        """Weights that stay as they were in ``pretrained``, tied ones under each of their names."""
+        parameters = self.named_parameters(remove_duplicate=False)
+        names = {name for name, value in parameters if not value.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name in names}
 
     def setup(self, stage: str) -> None:

@@ -44,7 +44,7 @@ class BartTokenizer(AbstractTokenizer):
         missing = [token for token, number in ids.items() if number is None]
         if missing:
             raise ValueError(f"the tokenizer lacks {', '.join(missing)}: not that of a BART")
-        self.begin_id, self.pad_id, self.eos_id, self.unk_id = special_ids
+        self._begin_id, self.pad_id, self.eos_id, self.unk_id = special_ids
         self.bos_id = self.eos_id
         self._size = self._tokenizer.get_vocab_size()
         last_tokens = [self._tokenizer.id_to_token(n) for n in range(self._size - 200, self._size)]
@@ -77,6 +77,11 @@ class BartTokenizer(AbstractTokenizer):
         tokenizer.add_special_tokens([*SPECIAL, *CONTROL_TOKENS])
         return cls(definition=tokenizer.to_str(), max_tokens=max_tokens)
 
+    @property
+    def begin_id(self) -> int:
+        """Of ``<s>``."""
+        return self._begin_id
+
     def __len__(self) -> int:
         return self._size
 
@@ -108,10 +113,12 @@ class BartTokenizer(AbstractTokenizer):
         ]
 
     def continuing(self) -> frozenset[int]:
-        """Tokens of letters that do not begin with a space."""
+        """Tokens that begin with a letter or digit, not with a space."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
-            number for token, number in vocabulary.items() if token[0] != SPACE and token[0] != "<"
+            number
+            for token, number in vocabulary.items()
+            if token[0] != SPACE and token[0].isalnum()
         )
 
     def token_id(self, token: str) -> int | None:

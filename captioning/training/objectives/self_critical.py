@@ -273,7 +273,7 @@ def _of_photos(extras: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _settings(model: AbstractCaptioner[Any]) -> dict[str, Any]:
     """What draws take over from the model's own search."""
-    settings = model.search.settings
+    settings = model.search.counting_captions(1 + len(model.prompt_ids)).settings
     return {
         "max_length": settings.max_length,
         "forbidden_ids": settings.forbidden_ids,

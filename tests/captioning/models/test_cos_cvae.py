@@ -95,6 +95,12 @@ def test_steps_with_the_posterior_s_latents_add_up_to_the_words_part(name: str) 
         torch.testing.assert_close(total, terms.nll[caption])
 
 
+def test_padding_changes_no_likelihood() -> None:
+    model = build("cos_cvae")
+    narrow, wide = (model.log_likelihood(make_batch(n), num_draws=3) for n in (0, 3))
+    torch.testing.assert_close(narrow, wide)
+
+
 @pytest.mark.slow
 @torch.no_grad()
 def test_the_bound_is_near_the_likelihood_of_a_trained_model() -> None:

@@ -173,6 +173,14 @@ def test_entities_are_those_of_the_greatest_shares_above_the_threshold(folder: P
     assert numbers == {1, 2}
 
 
+def test_entities_are_the_same_in_half_precision(folder: Path) -> None:
+    model = build(folder, num_entities=2, threshold=0.2, temperature=0.01)
+    embeddings = torch.randn(1000, FEATURE_SIZE)
+    with torch.autocast("cpu", torch.bfloat16):
+        in_half = model.find_entities(embeddings)
+    assert torch.equal(in_half, model.find_entities(embeddings))
+
+
 @torch.no_grad()
 def test_captions_keep_their_names_where_photos_have_others(folder: Path) -> None:
     model = build(folder)

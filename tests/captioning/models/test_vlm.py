@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from captioning.decoding.beam import BeamSearch
@@ -15,8 +16,10 @@ from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.constraints import constrain
 from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.greedy import GreedySearch
+from captioning.decoding.image_constraints import ImageConstraints
 from captioning.models.vlm import Vlm
 from captioning.processors import PromptedProcessor
+from captioning.training.adapt import adapt
 from captioning.types import Batch
 from tests.image_text_folders import FAMILIES
 from tests.tiny_vlm import INDEX, PROMPT, SIZES, batch_of, captioner, model_folder, photos
@@ -118,6 +121,29 @@ def test_its_own_generate_and_our_search_agree(family: str) -> None:
             assert mine.score == pytest.approx(other.score, abs=1e-3)
 
 
+def test_what_transformers_cannot_draw_is_refused() -> None:
+    for settings in ({}, {"sample": True}):
+        with pytest.raises(ValueError, match="set sample=true beam_size=1"):
+            GenerateSearch.with_settings(beam_size=3, num_captions=5, **settings)
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        GenerateSearch.with_settings(beam_size=1, sample=True, temperature=0)
+    model = captioner(model_folder("git"))
+    search = GenerateSearch.with_settings(beam_size=1, num_captions=5, sample=True, max_length=4)
+    found = model.candidates(batch_of(model_folder("git"), model.tokenizer), search=search)
+    assert [len(captions) for captions in found] == [5] * len(SIZES)
+
+
+def test_tied_words_that_stay_frozen_are_in_no_checkpoint() -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    model = captioner(model_folder("paligemma"))
+    lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["q_proj", "v_proj"]}
+    adapt(model, OmegaConf.create({"lora": lora}))
+    checkpoint = {"state_dict": dict(model.state_dict())}
+    model.on_save_checkpoint(checkpoint)
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert set(checkpoint["state_dict"]) == trained
+
+
 @every_family
 def test_constrained_search_says_the_words(family: str) -> None:
     model = captioner(model_folder(family))
@@ -134,6 +160,20 @@ def test_constrained_search_says_the_words(family: str) -> None:
     for prediction in model.generate(batch, search=search, machines=machines):
         assert "ball" in prediction.caption.lower()
         assert "tree" in prediction.caption.lower()
+
+
+@every_family
+def test_constraints_may_differ_by_photo(family: str) -> None:
+    model = captioner(model_folder(family))
+    batch = batch_of(model_folder(family), model.tokenizer)
+    words = {batch.image_ids[0]: [("ball",)], batch.image_ids[1]: [("ball",), ("tree",)]}
+    machines = ImageConstraints(words=words).machines(batch.image_ids, model.tokenizer)
+    search = ConstrainedBeamSearch.with_settings(beam_size=2, max_length=16)
+    found = model.generate(batch, search=search, machines=machines)
+    assert "ball" in found[0].caption.lower()
+    assert "ball" in found[1].caption.lower() and "tree" in found[1].caption.lower()
+    whole = model.generate(batch, search=replace(search, by_size=False), machines=machines)
+    assert [p.caption for p in found] == [p.caption for p in whole]
 
 
 @every_family

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from captioning.decoding.image_constraints import ImageConstraints
 from captioning.text.control_tokens import CONTROL_TOKENS, level_id, place_id
 from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.text.tokenizers.subwords import restored
@@ -28,6 +29,25 @@ def test_captions_there_and_back(tmp_path: Path, parts: bool) -> None:
     again = restored(json.loads(json.dumps(words.state())))
     assert again.state() == words.state()
     assert again.encode(caption) == ids
+
+
+def test_words_count_as_said_at_the_beginning_and_before_a_full_stop(tmp_path: Path) -> None:
+    write_byte_pairs(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    words = BartTokenizer.of_bart(name=str(tmp_path))
+    machines = ImageConstraints(words={"a": [("dog", "dogs")]}).machines(["a"], words)
+    for caption, met in {
+        "a boy and a dog": 1,
+        "a boy and a dog.": 1,
+        "a boy and a dog, runs": 1,
+        "dog runs": 1,
+        "dogs": 1,
+        "a doghouse": 0,
+        "doghouse": 0,
+        "a boy runs": 0,
+    }.items():
+        said = words.encode(caption)[1:-1]
+        assert machines[0].met[machines[0].run(said)] == met, caption
 
 
 def test_control_tokens_are_counted_from_the_end(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from captioning.decoding.beam_transformers import TransformersBeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.interfaces import AbstractDecoderState
 from captioning.models.base import AbstractCaptioner
+from captioning.models.blip import Blip
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.training.objectives.rewards import AbstractReward
 from captioning.training.objectives.self_critical import (
@@ -23,7 +25,7 @@ from captioning.training.objectives.self_critical import (
     first_captions,
 )
 from captioning.types import Batch, CaptionLosses, Sample
-from tests.tiny import MODELS, build, make_batch
+from tests.tiny import FEATURE_SIZE, MODELS, build, make_batch, tokenizer
 
 WORDS, LENGTH = 3, 2  # every caption of at most two tokens can be written down
 
@@ -181,6 +183,24 @@ def test_drawn_captions_are_as_likely_as_their_scores_say() -> None:
         torch.testing.assert_close(
             -chosen._log_losses(model, batch, drawn), scores, atol=1e-3, rtol=1e-4
         )
+
+
+def test_draws_are_as_long_as_the_search_allows() -> None:
+    """Where the search's length counts begin token and prompt, draws' does, too."""
+    search = TransformersBeamSearch.with_settings(beam_size=3, max_length=10, count_prompt=True)
+    sizes = {"feature_size": FEATURE_SIZE, "hidden_size": 16, "num_layers": 2, "num_heads": 2}
+    model = Blip(
+        **sizes,
+        intermediate_size=48,
+        max_positions=24,
+        tokenizer=tokenizer(),
+        search=search,
+        prompt="a dog runs on",
+    ).eval()
+    model.decoder.text.cls.predictions.bias.data[model.tokenizer.eos_id] = -20
+    chosen = objective(num_samples=3)
+    drawn = chosen._draw(model, make_batch(), chosen._sampling(model, (0, 0)))
+    assert int(drawn.lengths.max()) == 10 - 1 - len(model.prompt_ids) == 5
 
 
 def test_gradients_flow_under_autocast() -> None:
