@@ -35,6 +35,8 @@ class Record:
             ValueError: no such key, or null.
         """
         value = self.value.get(key)
+        if value is None and key in self.value:
+            raise ValueError(f"{self.where}: {key!r} is null; give it a value, or remove the entry")
         if value is None:
             keys = ", ".join(map(repr, list(self.value)[:8])) or "no key"
             raise ValueError(f"{self.where}: key {key!r} is missing (it has {keys}); add it")

@@ -13,8 +13,15 @@ from captioning.data.photo_folder import PHOTO_SUFFIXES, checked_file_name
 from captioning.data.readers.arrow_columns import Columns, Rows, choose_columns, read_rows
 from captioning.data.readers.arrow_files import table_files
 from captioning.data.readers.collector import collector_paused
-from captioning.data.readers.entries import NO_CAPTION, PhotoPolicy, Policy, Rules, normalised
-from captioning.data.readers.packed import Division, HeldOut, PackedPhoto, Part, packed_roster
+from captioning.data.readers.entries import NO_CAPTION, PhotoPolicy, Policy, Rules
+from captioning.data.readers.packed import (
+    Division,
+    HeldOut,
+    PackedPhoto,
+    Part,
+    good_and_bad,
+    packed_roster,
+)
 from captioning.data.readers.parquet_conversion import as_arrow
 from captioning.data.roster import Roster
 from captioning.loadable import loadable
@@ -40,6 +47,7 @@ def read_arrow(
     cache_folder: str | Path | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
+    bad_captions: Policy | None = None,
 ) -> Roster:
     """The photos and captions of Arrow or Parquet files, which stay packed.
 
@@ -64,6 +72,8 @@ def read_arrow(
         missing_photos: ``"error"`` or ``"drop"`` for a row without photo; ``"keep"`` takes it, as
             where features were imported.
         missing_captions: the same for a row without captions.
+        bad_captions: the same for a caption with nothing visible, or that is no text; None: its
+            photo counts as one without captions.
 
     Raises:
         ModuleNotFoundError: pyarrow is not installed.
@@ -88,6 +98,7 @@ def read_arrow(
         photos=_unique(photo for table in tables for photo in _photos(table, Path(folder))),
         division=division,
         rules=rules,
+        bad_captions=bad_captions,
     )
 
 
@@ -139,13 +150,14 @@ def _photos(table: _Table, folder: Path) -> Iterator[PackedPhoto]:
             if not suffix and rows.has_bytes[place]:
                 suffix = _suffix(path, columns.image, row)
             where = f"{path}: row {row}"
-            captions, problem = _captions(values)
+            captions, bad = _captions(values)
             yield PackedPhoto(
                 _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where),
                 _photo(path, columns.image, rows, place, folder, suffix),
                 captions,
-                problem,
+                NO_CAPTION,
                 where,
+                bad,
             )
 
 
@@ -183,19 +195,7 @@ def _photo(
     return photo if photo.is_file() else None
 
 
-def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], str]:
-    """The captions of a row, or why there are none."""
-    texts = [
-        text
-        for value in values
-        for text in (value if isinstance(value, list) else [value])
-        if text is not None
-    ]
-    if not texts:
-        return (), NO_CAPTION
-    if not all(isinstance(text, str) for text in texts):
-        return (), "caption is not a text or a list of texts"
-    try:
-        return tuple(normalised(text, "caption") for text in texts), ""
-    except ValueError as error:
-        return (), str(error).partition("; ")[0]
+def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The captions of a row, and why others are none."""
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    return good_and_bad([text for text in texts if text is not None])

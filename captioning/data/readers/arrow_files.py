@@ -38,7 +38,7 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: str) -
         if foreign is not None:
             raise ValueError(f"{foreign}: neither .arrow nor .parquet; correct files=")
         return named
-    known = _all_files(Path(folder))
+    known = all_files(Path(folder))
     words = SPLIT_WORDS.get(split)
     chosen = [p for p in known if words is None or not _words(p, folder).isdisjoint(words)]
     if not chosen:
@@ -56,7 +56,13 @@ def _words(path: Path, folder: str | Path) -> set[str]:
     return set(re.split(r"[^a-z0-9]+", path.relative_to(folder).as_posix().lower()))
 
 
-def _all_files(folder: Path) -> list[Path]:
+def all_files(folder: Path) -> list[Path]:
+    """Arrow and Parquet files below a folder, in order, without what `datasets` keeps beside them.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: a saved data set whose rows stand in another order.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder; correct data.root=")
     paths = [

@@ -11,6 +11,7 @@ import importlib.util
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from captioning.data.boxes import Box
 from captioning.data.json_files import Record, as_record, load_json, parse_json
@@ -149,13 +150,14 @@ def coco_entries(
     """
     images = [record for document in documents for record in document.records("images")]
     by_id = {record.identifier("id"): record for record in images}
-    captions: dict[str, list[tuple[str, str]]] = {image_id: [] for image_id in by_id}
+    captions: dict[str, list[tuple[Any, str]]] = {image_id: [] for image_id in by_id}
     annotation_ids: dict[str, str] = {}
     for record in _annotations(documents, annotation_ids):
         image_id = record.identifier("image_id")
         if image_id not in captions:
             raise ValueError(f"{record.where}: caption of image {image_id}, not among the images")
-        captions[image_id].append((record.text("caption"), f"{record.where}: 'caption'"))
+        caption = record.text("caption") if dropped is None else _caption(record)
+        captions[image_id].append((caption, f"{record.where}: 'caption'"))
     unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
     if boxes and unknown is not None:
         raise ValueError(
@@ -165,6 +167,13 @@ def coco_entries(
     entries = [_entry(record, captions, boxes or {}, dropped) for record in images]
     check_unique(entries)
     return entries
+
+
+def _caption(record: Record) -> Any:
+    """What stands as caption, which may be no text."""
+    value = record.value.get("caption")
+    is_odd = not isinstance(value, str) and "caption" in record.value
+    return value if is_odd else record.text("caption")
 
 
 def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iterator[Record]:
@@ -177,7 +186,7 @@ def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iter
 
 def _entry(
     record: Record,
-    captions: dict[str, list[tuple[str, str]]],
+    captions: dict[str, list[tuple[Any, str]]],
     boxes: dict[str, list[BoxEntry]],
     dropped: list[Dropped] | None,
 ) -> ImageEntry:

@@ -33,6 +33,7 @@ NO_PHOTO = "photo missing"
 NO_CAPTION = "photo without caption"
 UNREADABLE = "photo unreadable"
 BAD_CAPTION = "caption empty"
+NO_TEXT = "caption is no text"
 BAD_BOX = "box outside the photo or without area"
 
 
@@ -116,12 +117,12 @@ def normalised(caption: str, where: str) -> str:
 
 
 def numbered(
-    captions: Iterable[tuple[str, str]], dropped: list[Dropped] | None = None
+    captions: Iterable[tuple[Any, str]], dropped: list[Dropped] | None = None
 ) -> tuple[CaptionEntry, ...]:
     """Entries with keys 0, 1, ... of ``(caption, where)`` pairs.
 
     Args:
-        captions: as the file has them.
+        captions: as the file has them; what is no text only with ``dropped``.
         dropped: bad captions are added to it, and their keys are left free; None: they are errors.
 
     Raises:
@@ -129,6 +130,9 @@ def numbered(
     """
     entries = []
     for number, (caption, where) in enumerate(captions):
+        if dropped is not None and not isinstance(caption, str):
+            dropped.append(Dropped(item=where, rule=NO_TEXT))
+            continue
         try:
             entries.append(CaptionEntry(key=str(number), text=normalised(caption, where)))
         except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from captioning.data.json_files import load_json_lines
@@ -66,15 +67,7 @@ def read_imagefolder(
         )
     keys = CAPTION_KEYS if caption_columns is None else _listed(caption_columns)
     dropped: list[Dropped] = []
-    rows = (
-        Row(
-            record.text("file_name"),
-            caption_pairs(record, keys, may_lack=missing_captions == "drop"),
-            record.where,
-        )
-        for record in load_json_lines(lines)
-    )
-    entries = entries_of(rows, dropped if bad_captions == "drop" else None)
+    entries = entries_of(_rows(lines, keys, rules), dropped if bad_captions == "drop" else None)
     return roster_from_entries(
         name=name,
         source=str(lines),
@@ -84,6 +77,13 @@ def read_imagefolder(
         rules=rules,
         dropped=dropped,
     )
+
+
+def _rows(path: Path, keys: tuple[str, ...], rules: Rules) -> Iterator[Row]:
+    may_lack, may_be_bad = rules.missing_captions == "drop", rules.bad_captions == "drop"
+    for record in load_json_lines(path):
+        captions = caption_pairs(record, keys, may_lack=may_lack, may_be_bad=may_be_bad)
+        yield Row(record.text("file_name"), captions, record.where)
 
 
 def _listed(names: str | list[str]) -> tuple[str, ...]:

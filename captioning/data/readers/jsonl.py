@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from captioning.data.json_files import (
     Record,
@@ -66,7 +67,7 @@ def read_jsonl(
     """
     lines: dict[str, list[Record]] = {}
     for record in records_of(Path(annotations)):
-        lines.setdefault(_image_id(record), []).append(record)
+        lines.setdefault(image_id_of(record), []).append(record)
     dropped: list[Dropped] = []
     rules = Rules(
         missing_photos=missing_photos,
@@ -113,14 +114,19 @@ def captions_of(record: Record, keys: tuple[str, ...] = CAPTION_KEYS) -> list[st
 
 
 def caption_pairs(
-    record: Record, keys: tuple[str, ...] = CAPTION_KEYS, *, may_lack: bool = False
-) -> list[tuple[str, str]]:
+    record: Record,
+    keys: tuple[str, ...] = CAPTION_KEYS,
+    *,
+    may_lack: bool = False,
+    may_be_bad: bool = False,
+) -> list[tuple[Any, str]]:
     """Captions of a line as they stand there, each with its place.
 
     Args:
         record: the line.
         keys: exactly one of them has the captions.
         may_lack: whether a line may have no caption.
+        may_be_bad: whether a caption may be no text; `numbered` leaves such out.
 
     Raises:
         ValueError: none or several of the keys, an empty list, something else than texts.
@@ -134,11 +140,13 @@ def caption_pairs(
     key = present_keys[0]
     if isinstance(record.value[key], str):
         return [(record.text(key), f"{record.where}: {key!r}")]
+    if may_be_bad and not isinstance(record.value[key], list):
+        return [(record.value[key], f"{record.where}: {key!r}")]
     values = record.items(key)
     if not values:
         raise ValueError(f"{record.where}: {key!r} is empty; add a caption or remove the line")
     for position, value in enumerate(values):
-        if not isinstance(value, str):
+        if not isinstance(value, str) and not may_be_bad:
             raise record.invalid(key, f"texts (item {position} is none)")
     return [(value, f"{record.where}: {key}[{position}]") for position, value in enumerate(values)]
 
@@ -147,7 +155,8 @@ def _file_name(record: Record) -> str:
     return checked_file_name(record.text("image"), record.where)
 
 
-def _image_id(record: Record) -> str:
+def image_id_of(record: Record) -> str:
+    """The image id of a line: its own, or the file name."""
     return record.identifier("image_id") if "image_id" in record else _file_name(record)
 
 
@@ -155,7 +164,7 @@ def _entry(
     image_id: str, records: list[Record], rules: Rules, dropped: list[Dropped]
 ) -> ImageEntry:
     first = records[0]
-    pairs: list[tuple[str, str]] = []
+    pairs: list[tuple[Any, str]] = []
     boxes: list[BoxEntry] = []
     for record in records:
         if _file_name(record) != _file_name(first):
@@ -163,7 +172,11 @@ def _entry(
                 f"{record.where}: image_id {image_id!r} is of {_file_name(first)!r} at "
                 f"{first.where} and of {_file_name(record)!r} here; give each image its own id"
             )
-        pairs += caption_pairs(record, may_lack=rules.missing_captions == "drop")
+        pairs += caption_pairs(
+            record,
+            may_lack=rules.missing_captions == "drop",
+            may_be_bad=rules.bad_captions == "drop",
+        )
         record_boxes = _boxes(record)
         if record_boxes and boxes:
             raise ValueError(

@@ -22,11 +22,15 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.readers.read_once import read_once
-from captioning.data.roster import Roster
+from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
 
 Split = Literal["train", "val", "test"]
 SPLITS = ("train", "val", "test", "restval")
+# What files of others call them, in small letters.
+_OTHER_NAMES = {
+    "training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test",
+}  # fmt: skip
 
 
 @loadable
@@ -40,6 +44,7 @@ def read_karpathy(
     restval: bool = True,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
+    bad_captions: Policy = "error",
 ) -> Roster:
     """One split of a Karpathy file; the raw sentences are the captions.
 
@@ -50,17 +55,19 @@ def read_karpathy(
         image_folder: what ``filepath/filename`` is relative to; None for the captions alone.
         split: ``train``, ``val`` or ``test``.
         restval: whether ``train`` takes COCO's ``restval`` too, as usual (113,287 for 82,783).
-        missing_photos, missing_captions: see `Rules`.
+        missing_photos, missing_captions, bad_captions: see `Rules`.
 
     Raises:
         FileNotFoundError: the file or the photo folder is not there.
         ValueError: an unknown split, or anything in the file that is not as said.
     """
-    rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
+    rules = Rules(
+        missing_photos=missing_photos, missing_captions=missing_captions, bad_captions=bad_captions
+    )
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
     selected_splits = {split, "restval"} if split == "train" and restval else {split}
-    entries = _read_entries(str(annotations))
+    entries, dropped = _read_entries(str(annotations), bad_captions)
     return roster_from_entries(
         name=name,
         source=str(annotations),
@@ -68,15 +75,20 @@ def read_karpathy(
         known_files=[entry.file_name for _, entry in entries],
         image_folder=image_folder,
         rules=rules,
+        dropped=dropped,
     )
 
 
 @read_once
-def _read_entries(annotations: str) -> list[tuple[str, ImageEntry]]:
-    """All images with their splits."""
+def _read_entries(
+    annotations: str, bad_captions: Policy
+) -> tuple[list[tuple[str, ImageEntry]], list[Dropped]]:
+    """All images with their splits, and the captions that are left out."""
     sentence_ids: list[str | int] = []
+    dropped: list[Dropped] = []
+    bad = dropped if bad_captions == "drop" else None
     entries = [
-        (_split_of(record), _entry(record, sentence_ids))
+        (_split_of(record), _entry(record, sentence_ids, bad))
         for record in stream_records(annotations, "images")
     ]
     check_unique([entry for _, entry in entries])
@@ -84,7 +96,7 @@ def _read_entries(annotations: str) -> list[tuple[str, ImageEntry]]:
     known_ids = set(sentence_ids if are_numbers else map(str, sentence_ids))
     if len(known_ids) < len(sentence_ids):
         _name_repeated(annotations)
-    return entries
+    return entries, dropped
 
 
 def _name_repeated(annotations: str) -> None:
@@ -96,14 +108,29 @@ def _name_repeated(annotations: str) -> None:
                 sentence.unique_identifier("sentid", known_ids, "sentid")
 
 
+def split_named(name: Any) -> str | None:
+    """The split that a file's name for it means, ``restval`` counted as ``train``; None: none."""
+    split = _known_split(name)
+    return "train" if split == "restval" else split
+
+
+def _known_split(name: Any) -> str | None:
+    """One of `SPLITS`, or None."""
+    plain = name.lower() if isinstance(name, str) else ""
+    plain = _OTHER_NAMES.get(plain, plain)
+    return plain if plain in SPLITS else None
+
+
 def _split_of(record: Record) -> str:
-    split = record.text("split")
-    if split not in SPLITS:
+    split = _known_split(record.text("split"))
+    if split is None:
         raise record.invalid("split", f"one of {SPLITS}")
     return split
 
 
-def _entry(record: Record, sentence_ids: list[str | int]) -> ImageEntry:
+def _entry(
+    record: Record, sentence_ids: list[str | int], dropped: list[Dropped] | None
+) -> ImageEntry:
     file_name = record.text("filename")
     if "filepath" in record:
         file_name = f"{record.text('filepath')}/{file_name}"
@@ -113,7 +140,7 @@ def _entry(record: Record, sentence_ids: list[str | int]) -> ImageEntry:
         file_name=file_name,
         where=record.where,
         captions=_plain(record.items("sentences"), sentence_ids)
-        or numbered(_sentences(record, sentence_ids)),
+        or numbered(_sentences(record, sentence_ids, dropped is not None), dropped),
     )
 
 
@@ -132,11 +159,15 @@ def _plain(sentences: list[Any], known_ids: list[str | int]) -> tuple[CaptionEnt
     return captions
 
 
-def _sentences(record: Record, known_ids: list[str | int]) -> Iterator[tuple[str, str]]:
+def _sentences(
+    record: Record, known_ids: list[str | int], may_be_bad: bool
+) -> Iterator[tuple[Any, str]]:
     """Captions with their places; their ids are added to the known ones."""
     for sentence in record.records("sentences"):
         if "sentid" in sentence:
             number = sentence.value["sentid"]
             identifier = sentence.identifier("sentid")
             known_ids.append(number if type(number) is int else identifier)
-        yield sentence.text("raw"), f"{sentence.where}: 'raw'"
+        value = sentence.value.get("raw")
+        is_odd = may_be_bad and not isinstance(value, str) and "raw" in sentence.value
+        yield value if is_odd else sentence.text("raw"), f"{sentence.where}: 'raw'"

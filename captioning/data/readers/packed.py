@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
-from captioning.data.readers.entries import NO_PHOTO, Rules
+from captioning.data.readers.entries import NO_PHOTO, Policy, Rules, normalised
 from captioning.data.roster import Dropped, Roster
 from captioning.types import Sample
 
@@ -25,9 +25,10 @@ class PackedPhoto:
     Attributes:
         image_id: unique id.
         path: of the photo, see `captioning.vision.photo_places`; None: it has none.
-        captions: normalised.
+        captions: the good ones, normalised.
         problem: why there are none.
         where: file and place, for messages.
+        bad: why further captions are none, for each.
     """
 
     image_id: str
@@ -35,6 +36,7 @@ class PackedPhoto:
     captions: tuple[str, ...]
     problem: str
     where: str
+    bad: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ def packed_roster(
     photos: Iterable[PackedPhoto],
     division: Division,
     rules: Rules,
+    bad_captions: Policy | None = None,
     dropped: Sequence[Dropped] = (),
 ) -> Roster:
     """The roster of a part.
@@ -86,6 +89,7 @@ def packed_roster(
         photos: of all parts.
         division: which of them are taken.
         rules: for photos without captions and captions without photos.
+        bad_captions: for single captions; None: a photo with a bad one counts as without captions.
         dropped: what the reader itself left out.
 
     Raises:
@@ -95,6 +99,7 @@ def packed_roster(
     samples: list[Sample] = []
     for photo in photos:
         if division.has(photo.image_id):
+            photo = _judged(photo, bad_captions, left_out)
             problem = _problem(photo, rules)
             if problem:
                 left_out.append(Dropped(item=photo.where, rule=problem))
@@ -107,6 +112,36 @@ def packed_roster(
             "which files, captions and held_out= are named"
         )
     return Roster(name=name, samples=tuple(samples), dropped=tuple(left_out))
+
+
+def good_and_bad(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The captions among some values, normalised, and why each of the others is none."""
+    good: list[str] = []
+    bad: list[str] = []
+    for value in values:
+        if not isinstance(value, str):
+            bad.append("caption is not a text or a list of texts")
+            continue
+        try:
+            good.append(normalised(value, "caption"))
+        except ValueError as error:
+            bad.append(str(error).partition("; ")[0])
+    return tuple(good), tuple(bad)
+
+
+def _judged(photo: PackedPhoto, bad_captions: Policy | None, dropped: list[Dropped]) -> PackedPhoto:
+    """A photo with the captions that count."""
+    if not photo.bad:
+        return photo
+    if bad_captions is None:
+        return replace(photo, captions=(), problem=photo.bad[0])
+    if bad_captions == "error":
+        raise ValueError(
+            f"{photo.where}: {photo.bad[0]}; correct it, or leave such captions out by "
+            "bad_captions=drop"
+        )
+    dropped += [Dropped(item=photo.where, rule=rule) for rule in photo.bad]
+    return photo
 
 
 def _problem(photo: PackedPhoto, rules: Rules) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.entries import ImageEntry, numbered
@@ -14,7 +14,7 @@ class Row(NamedTuple):
     """A row: the photo's name below the folder, captions with their places, the row's place."""
 
     file_name: str
-    captions: Sequence[tuple[str, str]]
+    captions: Sequence[tuple[Any, str]]
     where: str
 
 
@@ -28,7 +28,7 @@ def entries_of(rows: Iterable[Row], dropped: list[Dropped] | None) -> list[Image
     Raises:
         ValueError: a name that no file can have, or a bad caption.
     """
-    joined: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    joined: dict[str, tuple[str, list[tuple[Any, str]]]] = {}
     for row in rows:
         name = checked_file_name(row.file_name, row.where)
         joined.setdefault(name, (row.where, []))[1].extend(row.captions)

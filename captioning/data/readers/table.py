@@ -26,7 +26,8 @@ CAPTION_COLUMNS = (
     "captions", "caption", "caption_text", "sentences", "sentence", "texts", "text", "description",
     "comment",
 )  # fmt: skip
-_NUMBERED = re.compile(r"(caption|sentence|text|comment)[ _-]?\d+")
+_NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _-]?\d+")
+_DELIMITER = re.compile(r'\s*"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)  # a first line for Excel
 _HEAD = 65_536  # characters from which a table is recognised
 _LONGEST_CELL = 1 << 24
 
@@ -59,11 +60,12 @@ def read_table(
 
     Args:
         name: of the roster.
-        annotations: the file, in UTF-8; commas, semicolons, tabs or bars stand between cells.
+        annotations: the file, in UTF-8; commas, semicolons, tabs or bars stand between cells, or
+            what a first line such as ``sep=;`` says.
         image_folder: what file names are relative to; None for the captions alone.
         file_column: None: the one with a usual name, such as ``file_name`` or ``image``.
-        caption_columns: None: the one with a usual name, such as ``caption`` or ``text``, or
-            ``caption_0``, ``caption_1`` and so on.
+        caption_columns: None: those with a usual name, such as ``caption`` or ``text``, and
+            ``caption_0``, ``caption_1`` and so on. Columns of the same name are all read.
         missing_photos, missing_captions, bad_captions: see `Rules`; of ``bad_captions`` are rows of
             too few or too many cells, too.
 
@@ -90,23 +92,46 @@ def read_table(
     )
 
 
-def is_table(path: Path) -> bool:
-    """Whether a file is a table with columns of usual names."""
+def problem_of(path: Path, file_column: str | None, captions: str | Sequence[str] | None) -> str:
+    """Why a file is no table with such columns; empty: it is one.
+
+    Args:
+        path: the file.
+        file_column, captions: names of columns; None: usual ones.
+    """
     with path.open("rb") as file:
         head = file.read(_HEAD)
     try:
-        columns_of(decode(head[: head.rfind(b"\n") + 1] or head, str(path)), str(path), None, None)
-    except ValueError:
-        return False
-    return True
+        text = decode(head[: head.rfind(b"\n") + 1] or head, str(path))
+        columns_of(text, str(path), file_column, captions)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
-def file_names(path: Path, file_column: str | None, number: int) -> list[str]:
+def file_names(
+    path: Path, file_column: str | None, captions: str | Sequence[str] | None, number: int
+) -> list[str]:
     """The first file names of a table, to find the folder that they are in."""
     text, where = read_text(path), str(path)
-    columns = columns_of(text, where, file_column, None if file_column is None else [])
-    rows = _rows(text, where, columns, [])
+    rows = _rows(text, where, columns_of(text, where, file_column, captions), [])
     return [row.file_name for _, row in zip(range(number), rows, strict=False)]
+
+
+def cells_of(path: Path, file_column: str | None, column: str) -> list[tuple[str, str, str]]:
+    """File name, cell of a column, and place of each row that has as many cells as the first.
+
+    Args:
+        path: a table.
+        file_column: None: the one with a usual name.
+        column: without it there are no rows.
+    """
+    text, where = read_text(path), str(path)
+    head = [cell.strip().lower() for cell in next(_cells(text, where), (0, []))[1]]
+    if column not in head:
+        return []
+    rows = _rows(text, where, columns_of(text, where, file_column, column), [])
+    return [(row.file_name, cell, place) for row in rows for cell, place in row.captions]
 
 
 def columns_of(
@@ -127,19 +152,34 @@ def columns_of(
     if file_column is None and captions is None and _is_row(first):
         return Columns(0, (1,), 2, has_head=False)
     file = _position(head, file_column, FILE_COLUMNS, where, "file_column")
-    named = [captions] if isinstance(captions, str) else captions
-    if named is not None:
-        chosen = [_position(head, column, (), where, "caption_columns") for column in named]
-    elif any(column in CAPTION_COLUMNS for column in head):
-        chosen = [_position(head, None, CAPTION_COLUMNS, where, "caption_columns")]
+    if head.count(head[file]) > 1:
+        raise ValueError(f"{where}: column {head[file]!r} stands twice; rename one of the two")
+    if captions is None:
+        chosen = _usual_captions(head, where)
     else:
-        chosen = [place for place, column in enumerate(head) if _NUMBERED.fullmatch(column)]
-        if not chosen:
-            raise ValueError(
-                f"{where}: none of the columns {first} has a usual name of captions, such as "
-                f"{list(CAPTION_COLUMNS[:2])}; rename it, or choose caption_columns="
-            )
+        named = [captions] if isinstance(captions, str) else captions
+        places = [_position(head, column, (), where, "caption_columns") for column in named]
+        chosen = [place for named_place in places for place in _same(head, named_place)]
     return Columns(file, tuple(chosen), len(head), has_head=True)
+
+
+def _usual_captions(head: Sequence[str], where: str) -> list[int]:
+    """Columns of captions by their names: one name, wherever it stands, and the same numbered."""
+    numbered = {n: match[1] for n, name in enumerate(head) if (match := _NUMBERED.fullmatch(name))}
+    if any(column in CAPTION_COLUMNS for column in head):
+        first = _position(head, None, CAPTION_COLUMNS, where, "caption_columns")
+        of_name = [place for place, word in numbered.items() if word == head[first].rstrip("s")]
+        return sorted([*_same(head, first), *of_name])
+    if not numbered:
+        raise ValueError(
+            f"{where}: none of the columns {list(head)} has a usual name of captions, such as "
+            f"{list(CAPTION_COLUMNS[:2])}; rename it, or choose caption_columns="
+        )
+    return list(numbered)
+
+
+def _same(head: Sequence[str], place: int) -> list[int]:
+    return [other for other, name in enumerate(head) if name == head[place]]
 
 
 def _is_row(cells: Sequence[str]) -> bool:
@@ -163,17 +203,26 @@ def _position(
 
 def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not blank, with the number of their last line."""
+    said = _DELIMITER.match(text)
+    above = 0 if said is None else said[0].count("\n")
+    text = text if said is None else text[said.end() :]
     first = text.lstrip("\n").partition("\n")[0]
     delimiter = "\t" if where.endswith(".tsv") else max(",;\t|", key=first.count)
+    delimiter = delimiter if said is None else said[1]
     csv.field_size_limit(_LONGEST_CELL)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    file = io.StringIO(text, newline="")
+    # not strict, a mark that is not closed would swallow the rows that follow
+    rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+    begin = above + 1
     try:
         for row in rows:
             if any(cell.strip() for cell in row):
-                yield rows.line_num, row
+                yield above + rows.line_num, row
+            begin = above + rows.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{where}:{rows.line_num}: no row of a table ({error}); is a quotation mark open?"
+            f"{where}:{begin}: no row of a table ({error}); close its quotation mark, or put the "
+            'caption into marks and double those in it: """Stop"" says the sign."'
         ) from error
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from captioning.data.photo_folder import checked_file_name
-from captioning.data.readers.entries import NO_CAPTION, normalised
+from captioning.data.readers.entries import NO_CAPTION
+from captioning.data.readers.packed import good_and_bad
 from captioning.files import write_json
 from captioning.vision.line_store import key_of
 from captioning.vision.photo_places import photo_stamp
@@ -23,7 +24,7 @@ TEXT, JSON = "txt", "json"
 CAPTION_KEYS = ("caption", "captions")
 MAX_TEXT_BYTES = 1024**2
 TWICE = "stands twice in its shard; the first counts"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(slots=True)
@@ -34,8 +35,9 @@ class Item:
         key: the members' name up to the first dot of its last part.
         photo: name of the member with the photo; empty: it has none.
         offset: of that member's header in bytes.
-        captions: normalised.
+        captions: the good ones, normalised.
         problem: why there are none.
+        bad: why further captions are none, for each.
     """
 
     key: str
@@ -43,6 +45,7 @@ class Item:
     offset: int = -1
     captions: tuple[str, ...] = ()
     problem: str = NO_CAPTION
+    bad: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,15 +91,18 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
 
 
 def _plain(listing: Listing, stamp: list[int]) -> dict[str, Any]:
-    rows = [[i.key, i.photo, i.offset, i.captions, i.problem] for i in listing.items]
+    rows = [[i.key, i.photo, i.offset, i.captions, i.problem, i.bad] for i in listing.items]
     head = {"version": _VERSION, "stamp": stamp, "damage": listing.damage}
     return head | {"twice": listing.twice, "left_out": listing.left_out, "items": rows}
 
 
 def _restored(content: Mapping[str, Any]) -> Listing:
     items = [
-        Item(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem))
-        for key, photo, offset, captions, problem in content["items"]
+        Item(
+            *(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem)),
+            tuple(map(str, bad)),
+        )
+        for key, photo, offset, captions, problem, bad in content["items"]
     ]
     if len({item.key for item in items}) != len(items):
         raise ValueError("a key stands twice")
@@ -160,29 +166,27 @@ def _add(item: Item, member: Member, suffix: str, file: BinaryIO, caption_key: s
         return
     file.seek(member.offset + 512)
     data = file.read(member.size)
-    texts, problem = _texts(data, suffix, caption_key)
+    texts, bad, problem = _texts(data, suffix, caption_key)
     if texts or not item.captions:
-        item.captions, item.problem = texts, problem
+        item.captions, item.bad, item.problem = texts, bad, problem
 
 
-def _texts(data: bytes, suffix: str, caption_key: str | None) -> tuple[tuple[str, ...], str]:
-    """The captions of a member, or what is wrong with them."""
+def _texts(
+    data: bytes, suffix: str, caption_key: str | None
+) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """The captions of a member, why others are none, and why there are none at all."""
     try:
         value: Any = data.decode("utf-8-sig")
         if suffix == JSON:
             value = _value(json.loads(value), caption_key)
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not values:
-            return (), NO_CAPTION
-        if not all(isinstance(text, str) for text in values):
-            return (), "caption is not a text or a list of texts"
-        return tuple(normalised(text, "caption") for text in values), ""
+            return (), (), NO_CAPTION
+        return *good_and_bad(values), NO_CAPTION
     except UnicodeDecodeError:
-        return (), f"its .{suffix} is not UTF-8"
-    except (json.JSONDecodeError, RecursionError):
-        return (), "its .json is not JSON"
-    except ValueError as error:
-        return (), str(error).partition("; ")[0]
+        return (), (), f"its .{suffix} is not UTF-8"
+    except (ValueError, RecursionError):
+        return (), (), "its .json is not JSON"
 
 
 def _value(record: Any, caption_key: str | None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from captioning.data.line_files import read_lines
@@ -57,16 +57,22 @@ def read_text_files(
     )
 
 
+def _texts(names: Sequence[str]) -> dict[str, str]:
+    """Text files by their names with small suffixes; ``a.txt`` counts beside ``a.TXT``."""
+    pairs = ((os.path.splitext(name), name) for name in sorted(names))
+    return {stem + end.lower(): name for (stem, end), name in pairs if end.lower() in SUFFIXES}
+
+
 def _rows(root: Path) -> Iterator[Row]:
     for directory, folders, names in os.walk(root):
         folders.sort()
-        texts = {name for name in names if name.endswith(SUFFIXES)}
+        texts = _texts(names)
         for name in sorted(names):
             path = Path(directory, name)
             stem, suffix = os.path.splitext(name)
             if suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
                 continue
-            beside = next((stem + end for end in SUFFIXES if stem + end in texts), None)
+            beside = next((texts[stem + end] for end in SUFFIXES if stem + end in texts), None)
             lines = [] if beside is None else read_lines(path.with_name(beside))
             places = [(text, f"{path.with_name(beside or '')}:{line}") for line, text in lines]
             inside = PurePosixPath(path.relative_to(root).as_posix())

@@ -45,6 +45,7 @@ def read_webdataset(
     cache_folder: str | Path | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
+    bad_captions: Policy | None = None,
     duplicate_keys: Policy = "error",
     damaged_shards: Policy = "error",
 ) -> Roster:
@@ -67,6 +68,8 @@ def read_webdataset(
         missing_photos: ``"error"`` or ``"drop"`` for a key that has captions alone; ``"keep"``
             takes it, as where features were imported.
         missing_captions: the same for a key without captions that can be read.
+        bad_captions: the same for a caption with nothing visible, or that is no text; None: its
+            photo counts as one without captions.
         duplicate_keys: the same for a member that stands twice; ``"drop"`` takes the first.
         damaged_shards: the same for a shard that is cut off or damaged; ``"drop"`` takes what lies
             before.
@@ -86,6 +89,7 @@ def read_webdataset(
         photos=_photos(pairs, _prefixes(Path(folder), files, listings)),
         division=division,
         rules=rules,
+        bad_captions=bad_captions,
         dropped=[
             problem
             for shard, listing in pairs
@@ -127,7 +131,8 @@ def _photos(
         for item in listing.items:
             path = member_path(shard, item.offset, item.photo) if item.photo else None
             where = f"{shard}/{item.key}"
-            yield PackedPhoto(prefix + item.key, path, item.captions, item.problem, where)
+            name = prefix + item.key
+            yield PackedPhoto(name, path, item.captions, item.problem, where, item.bad)
 
 
 def _shard_problems(

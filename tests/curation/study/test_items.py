@@ -94,7 +94,7 @@ def test_both_manifests_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"loss": None}, "'loss' is missing"),
+        ({"loss": None}, "'loss' is null"),
         ({"loss": "high"}, "'loss' must be a finite number: got 'high'"),
         ({"clip_score": "x"}, "'clip_score' must be a finite number"),
         ({"captions": []}, "'captions' is empty"),

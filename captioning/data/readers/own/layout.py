@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.data.readers import imagefolder, table, text_files
+from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
+from captioning.data.readers.own.photos import folders_below
+from captioning.data.readers.own.splits import SPLITS, Split, split_of
 
-Split = Literal["train", "val", "test"]
 Kind = Literal[
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
     "text_files",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SPLITS: tuple[Split, ...] = get_args(Split)
-# Words of file and folder names, without digits: captions_train2017.json.
-SPLIT_WORDS: dict[Split, tuple[str, ...]] = {
-    "train": ("train", "training", "trainimages"),
-    "val": ("validation", "valid", "val", "dev", "devimages"),
-    "test": ("test", "testing", "testimages"),
-}
 _HEAD = 1 << 16  # bytes from which a file is recognised
-_DEPTH = 3  # folders below that are looked into
+_DEPTH = 3  # folders below that are looked into for text files
 _NO_CAPTIONS = (
     "instances", "person_keypoints", "panoptic", "image_info", "stuff", "dataset_info",
     "dataset_dict", "state.json",
@@ -76,8 +69,61 @@ class Layout:
         return tuple(split for split in SPLITS if any(s.split == split for s in self.sources))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """What is looked for, where, and what was amiss.
+
+    Attributes:
+        root: the folder.
+        kind: the only one that is wanted, or None.
+        annotations: the one file that counts, or None.
+        file_column, caption_columns: of tables; None: usual names.
+        problems: why files are no tables.
+    """
+
+    root: Path
+    kind: Kind | None
+    annotations: Path | None
+    file_column: str | None
+    caption_columns: str | Sequence[str] | None
+    problems: list[str] = field(default_factory=list)
+
+    def files(self, suffixes: tuple[str, ...], *folders: str) -> list[Path]:
+        """Files that could have captions, in order."""
+        if self.annotations is None:
+            return [p for folder in folders or ("",) for p in _files(self.root / folder, suffixes)]
+        return [self.annotations] if self.annotations.name.lower().endswith(suffixes) else []
+
+    def json_files(self) -> list[Path]:
+        """The same of JSON, without files that are known to have none."""
+        paths = self.files((".json",), "", "annotations")
+        return [path for path in paths if not path.name.startswith(_NO_CAPTIONS)]
+
+    def not_found(self) -> Exception:
+        """The error that nothing is found."""
+        problem = next(iter(self.problems), "")
+        if problem and (self.annotations is not None or self.kind == "table"):
+            return ValueError(problem)
+        if self.annotations is not None:
+            return FileNotFoundError(
+                f"{self.annotations}: no captions are found in it; annotations= is for "
+                "metadata.csv, metadata.jsonl, COCO's or Karpathy's JSON, JSON Lines, a table or a "
+                "token file (docs/own_photos.md)"
+            )
+        wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
+        as_table = f". As a table: {problem}" if problem else ""
+        return FileNotFoundError(
+            f"{self.root}: no captions are found in it; it needs {wanted}{as_table}"
+        )
+
+
 def recognise(
-    folder: str | Path, *, kind: Kind | None = None, annotations: str | None = None
+    folder: str | Path,
+    *,
+    kind: Kind | None = None,
+    annotations: str | None = None,
+    file_column: str | None = None,
+    caption_columns: str | Sequence[str] | None = None,
 ) -> Layout:
     """The layout of a folder.
 
@@ -85,10 +131,12 @@ def recognise(
         folder: with the photos.
         kind: of the layout; None: the first of `KINDS` that is there.
         annotations: name of the one file that counts, of several; None: all that are there.
+        file_column, caption_columns: of tables; None: usual names.
 
     Raises:
         FileNotFoundError: no such folder, no such file, or nothing that is known.
-        ValueError: an unknown kind, or several files without names of splits.
+        ValueError: an unknown kind, several files without names of splits, or a table that cannot
+            be read where a table is asked for.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -98,28 +146,54 @@ def recognise(
         raise ValueError(f"layout must be one of {KINDS}: got {kind!r}")
     if annotations is not None and not (root / annotations).is_file():
         raise FileNotFoundError(f"{root / annotations}: no such file; correct annotations=")
+    search = _Search(
+        root=root,
+        kind=kind,
+        annotations=None if annotations is None else root / annotations,
+        file_column=file_column,
+        caption_columns=caption_columns,
+    )
     for candidate in KINDS if kind is None else (kind,):
-        sources = list(_FINDERS[candidate](root))
-        if annotations is not None:
-            sources = [Source(s.path) for s in sources if s.path == root / annotations]
+        sources = list(_FINDERS[candidate](search))
         if sources:
             return _layout(candidate, root, sources)
-    wanted = LAYOUTS if kind is None else f"the layout {kind!r}"
-    raise FileNotFoundError(f"{root}: no captions are found in it; it needs {wanted}")
+    raise search.not_found()
 
 
 def _layout(kind: Kind, root: Path, sources: Sequence[Source]) -> Layout:
-    without = [source for source in sources if source.split is None]
-    if without and len(sources) > 1:
-        names = [source.path.relative_to(root).as_posix() for source in sources]
-        raise ValueError(
-            f"{root}: {names} could all be meant, and their names do not say train, validation or "
-            "test; choose annotations=NAME, or another layout="
-        )
-    names = [source.path.relative_to(root).as_posix() for source in sources]
+    _check_splits(root, [(source.images or source.path, source.split) for source in sources])
+    names = [place(source.path, root) for source in sources]
     shown = ", ".join(dict.fromkeys(name for name in names if name != "."))
     description = _NAMES[kind] + (f" ({shown})" if shown and len(shown) < 120 else "")
     return Layout(kind=kind, root=root, sources=tuple(sources), description=description)
+
+
+def _check_splits(root: Path, found: Sequence[tuple[Path, Split | None]]) -> None:
+    """Raises ValueError where some of several names do not say a split; lists these."""
+    without = [
+        "the folder itself" if path == root else place(path, root)
+        for path, split in found
+        if split is None
+    ]
+    if not without or len(found) == 1:
+        return
+    more = f" and {len(without) - 5} more" if len(without) > 5 else ""
+    if len(without) == len(found):
+        raise ValueError(
+            f"{root}: {without[:5]}{more} could all be meant, and their names do not say train, "
+            "validation or test; choose annotations=NAME, or another layout="
+        )
+    splits = [split for split in SPLITS if any(split == other for _, other in found)]
+    raise ValueError(
+        f"{root}: the names of {without[:5]}{more} do not say train, validation or test (or say "
+        f"several), and others there say {', '.join(splits)}; rename them, or move them out of the "
+        "folder"
+    )
+
+
+def place(path: Path, root: Path) -> str:
+    """A path as messages show it: below the root, if it lies there."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 _NAMES: dict[Kind, str] = {
@@ -135,102 +209,140 @@ _NAMES: dict[Kind, str] = {
 }
 
 
-def split_of(name: str) -> Split | None:
-    """The split that words of a path say, if they say one."""
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    found: list[Split] = [split for split in SPLITS if not words.isdisjoint(SPLIT_WORDS[split])]
-    return found[0] if len(found) == 1 else None
+def _imagefolder(search: _Search) -> Iterator[Source]:
+    root, names = search.root, (imagefolder.LINES, imagefolder.TABLE)
+    if search.annotations is not None:
+        if search.annotations.name in names:
+            yield Source(search.annotations.parent)
+        return
+    folders = [root, *folders_below(root)]
+    found = [folder for folder in folders if any((folder / name).is_file() for name in names)]
+    splits: list[Split | None] = [split_of(place(folder, root)) for folder in found]
+    for folder, split in zip(found, splits, strict=True):
+        # beside folders of splits, one without is refused; elsewhere it may be anything
+        if folder == root or any(splits):
+            yield Source(folder, split)
 
 
-def _imagefolder(root: Path) -> Iterator[Source]:
-    for folder in (root, *_folders(root)):
-        if any((folder / name).is_file() for name in (imagefolder.LINES, imagefolder.TABLE)):
-            split = None if folder == root else split_of(folder.name)
-            if folder == root or split is not None:
-                yield Source(folder, split)
-
-
-def _token_file(root: Path) -> Iterator[Source]:
-    files = [path for path in _files(root, (".txt", ".token")) if b"#0\t" in _head(path)]
+def _token_file(search: _Search) -> Iterator[Source]:
+    files = [path for path in search.files((".txt", ".token")) if b"#0\t" in _head(path)]
     if len(files) != 1:
         yield from map(Source, files)
         return
-    lists = [path for path in _files(root, (".txt",)) if path.stem.endswith("Images")]
+    lists = [path for path in _files(files[0].parent, (".txt",)) if path.stem.endswith("Images")]
     for path in lists:
         yield Source(files[0], split_of(path.stem), path)
     if not lists:
         yield Source(files[0])
 
 
-def _karpathy(root: Path) -> Iterator[Source]:
-    for path in _json_files(root):
+def _karpathy(search: _Search) -> Iterator[Source]:
+    for path in search.json_files():
         if b'"sentences"' in _head(path):
             names = {record.value.get("split") for record in stream_records(str(path), "images")}
-            splits = {"train" if name == "restval" else name for name in names}
-            present: list[Split] = [split for split in SPLITS if split in splits]
-            yield from (Source(path, split) for split in present)
+            splits = {karpathy.split_named(name) for name in names}
+            present: list[Split | None] = [split for split in SPLITS if split in splits]
+            # without one the reader says what is wrong
+            yield from (Source(path, split) for split in present or [None])
 
 
-def _coco(root: Path) -> Iterator[Source]:
-    for path in _json_files(root):
+def _coco(search: _Search) -> Iterator[Source]:
+    for path in search.json_files():
         head = _head(path)
         is_coco = b'"images"' in head or b'"annotations"' in head
         if is_coco and b'"sentences"' not in head and not _is_list(head):
             yield Source(path, split_of(path.stem))
 
 
-def _jsonl(root: Path) -> Iterator[Source]:
-    for path in _files(root, (".jsonl", ".json")):
+def _jsonl(search: _Search) -> Iterator[Source]:
+    for path in search.files((".jsonl", ".json")):
         head = _head(path)
-        first = head if path.suffix == ".json" else head.partition(b"\n")[0]
-        if b'"image"' in first and (path.suffix == ".jsonl" or _is_list(head)):
+        is_lines = path.suffix.lower() == ".jsonl"
+        first = head.partition(b"\n")[0] if is_lines else head
+        has_images = b'"image"' in first or search.annotations is not None
+        if has_images and (is_lines or _is_list(head)):
             yield Source(path, split_of(path.stem))
 
 
-def _table(root: Path) -> Iterator[Source]:
-    for path in _files(root, (".csv", ".tsv", ".txt")):
-        if path.name != imagefolder.TABLE and table.is_table(path):
+def _table(search: _Search) -> Iterator[Source]:
+    is_asked_for = search.kind == "table" or search.annotations is not None
+    for path in search.files((".csv", ".tsv", ".txt")):
+        if path.name == imagefolder.TABLE and search.annotations is None:
+            continue
+        problem = table.problem_of(path, search.file_column, search.caption_columns)
+        if not problem:
             yield Source(path, split_of(path.stem))
+        elif is_asked_for or path.suffix.lower() != ".txt":  # texts may be about anything
+            search.problems.append(problem)
 
 
-def _packed(root: Path, suffixes: tuple[str, ...]) -> Iterator[Source]:
+def _arrow(search: _Search) -> Iterator[Source]:
+    if search.annotations is None:
+        yield from _packed(search.root, arrow_files.all_files(search.root))
+
+
+def _webdataset(search: _Search) -> Iterator[Source]:
+    if search.annotations is None:
+        yield from _packed(search.root, shards_of(search.root))
+
+
+def shards_of(root: Path) -> list[Path]:
+    """Tar files below a folder, in order."""
+    names = sorted(root.rglob("*.tar"))
+    return [path for path in names if not path.name.startswith((".", "tmp"))]
+
+
+def packed_split(path: Path, root: Path) -> Split | None:
+    """The split that the path of a packed file below the root says."""
+    return split_of(place(path.with_suffix(""), root))
+
+
+def _packed(root: Path, files: Sequence[Path]) -> Iterator[Source]:
     """The root, once for each split that names of its files say."""
-    files = [path for suffix in suffixes for path in root.rglob(f"*{suffix}")]
-    splits = {split_of(str(path.relative_to(root).with_suffix(""))) for path in files}
-    if None in splits:
-        yield Source(root)
-    else:
-        present: list[Split] = [split for split in SPLITS if split in splits]
-        yield from (Source(root, split) for split in present)
+    splits: dict[Path, Split | None] = {path: packed_split(path, root) for path in files}
+    if any(splits.values()):
+        _check_splits(root, list(splits.items()))
+    present: list[Split | None] = [split for split in (*SPLITS, None) if split in splits.values()]
+    yield from (Source(root, split) for split in present)
 
 
-def _text_files(root: Path) -> Iterator[Source]:
-    if not any(_has_pair(folder) for folder in (root, *_folders(root))):
+def _text_files(search: _Search) -> Iterator[Source]:
+    root = search.root
+    if search.annotations is not None:
         return
-    named: list[tuple[Path, Split | None]] = [(f, split_of(f.name)) for f in _folders(root)]
-    splits = [Source(folder, split) for folder, split in named if split is not None]
-    yield from splits or [Source(root)]
+    folders = [f for f in (root, *folders_below(root, _DEPTH)) if _has_pair(f)]
+    sources = dict.fromkeys(_with_split(folder, root) for folder in folders)
+    if any(source.split for source in sources):
+        yield from sources
+    elif sources:
+        yield Source(root)
+
+
+def _with_split(folder: Path, root: Path) -> Source:
+    """The topmost folder around one whose name says a split, or the folder itself."""
+    inside = folder.relative_to(root)
+    for above in (*reversed(inside.parents), inside):
+        split = split_of(str(above))
+        if split is not None:
+            return Source(root / above, split)
+    return Source(folder)
 
 
 def _has_pair(folder: Path) -> bool:
-    names = {entry.name for entry in os.scandir(folder)}
-    return any(
-        stem + suffix in names
-        for stem, end in map(os.path.splitext, names)
-        if end.lower() in PHOTO_SUFFIXES
-        for suffix in text_files.SUFFIXES
-    )
+    names = [os.path.splitext(entry.name) for entry in os.scandir(folder)]
+    texts = {stem for stem, end in names if end.lower() in text_files.SUFFIXES}
+    return any(stem in texts for stem, end in names if end.lower() in PHOTO_SUFFIXES)
 
 
-_FINDERS: dict[Kind, Callable[[Path], Iterator[Source]]] = {
+_FINDERS: dict[Kind, Callable[[_Search], Iterator[Source]]] = {
     "imagefolder": _imagefolder,
     "token_file": _token_file,
     "karpathy": _karpathy,
     "coco": _coco,
     "jsonl": _jsonl,
     "table": _table,
-    "arrow": lambda root: _packed(root, (".arrow", ".parquet")),
-    "webdataset": lambda root: _packed(root, (".tar",)),
+    "arrow": _arrow,
+    "webdataset": _webdataset,
     "text_files": _text_files,
 }
 
@@ -239,40 +351,12 @@ def _is_list(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"[")
 
 
-def _json_files(root: Path) -> list[Path]:
-    paths = [path for folder in (root, root / "annotations") for path in _files(folder, (".json",))]
-    return [path for path in paths if not path.name.startswith(_NO_CAPTIONS)]
-
-
 def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """Files of a folder, in order."""
     if not folder.is_dir():
         return []
     names = (entry.name for entry in os.scandir(folder) if entry.is_file())
     return [folder / name for name in sorted(names) if name.lower().endswith(suffixes)]
-
-
-def _folders(root: Path, depth: int = 1) -> list[Path]:
-    """Folders below, in order; links are not followed."""
-    if depth == 0:
-        return []
-    here = sorted(
-        Path(entry.path)
-        for entry in os.scandir(root)
-        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-    )
-    return [folder for child in here for folder in (child, *_folders(child, depth - 1))]
-
-
-def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
-    """The folder below ``root`` that most of some photos are in, best one named after the split."""
-    folders = [root, *_folders(root, _DEPTH)]
-
-    def rank(folder: Path) -> tuple[int, bool, bool]:
-        found = sum((folder / name).is_file() for name in names)
-        return found, split is not None and split_of(folder.name) == split, folder == root
-
-    return max(folders, key=rank)
 
 
 def _head(path: Path) -> bytes:

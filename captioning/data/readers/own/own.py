@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +14,7 @@ from captioning.data.json_streams import stream_records
 from captioning.data.line_files import read_lines
 from captioning.data.readers import table
 from captioning.data.readers.arrow import read_arrow
-from captioning.data.readers.arrow_files import SUFFIXES
+from captioning.data.readers.arrow_files import all_files
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.entries import PhotoPolicy, Policy
 from captioning.data.readers.flickr8k import read_flickr8k
@@ -25,23 +22,24 @@ from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.data.readers.jsonl import read_jsonl, records_of
 from captioning.data.readers.karpathy import read_karpathy
 from captioning.data.readers.own.layout import (
-    SPLITS,
     Kind,
     Layout,
     Source,
-    Split,
-    photo_folder,
+    packed_split,
+    place,
     recognise,
-    split_of,
+    shards_of,
 )
+from captioning.data.readers.own.marks import split_marks
+from captioning.data.readers.own.photos import photo_folder
+from captioning.data.readers.own.splits import SPLITS, ReadPart, Split, chosen, joined, share
 from captioning.data.readers.packed import Part
 from captioning.data.readers.text_files import read_text_files
 from captioning.data.readers.webdataset import read_webdataset
-from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.data.roster import Roster
 from captioning.loadable import loadable
 from captioning.model_folder import data_folder
 from captioning.ranges import Name, Seed
-from captioning.types import Sample
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +74,8 @@ def read_own(
 
     Validation and test are taken from the training photos where the folder has none: ``held_out``
     of them each, at least one photo, drawn by the seed. All captions of a photo stay together.
+    Splits are those of file and folder names, or of a column ``split``. Without training photos
+    all others are split anew, so that no photo is in two parts.
 
     Args:
         name: of the roster.
@@ -83,7 +83,8 @@ def read_own(
             from the hub.
         part: ``"train"``, ``"val"``, ``"test"``, or ``"all"``, with no split left out.
         layout: None: it is recognised, and said in the log.
-        annotations: name of the file with the captions, where several could be meant.
+        annotations: path below the folder of the file with the captions, where several could be
+            meant.
         image_folder: that names of photos are relative to, below the folder; None: it is found.
         file_column, caption_columns: of tables and Parquet; None: those with usual names.
         held_out: share of the photos, above 0 and below 0.5.
@@ -94,7 +95,13 @@ def read_own(
         FileNotFoundError: no such folder, or nothing that is known in it.
         ValueError: annotations that are not as their reader has them; names file and row.
     """
-    found = recognise(data_folder(folder), kind=layout, annotations=annotations)
+    found = recognise(
+        data_folder(folder),
+        kind=layout,
+        annotations=annotations,
+        file_column=file_column,
+        caption_columns=caption_columns,
+    )
     given = {
         "image_folder": image_folder, "file_column": file_column, "caption_columns": caption_columns
     }  # fmt: skip
@@ -104,19 +111,50 @@ def read_own(
                 f"{found.root} is read as {found.description}, which does not read {key}; it is "
                 f"for {', '.join(_READ_BY[key])}: leave it out, or choose layout="
             )
-    rules = {"missing_photos": missing_photos, "missing_captions": missing_captions}
-    read = _Reader(found, image_folder, file_column, caption_columns, rules, bad_captions)
+    rules = {
+        "missing_photos": missing_photos,
+        "missing_captions": missing_captions,
+        "bad_captions": bad_captions,
+    }
+    read = _Reader(found, image_folder, file_column, caption_columns, rules)
     if part in ("train", "all"):
-        _say(name, found, held_out, seed, part)
-    if part == "all":
-        return read(name, None)
-    lacking = [split for split in ("val", "test") if split not in found.splits]
-    if part in found.splits and (part != "train" or not lacking):
-        return read(name, part)
-    if "train" not in found.splits:  # a folder of a test set alone has no other use than all
+        log.info(f"{name}: {found.root} is read as {found.description}; layout= for another")
+    return _part(read, name, part, held_out, seed)
+
+
+def _part(read: _Reader, name: str, part: Part, held_out: float, seed: int) -> Roster:
+    """A part by the folder's splits, by those that the file says, or drawn."""
+    splits, take = read.layout.splits, read
+    if not splits:
+        splits, take = _splits_inside(read, name, part)
+    lacking = [split for split in ("val", "test") if split not in splits]
+    if "train" not in splits:  # so that no photo is in two parts
         lacking = ["val", "test"]
-    whole = read(name, "train" if "train" in found.splits else None)
-    return _share(whole, part, lacking, held_out, seed)
+    if part == "all":
+        roster = take(name, None)
+    elif part in splits and not (lacking and part in ("train", *lacking)):
+        roster = take(name, part)
+    else:
+        whole = take(name, "train" if "train" in splits else None)
+        roster = share(whole, part, lacking, held_out, seed)
+    _say(name, read, part, splits, f"{held_out:.0%}", seed)
+    return roster
+
+
+def _splits_inside(
+    read: _Reader, name: str, part: Part
+) -> tuple[tuple[Split, ...], Callable[[str, Split | None], Roster]]:
+    """The splits that the only file of a layout says, and what takes one of them."""
+    whole = read(name, None)
+    marks = {} if part == "all" else read.marks(whole)
+
+    def take(name: str, split: Split | None) -> Roster:
+        if split is None:
+            return whole
+        return chosen(whole, {image_id for image_id, own in marks.items() if own == split}, part)
+
+    present = {marks[image_id] for image_id in whole.rows_by_image if image_id in marks}
+    return tuple(split for split in SPLITS if split in present), take
 
 
 class _Reader:
@@ -129,12 +167,11 @@ class _Reader:
         file_column: str | None,
         caption_columns: str | list[str] | None,
         rules: Mapping[str, str],
-        bad_captions: Policy,
     ) -> None:
         self.layout, self._image_folder = layout, image_folder
         self._file_column, self._caption_columns = file_column, caption_columns
-        self._packed: dict[str, Any] = dict(rules)
-        self._rules: dict[str, Any] = {**rules, "bad_captions": bad_captions}
+        self._rules: dict[str, Any] = dict(rules)
+        self.folders: list[Path] = []  # of the photos that were read
 
     def __call__(self, name: str, split: Split | None) -> Roster:
         """A split of the layout; None: all of it."""
@@ -143,15 +180,29 @@ class _Reader:
             sources = [Source(sources[0].path)]
         if split is None and self.layout.kind in ("arrow", "webdataset"):
             sources = [Source(self.layout.root)]
-        read = _READERS[self.layout.kind]
-        rosters = {source.split or "all": read(self, name, source) for source in sources}
-        return _joined(name, rosters)
+        read, root = _READERS[self.layout.kind], self.layout.root
+        return joined(
+            name,
+            [
+                ReadPart(place(s.path.with_suffix(""), root), s.split, read(self, name, s))
+                for s in sources
+            ],
+        )
+
+    def marks(self, whole: Roster) -> dict[str, Split]:
+        """The splits that the only source says of its photos, which were read."""
+        kind, path = self.layout.kind, self.layout.sources[0].path
+        photos = self.folders[-1] if self.folders else path
+        return split_marks(kind, path, self._file_column, photos, whole)
 
     def photos(self, source: Source, names: Sequence[str]) -> Path:
         """The folder of a source's photos."""
         if self._image_folder is not None:
-            return self.layout.root / self._image_folder
-        return photo_folder(self.layout.root, names, source.split)
+            folder = self.layout.root / self._image_folder
+        else:
+            folder = photo_folder(self.layout.root, names, source.split)
+        self.folders.append(folder)
+        return folder
 
     def imagefolder(self, name: str, source: Source) -> Roster:
         return read_imagefolder(
@@ -181,7 +232,7 @@ class _Reader:
             annotations=source.path,
             image_folder=photos,
             split=source.split or "train",
-            **self._packed,
+            **self._rules,
         )
 
     def coco(self, name: str, source: Source) -> Roster:
@@ -195,7 +246,7 @@ class _Reader:
         return read_jsonl(name=name, annotations=source.path, image_folder=photos, **self._rules)
 
     def table(self, name: str, source: Source) -> Roster:
-        names = table.file_names(source.path, self._file_column, _NUM_PROBED)
+        names = table.file_names(source.path, self._file_column, self._caption_columns, _NUM_PROBED)
         return table.read_table(
             name=name,
             annotations=source.path,
@@ -206,14 +257,19 @@ class _Reader:
         )
 
     def arrow(self, name: str, source: Source) -> Roster:
-        files = [file for end in SUFFIXES for file in self._packed_files(source, end)]
+        files = self._names_of(source, all_files(source.path))
+        if len({Path(file).suffix for file in files}) > 1:  # one is likely made of the other
+            raise ValueError(
+                f"{source.path}: both .arrow and .parquet files of one split, such as {files[0]} "
+                f"and {files[-1]}; move one kind out of the folder"
+            )
         return read_arrow(
             name=name,
             folder=source.path,
             files=None if source.split is None else files,
             image_column=self._file_column,
             caption_columns=self._caption_columns,
-            **self._packed,
+            **self._rules,
         )
 
     def webdataset(self, name: str, source: Source) -> Roster:
@@ -221,19 +277,17 @@ class _Reader:
         return read_webdataset(
             name=name,
             folder=source.path,
-            shards=self._packed_files(source, ".tar"),
+            shards=self._names_of(source, shards_of(source.path)),
             caption_key=key[0] if isinstance(key, list) else key,
-            **self._packed,
+            **self._rules,
         )
 
-    def _packed_files(self, source: Source, suffix: str) -> list[str]:
-        """Files of a split below a folder, in order; results of `datasets` beside them are none."""
-        files = sorted(source.path.rglob(f"*{suffix}"))
+    def _names_of(self, source: Source, files: Sequence[Path]) -> list[str]:
+        """The files of a source's split."""
         return [
-            path.relative_to(source.path).as_posix()
+            place(path, source.path)
             for path in files
-            if not path.name.startswith((".", "cache-", "tmp"))
-            and source.split in (None, split_of(str(path.relative_to(source.path).with_suffix(""))))
+            if source.split in (None, packed_split(path, source.path))
         ]
 
     def text_files(self, name: str, source: Source) -> Roster:
@@ -253,59 +307,23 @@ _READERS: dict[Kind, Callable[[_Reader, str, Source], Roster]] = {
 }
 
 
-def _joined(name: str, rosters: Mapping[str, Roster]) -> Roster:
-    """One roster; image ids that several have begin with the split."""
-    if len(rosters) == 1:
-        return next(iter(rosters.values()))
-    ids = [image_id for roster in rosters.values() for image_id in roster.rows_by_image]
-    is_unique = len(set(ids)) == len(ids)
-    samples: list[Sample] = []
-    dropped: list[Dropped] = []
-    for label, roster in rosters.items():
-        dropped += roster.dropped
-        samples += roster.samples if is_unique else (_named(s, label) for s in roster.samples)
-    return build_roster(name, samples, dropped)
-
-
-def _named(sample: Sample, label: str) -> Sample:
-    return replace(
-        sample, image_id=f"{label}/{sample.image_id}", sample_id=f"{label}/{sample.sample_id}"
-    )
-
-
-def _share(
-    roster: Roster, part: Part, lacking: Sequence[str], held_out: float, seed: int
-) -> Roster:
-    """A part of a roster, by photo: each split that lacks gets its share of those in hash order."""
-    image_ids = list(roster.rows_by_image)
-    order = sorted(image_ids, key=lambda image_id: _draw(image_id, seed))
-    number = max(1, round(held_out * len(order)))
-    if number * len(lacking) >= len(order):
-        raise ValueError(
-            f"{roster.name}: {len(order)} photos are too few to be split into "
-            f"{['train', *lacking]}; add photos, or give the folder splits of its own"
+def _say(
+    name: str, read: _Reader, part: Part, splits: Sequence[Split], each: str, seed: int
+) -> None:
+    """Say where the photos lie, and how they are split."""
+    root = read.layout.root
+    folders = dict.fromkeys(place(folder, root) for folder in read.folders if folder != root)
+    said = [f"photos in {', '.join(folders)} (image_folder= for another)"] if folders else []
+    drawn = [split for split in ("val", "test") if split not in splits or "train" not in splits]
+    shares = " and ".join(f"{each} for {split}" for split in drawn)
+    if splits and part != "val" and part != "test":
+        said.append(f"splits: {', '.join(splits)}")
+    if splits and "train" not in splits and part != "all":
+        said.append(
+            f"no training photos: all are split anew, {shares} (seed {seed}), the rest for train"
         )
-    shares = {split: order[n * number : (n + 1) * number] for n, split in enumerate(lacking)}
-    shares["train"] = order[len(lacking) * number :]
-    chosen = set(shares[part])
-    samples = [sample for sample in roster.samples if sample.image_id in chosen]
-    return build_roster(roster.name, samples, roster.dropped if part == "train" else ())
-
-
-def _draw(image_id: str, seed: int) -> bytes:
-    key = json.dumps([seed, image_id]).encode()
-    return hashlib.blake2b(key, digest_size=8).digest()
-
-
-def _say(name: str, layout: Layout, held_out: float, seed: int, part: Part) -> None:
-    lacking = [split for split in SPLITS if split not in layout.splits]
-    splits = f"; splits: {', '.join(layout.splits)}" if layout.splits else ""
-    if lacking and part != "all":
-        taken = [split for split in ("val", "test") if split in lacking or "train" in lacking]
-        shares = " and ".join(f"{held_out:.0%} for {split}" for split in taken)
-        splits += (
-            f"; of its training photos {shares} (seed {seed})"
-            if layout.splits
-            else (f"; no splits: {shares} of the photos (seed {seed}), the rest for train")
-        )
-    log.info(f"{name}: {layout.root} is read as {layout.description}{splits}; layout= for another")
+    elif part == "train" and drawn:
+        of_all = f"no splits: {shares} of the photos (seed {seed}), the rest for train"
+        said.append(f"of its training photos {shares} (seed {seed})" if splits else of_all)
+    if said:
+        log.info(f"{name}: {'; '.join(said)}")

@@ -92,7 +92,7 @@ def test_photos_are_found_by_their_number(tmp_path: Path, name: str) -> None:
         ({"noun_chunks": ["a horse"]}, "'noun_chunks' must be a list of"),
         ({"noun_chunks": [[" ", "horse"]]}, "no text blank"),
         ({"detections": {"horse": [[0, [1, 2, 3]]]}}, "'horse' must be a list of"),
-        ({"detections": None}, "key 'detections' is missing"),
+        ({"detections": None}, "'detections' is null"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, change: dict, message: str) -> None:

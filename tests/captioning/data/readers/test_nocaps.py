@@ -40,7 +40,9 @@ def test_domains_by_image(tmp_path):
 def test_bad_domains_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"nocaps.json: images\[0\]: 'domain' must be one of"):
         read_nocaps(**write(tmp_path, domain="in"))
-    with pytest.raises(ValueError, match=r"nocaps.json: images\[0\]: key 'domain' is missing"):
+    with pytest.raises(
+        ValueError, match=r"nocaps.json: images\[0\]: 'domain' is null; give it a value"
+    ):
         read_nocaps(**write(tmp_path, domain=None))
     with pytest.raises(ValueError, match="domain must be in, near, out or null: got 'far'"):
         read_nocaps(**write(tmp_path), domain="far")

@@ -1,0 +1,105 @@
+"""Splits that one file of all photos says: by a column ``split``, or by the photos' folders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from captioning.data.json_files import Record, load_json_lines
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers import imagefolder, table
+from captioning.data.readers.jsonl import image_id_of, records_of
+from captioning.data.readers.own.layout import Kind
+from captioning.data.readers.own.splits import SPLITS, Split, split_of
+from captioning.data.roster import Roster
+
+log = logging.getLogger(__name__)
+
+COLUMN = "split"
+_WITH_FOLDERS: tuple[Kind, ...] = (
+    "imagefolder", "token_file", "coco", "jsonl", "table", "text_files",
+)  # fmt: skip
+
+
+class _Mark(NamedTuple):
+    """What the file says of a photo, and where."""
+
+    image_id: str
+    said: str
+    where: str
+
+
+def split_marks(
+    kind: Kind, path: Path, file_column: str | None, photos: Path, roster: Roster
+) -> dict[str, Split]:
+    """The split of each photo by image id; empty where nothing says it.
+
+    Args:
+        kind: of the layout.
+        path: the file or folder with the captions.
+        file_column: of tables; None: the one with a usual name.
+        photos: the folder that names of photos are relative to.
+        roster: all photos.
+
+    Raises:
+        ValueError: a value of the column that says no split, or two for one photo.
+    """
+    marks = list(_column(kind, path, file_column))
+    return _of_column(marks) if marks else _of_folders(kind, photos, roster)
+
+
+def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:
+    """The column of a table, or the key of JSON Lines, if there is one."""
+    path, name = (path / imagefolder.TABLE, "file_name") if kind == "imagefolder" else (path, None)
+    if path.is_file() and kind in ("imagefolder", "table"):
+        for file_name, said, where in table.cells_of(path, name or file_column, COLUMN):
+            yield _Mark(checked_file_name(file_name, where), said, where)
+    elif kind == "imagefolder":
+        lines = load_json_lines(path.with_name(imagefolder.LINES))
+        yield from _keys((record.text("file_name"), record) for record in lines)
+    elif kind == "jsonl":
+        yield from _keys((image_id_of(record), record) for record in records_of(path))
+
+
+def _keys(records: Iterable[tuple[str, Record]]) -> list[_Mark]:
+    marks = [_Mark(n, str(record.value.get(COLUMN) or ""), record.where) for n, record in records]
+    return marks if any(mark.said for mark in marks) else []
+
+
+def _of_column(marks: Iterable[_Mark]) -> dict[str, Split]:
+    splits: dict[str, Split] = {}
+    for image_id, said, where in marks:
+        split = split_of(said)
+        if split is None:
+            raise ValueError(
+                f"{where}: the split {said!r} is none of train, val (validation, valid, dev) and "
+                f"test; correct it, or give the column {COLUMN!r} another name"
+            )
+        if splits.setdefault(image_id, split) != split:
+            raise ValueError(
+                f"{where}: {image_id!r} is of {split} here and of {splits[image_id]} above; give "
+                "all captions of a photo the same split"
+            )
+    return splits
+
+
+def _of_folders(kind: Kind, photos: Path, roster: Roster) -> dict[str, Split]:
+    if kind not in _WITH_FOLDERS:
+        return {}
+    said: dict[str, Split | None] = {}
+    for sample in roster.samples:
+        folder = sample.image_path.parent
+        inside = folder.relative_to(photos) if folder.is_relative_to(photos) else Path()
+        said[sample.image_id] = split_of(str(inside))
+    known: dict[str, Split] = {name: split for name, split in said.items() if split is not None}
+    if known and len(known) < len(said):
+        names = [split for split in SPLITS if split in known.values()]
+        log.warning(
+            f"{roster.name}: folders of {len(known)} photos say {', '.join(names)}, those of "
+            f"{len(said) - len(known)} say no split: none is read from folders; a column "
+            f"{COLUMN!r} would say it for all"
+        )
+        return {}
+    return known
