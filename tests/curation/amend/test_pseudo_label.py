@@ -99,5 +99,5 @@ def test_a_process_writes_all_captions_of_its_own_batch(
 def test_weights_in_shards_write_no_captions_in_each_batch() -> None:
     trainer = SimpleNamespace(strategy=ModelParallelStrategy())
     PseudoLabel(plain=lambda: None).attach(trainer, Captioner())
-    with pytest.raises(ValueError, match=r"weights in shards.*: choose curation.amend.online=false"):
+    with pytest.raises(ValueError, match=r"in shards.*: choose curation.amend.online=false"):
         PseudoLabel(plain=lambda: None, online=True).attach(trainer, Captioner())
