@@ -121,7 +121,7 @@ def _mean_region(trainer: pl.Trainer) -> Tensor:
     build = getattr(datamodule, "eval_dataloader", None)
     if build is None:
         raise ValueError(
-            "the visual gain of photos as features needs trainer.datamodule.eval_dataloader(roster, "
+            "the visual gain by cached features needs trainer.datamodule.eval_dataloader(roster, "
             "shared=False), batches of all photos of a roster: add it, or measure another signal"
         )
     sums: dict[int, Tensor] = {}
