@@ -48,13 +48,13 @@ class Duplicate(AbstractScore):
                 f"max_bits must be 0 to 15, or null: got {max_bits}; photos of more different bits "
                 "are different photos"
             )
-        self._max_bits, self._load = max_bits, load
+        self.max_bits, self._load = max_bits, load
         self._hashes: dict[Path, int] = {}
 
     @property
     def opens_photos(self) -> bool:
         """Unless it compares captions of each image only."""
-        return self._max_bits is not None
+        return self.max_bits is not None
 
     def scores(self, context: Context) -> Tensor:
         """In [0, 1]; NaN for samples that are not live."""
@@ -70,14 +70,14 @@ class Duplicate(AbstractScore):
 
     def _groups(self, samples: Sequence[Sample]) -> Iterable[list[Sample]]:
         """Samples of one photo and its copies, in roster order."""
-        if self._max_bits is None:
+        if self.max_bits is None:
             keys: dict[Path, object] = {}
         else:
             paths = list({sample.image_path: None for sample in samples})
             for path in paths:
                 if path not in self._hashes:
                     self._hashes[path] = difference_hash(self._load(path))
-            numbers = copies([self._hashes[path] for path in paths], self._max_bits)
+            numbers = copies([self._hashes[path] for path in paths], self.max_bits)
             keys = dict(zip(paths, numbers, strict=True))
         groups: dict[object, list[Sample]] = defaultdict(list)
         for sample in samples:
