@@ -104,7 +104,7 @@ class LightningCuration(pl.Callback):
 
 def _require_whole_epoch(trainer: pl.Trainer) -> None:
     loop, loader = trainer.fit_loop, trainer.train_dataloader
-    progress = loop.epoch_loop.batch_progress
+    progress: Any = loop.epoch_loop.batch_progress
     num_done = progress.current.processed
     if not loop.restarting or progress.is_last_batch or not num_done:
         return
