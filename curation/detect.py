@@ -49,7 +49,7 @@ def contexts(folder: Path) -> Iterator[Context]:
     history = torch.from_numpy(record.history)
     signals = {
         path.stem: torch.from_numpy(read_history(path)[2])
-        for path in sorted((folder / "curation").glob("*.npz"))
+        for path in sorted((folder / "curation").glob("[!.]*.npz"))  # others were cut off
         if path.name not in _NO_SIGNALS
     }
     for number, epoch in enumerate(record.epochs, start=1):

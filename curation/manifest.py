@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from captioning.data.roster import Roster, build_roster, planted_origin
@@ -30,6 +31,8 @@ KINDS = {
     "seed": int,
     "signals": list,
 }
+PLAIN = (str, int, float, bool, NoneType)  # what a setting is
+DEEPEST = 5  # parts within parts that are looked into
 TEXTS = ("sample_id", "image_id", "image_path", "caption", "origin")
 
 
@@ -166,16 +169,27 @@ def read_loop_roster(folder: Path) -> Roster:
 def settings_of(part: Any, prefix: str = "") -> dict[str, Any]:
     """The plain settings of a policy and of its parts, by dotted name.
 
-    Only what is public counts: a part's private attributes follow from those.
+    Only what is public counts, so a part keeps its settings in public attributes: plain values,
+    lists and mappings of them, and parts of its own. What follows from them is private.
     """
     settings: dict[str, Any] = {f"{prefix}class": type(part).__name__}
     for name in sorted(_attributes(part)):
-        value, key = getattr(part, name), f"{prefix}{name}"
-        if isinstance(value, str | int | float | bool) or value is None:
-            settings[key] = value
-        elif type(value).__module__.partition(".")[0] not in ("builtins", "torch", "numpy"):
-            settings |= settings_of(value, f"{key}.") if prefix.count(".") < 3 else {}
+        settings |= _settings(getattr(part, name), f"{prefix}{name}")
     return settings
+
+
+def _settings(value: Any, key: str) -> dict[str, Any]:
+    if isinstance(value, PLAIN):
+        return {key: value}
+    if isinstance(value, Mapping):
+        items = value.items()
+        return {k: v for name, item in items for k, v in _settings(item, f"{key}.{name}").items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
+        return {key: items} if all(isinstance(item, PLAIN) for item in items) else {}
+    if type(value).__module__.partition(".")[0] in ("builtins", "torch", "numpy"):
+        return {}
+    return settings_of(value, f"{key}.") if key.count(".") < DEEPEST else {}
 
 
 def _attributes(part: Any) -> list[str]:

@@ -28,7 +28,8 @@ class LightningCuration(pl.Callback):
 
     The decision falls after the last training step of an epoch, before its validation, so the
     checkpoint of epoch k holds the edits of epoch k. With ``ckpt_path`` the checkpoint's state
-    counts, whatever the folder holds.
+    counts, whatever the folder holds. A checkpoint from amid an epoch needs a loader that can go on
+    there, see `on_train_start`.
 
     Args:
         curation: of the run.
@@ -42,8 +43,8 @@ class LightningCuration(pl.Callback):
         self.losses_of = losses_of or named_losses
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of curation, for Lightning's checkpoint."""
-        return self.curation.state_dict()
+        """The state of curation, for Lightning's checkpoint; the same in all processes."""
+        return self.curation.state_dict(gathered=True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from Lightning's checkpoint."""
@@ -53,8 +54,11 @@ class LightningCuration(pl.Callback):
         """Check that what curation does is trained on.
 
         Raises:
-            ValueError: a loader over another data set, or a trainer that begins at another epoch.
+            ValueError: a loader over another data set, a trainer that begins at another epoch, or
+                one that begins amid an epoch with a loader from the start: Lightning takes as many
+                batches as were left, which are others.
         """
+        _require_whole_epoch(trainer)
         rebuilt = getattr(trainer, "reload_dataloaders_every_n_epochs", 0) == 1
         check_loader(trainer.train_dataloader, self.curation, rebuilt=rebuilt)
         if self.curation.epoch != trainer.current_epoch:
@@ -96,6 +100,23 @@ class LightningCuration(pl.Callback):
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         outcome = self.curation.end_epoch()
         pl_module.log_dict(logged(outcome), on_step=False, on_epoch=True, batch_size=1)
+
+
+def _require_whole_epoch(trainer: pl.Trainer) -> None:
+    loop, loader = trainer.fit_loop, trainer.train_dataloader
+    progress: Any = loop.epoch_loop.batch_progress
+    num_done = progress.current.processed
+    if not loop.restarting or progress.is_last_batch or not num_done:
+        return
+    if hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
+        return
+    raise ValueError(
+        f"{trainer.ckpt_path or 'the checkpoint'} was saved after batch {num_done} of epoch "
+        f"{trainer.current_epoch}, and this loader can only begin anew, so that captions would be "
+        "measured twice and others not: go on from a checkpoint of an epoch's end "
+        "(ModelCheckpoint(every_n_epochs=1)), or give a loader with state_dict and "
+        "load_state_dict, such as torchdata's StatefulDataLoader"
+    )
 
 
 def named_losses(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from captioning.data.readers.collector import collector_paused
@@ -18,6 +19,9 @@ CAPTION_KEYS = ("caption", "captions", "text")
 
 def make_roster(samples: Any, *, name: str = "train") -> Roster:
     """The samples of a training set, one for each caption, in the order in which they are given.
+
+    A photo whose bytes are in the table is known by its name there and a digest of its bytes, such
+    as ``0-1a2b3c4d5e6f.png``: what was uploaded from folders has lost their names.
 
     Args:
         samples: a `Roster`; records, which are mappings with an image (``image``, ``image_path`` or
@@ -140,10 +144,27 @@ def _table_records(table: Any) -> Iterator[dict[str, Any]]:
         )
     kept = [image_key, caption_key, *(k for k in ("image_id", "sample_id") if k in columns)]
     arrow = table.select_columns(kept).with_format("arrow")[:]
-    values = {key: arrow[key] for key in kept}
-    if hasattr(arrow[image_key].type, "fields"):  # images with their bytes: the path is enough
-        values[image_key] = arrow[image_key].combine_chunks().field("path")
-    lists = {key: column.to_pylist() for key, column in values.items()}
+    packed = [image_key] if hasattr(arrow[image_key].type, "fields") else []
+    lists = {key: arrow[key].to_pylist() for key in kept if key not in packed}
+    lists |= {key: _packed_names(arrow[key]) for key in packed}
     for number in range(len(table)):
         record = {key: lists[key][number] for key in kept}
         yield record | {image_key: record[image_key] or f"image_{number}"}
+
+
+def _packed_names(column: Any) -> list[str | None]:
+    """A name for each row of a column with ``path`` and ``bytes``; None for a row without both."""
+    names: list[str | None] = []
+    for chunk in column.chunks:
+        pairs = zip(chunk.field("path").to_pylist(), chunk.field("bytes"), strict=True)
+        names += [_packed_name(path, content) for path, content in pairs]
+    return names
+
+
+def _packed_name(path: str | None, content: Any) -> str | None:
+    """The path, with a digest of the bytes unless there are none or it says it all."""
+    if not content.is_valid or PurePosixPath(path or "").is_absolute():
+        return path
+    digest = hashlib.blake2b(content.as_buffer(), digest_size=6).hexdigest()
+    name = PurePosixPath(path or "image")
+    return str(name.with_name(f"{name.stem}-{digest}{name.suffix}"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch.distributed as dist
+from pytorch_lightning.strategies import ModelParallelStrategy
 
 from captioning.data.roster import build_roster
 from captioning.types import Prediction, Sample
@@ -72,10 +73,11 @@ class PseudoLabel(AbstractAmender):
         """Take the captioner, and rewrite each batch where captions are online.
 
         Raises:
-            ValueError: batches that cannot be made anew.
+            ValueError: batches that cannot be made anew, or weights in shards.
         """
         self._trainer, self._module = trainer, module
         if self.online:
+            _require_whole_weights(trainer)
             datamodule_of(trainer).rewrite(self._rewritten)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
@@ -137,8 +139,17 @@ class PseudoLabel(AbstractAmender):
             kinds[candidate.sample.sample_id] = self._used[position]
         return kinds
 
-    def _write(self, kind: str, samples: Sequence[Sample]) -> CaptionsByImage:
-        """Captions of the samples' photos."""
+    def _write(
+        self, kind: str, samples: Sequence[Sample], *, shared: bool = True
+    ) -> CaptionsByImage:
+        """Captions of the samples' photos.
+
+        Args:
+            kind: of the search.
+            samples: one or more of each photo.
+            shared: whether all processes have these photos and each captions its share; otherwise
+                this one captions them all.
+        """
         if self._trainer is None or self._module is None:
             raise RuntimeError("pseudo-labels need attach(trainer, module) before amend")
         if not samples:
@@ -150,7 +161,7 @@ class PseudoLabel(AbstractAmender):
         captions: CaptionsByImage = {}
         with undisturbed(self._trainer, self._module):
             roster = build_roster(kind, samples)
-            loader = datamodule_of(self._trainer).eval_dataloader(roster)
+            loader = datamodule_of(self._trainer).eval_dataloader(roster, shared=shared)
             for batch in map(self._trainer.strategy.batch_to_device, loader):
                 predictions = module.generate(
                     batch,
@@ -169,8 +180,10 @@ class PseudoLabel(AbstractAmender):
             raise RuntimeError("pseudo-labels need attach(trainer, module) before training")
         originals = datamodule_of(self._trainer).view.roster.samples
         written = {
-            # a batch may have a sample twice
-            kind: self._write(kind, [originals[row] for row in kinds if kinds[row] == kind])
+            # a batch may have a sample twice; other processes have other batches
+            kind: self._write(
+                kind, [originals[row] for row in kinds if kinds[row] == kind], shared=False
+            )
             for kind in sorted(set(kinds.values()))
         }
         new = []
@@ -189,6 +202,14 @@ class PseudoLabel(AbstractAmender):
         if self.met_only and prediction.satisfied is False:
             return "constraints not met"
         return ""
+
+
+def _require_whole_weights(trainer: pl.Trainer) -> None:
+    if isinstance(trainer.strategy, ModelParallelStrategy):
+        raise ValueError(
+            "captions cannot be written anew in each batch by weights in shards, as all processes "
+            "must gather these at once: choose curation.amend.online=false, or trainer.strategy=ddp"
+        )
 
 
 def _is_pseudo_label(sample: Sample) -> bool:

@@ -32,11 +32,11 @@ class ReplaceBoth(AbstractImageAmender):
         self, *, source: AbstractImageSource, caption: AbstractAmender | None = None
     ) -> None:
         super().__init__(source=source)
-        self._caption = caption if caption is not None else ReplaceCaption()
+        self.caption = caption if caption is not None else ReplaceCaption()
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """Two edits for each sample for which both a caption and a picture are available."""
-        captions = self._caption.amend(context, selected)
+        captions = self.caption.amend(context, selected)
         caption_of = {edit.sample_id: edit for edit in captions.edits}
         candidates = [
             candidate for candidate in selected if candidate.sample.sample_id in caption_of
@@ -66,5 +66,5 @@ class ReplaceBoth(AbstractImageAmender):
 
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
         """Let the source begin on the likely next pictures."""
-        requests = self._requests(context, self._caption.amend(context, selected))
+        requests = self._requests(context, self.caption.amend(context, selected))
         self._source.expect(requests, seed=context.seed)

@@ -51,9 +51,10 @@ def duplicates(evidence: Evidence) -> Scores:
     for place, value in zip(usable, hashes, strict=True):
         groups[linked[value]].append(place)
     best: dict[int, tuple[float, int]] = {}
+    hash_of = dict(zip(usable, hashes, strict=True))
     for places in groups.values():
-        for number, place in enumerate(places[1:], start=1):
-            best[place] = _nearest(evidence, hashes_of(evidence, places), places, number)
+        values = np.array([hash_of[place] for place in places], dtype=np.uint64)
+        best |= _nearest(values, places, evidence.photo_vectors)
     found = {}
     for row, place in enumerate(evidence.photo_of.tolist()):
         likeness, other = best.get(place, (0.0, -1))
@@ -62,24 +63,32 @@ def duplicates(evidence: Evidence) -> Scores:
     return Scores.of(len(evidence.roster), found)
 
 
-def hashes_of(evidence: Evidence, places: list[int]) -> np.ndarray:
-    """``(len(places),) uint64`` hashes of photos."""
-    facts = list(evidence.photos.values())
-    return np.array([facts[place].hash for place in places], dtype=np.uint64)
-
-
 def _nearest(
-    evidence: Evidence, hashes: np.ndarray, places: list[int], number: int
-) -> tuple[float, int]:
-    """Likeness to the most alike of the earlier photos of a group, and its place."""
-    differing = np.bitwise_count(hashes[:number] ^ hashes[number])
-    likeness = 1 - differing / _BITS
-    vectors = evidence.photo_vectors
-    if vectors is not None:
-        cosines = vectors[places[:number]] @ vectors[places[number]]
-        likeness = np.where(cosines >= _ALIKE, likeness, 0)
-    nearest = int(likeness.argmax())
-    return float(likeness[nearest]), places[nearest]
+    hashes: np.ndarray, places: list[int], vectors: np.ndarray | None
+) -> dict[int, tuple[float, int]]:
+    """Likeness of the photos of a group to the most alike of the earlier ones, and its place.
+
+    Of equally alike photos it is the first.
+
+    Args:
+        hashes: ``(G,) uint64`` of the group.
+        places: G, of its photos.
+        vectors: ``(P, D)`` of all photos; None where none were embedded.
+    """
+    own = None if vectors is None else vectors[places]
+    first: dict[int, int] = {}  # number of the first photo of each hash
+    nearest: dict[int, tuple[float, int]] = {}
+    for number, (place, value) in enumerate(zip(places, hashes.tolist(), strict=True)):
+        other = first.setdefault(value, number)
+        if other < number and (own is None or own[other] @ own[number] >= _ALIKE):
+            nearest[place] = (1.0, places[other])  # none is more alike: others are not looked at
+        elif number:
+            likeness = 1 - np.bitwise_count(hashes[:number] ^ hashes[number]) / _BITS
+            if own is not None:
+                likeness = np.where(own[:number] @ own[number] >= _ALIKE, likeness, 0)
+            best = int(likeness.argmax())
+            nearest[place] = (float(likeness[best]), places[best])
+    return nearest
 
 
 def same_caption(evidence: Evidence) -> Scores:

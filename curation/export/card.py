@@ -97,7 +97,7 @@ def _masked(live: Sequence[Sample]) -> str:
         f"## Masked words\n\n**{captions} captions have {len(spans)} masked words that these files "
         "do not mask**: words that are likely wrong, which training left out of its loss. "
         "Annotations have no place for them, so the captions stand here in full, and a model that "
-        "is trained on them learns these words. `masked_words` of COCO and JSON Lines, and the "
+        "is trained on them learns these words. `masked_words` beside the captions, and the "
         "journal, have their characters as START-STOP."
     )
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from captioning.data.roster import CurationView, masks_text
+from captioning.data.roster import CurationView, Roster, masks_text
 from captioning.files import write_atomically, write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import (
@@ -31,7 +33,8 @@ class Picture:
     """A picture of the curated set with its captions.
 
     Attributes:
-        image_id: the roster's, with the picture's name after it where it replaced another.
+        image_id: the roster's, with the picture's name after it where it replaced another; no two
+            pictures of a set have the same.
         file_name: below the folder of photos, with ``/``.
         path: where it lies now.
         samples: its captions.
@@ -46,8 +49,9 @@ class Picture:
 def pictures(view: CurationView) -> list[Picture]:
     """The live samples by picture, in roster order.
 
-    A picture that stands for several images has the captions of all. Photos are named relative to
-    the folder that all of the roster's lie in, shards being folders; pictures that replaced them by
+    A picture that stands for several images has the captions of all, and, if it is a photo of the
+    roster, the id that most of its captions have there. Photos are named relative to the folder
+    that all of the roster's lie in, shards being folders; pictures that replaced them by
     ``replaced/NAME``.
     """
     paths = dict.fromkeys(sample.image_path for sample in view.roster.samples)
@@ -56,13 +60,16 @@ def pictures(view: CurationView) -> list[Picture]:
     samples_by_path: dict[Path, list[Sample]] = {}
     for sample in view.samples():
         samples_by_path.setdefault(sample.image_path, []).append(sample)
-    result = []
+    own_ids, taken, result = _own_ids(view.roster), set(), []
     for path, samples in samples_by_path.items():
-        image_id, new = samples[0].image_id, path not in originals
+        new = path not in originals
+        choices = _possible_ids(own_ids.get(path, samples[0].image_id), path, new=new)
+        image_id = next(choice for choice in choices if choice not in taken)
+        taken.add(image_id)
         name = f"{REPLACED}/{path.name}" if new else originals[path].relative_to(root).as_posix()
         result.append(
             Picture(
-                image_id=f"{image_id}/{path.stem}" if new else image_id,
+                image_id=image_id,
                 file_name=name,
                 path=path,
                 samples=tuple(samples),
@@ -70,6 +77,22 @@ def pictures(view: CurationView) -> list[Picture]:
         )
     _check_names(result)
     return result
+
+
+def _own_ids(roster: Roster) -> dict[Path, str]:
+    """The image id of each photo: that of most of its captions, of equally many the first."""
+    counts: dict[Path, Counter[str]] = {}
+    for sample in roster.samples:
+        counts.setdefault(sample.image_path, Counter())[sample.image_id] += 1
+    return {path: ids.most_common(1)[0][0] for path, ids in counts.items()}
+
+
+def _possible_ids(image_id: str, path: Path, *, new: bool) -> Iterator[str]:
+    """Ids of a picture, the best first; it takes the first that no other has."""
+    if not new:
+        yield image_id
+    yield f"{image_id}/{path.stem}"
+    yield from (f"{image_id}/{path.stem}-{number}" for number in count(2))
 
 
 def _check_names(curated: Sequence[Picture]) -> None:
@@ -140,18 +163,39 @@ def write_metadata(curated: Sequence[Picture], path: Path) -> None:
 
 
 def _line(head: dict[str, Any], picture: Picture) -> str:
-    rest: dict[str, Any] = {
-        "captions": [sample.caption for sample in picture.samples],
-        "sample_ids": [sample.sample_id for sample in picture.samples],
-        "origins": [sample.origin for sample in picture.samples],
+    fields = caption_fields(picture, told_fields([picture]))
+    return json.dumps(head | fields, ensure_ascii=False)
+
+
+def told_fields(curated: Sequence[Picture]) -> tuple[str, ...]:
+    """Names of what some captions have beside text, id and origin; see `caption_fields`."""
+    fields = {
+        "weights": lambda sample: sample.weight != 1,
+        "masked_words": lambda sample: bool(sample.masks),
+        "buckets": lambda sample: bool(sample.bucket),
     }
-    if any(sample.weight != 1 for sample in picture.samples):
-        rest["weights"] = [sample.weight for sample in picture.samples]
-    if any(sample.masks for sample in picture.samples):
-        rest["masked_words"] = [masks_text(sample.masks) for sample in picture.samples]
-    if any(sample.bucket for sample in picture.samples):
-        rest["buckets"] = [sample.bucket for sample in picture.samples]
-    return json.dumps(head | rest, ensure_ascii=False)
+    samples = [sample for picture in curated for sample in picture.samples]
+    return tuple(name for name, tells in fields.items() if any(map(tells, samples)))
+
+
+def caption_fields(picture: Picture, told: Sequence[str]) -> dict[str, list[Any]]:
+    """What is written of a picture's captions, by name: a value a caption.
+
+    Args:
+        picture: of the set.
+        told: which of ``weights`` (1 unless weighted down), ``masked_words`` (such as ``"12-17"``;
+            empty for none) and ``buckets`` are written, too.
+    """
+    samples = picture.samples
+    fields: dict[str, list[Any]] = {
+        "captions": [sample.caption for sample in samples],
+        "sample_ids": [sample.sample_id for sample in samples],
+        "origins": [sample.origin for sample in samples],
+        "weights": [sample.weight for sample in samples],
+        "masked_words": [masks_text(sample.masks) for sample in samples],
+        "buckets": [sample.bucket for sample in samples],
+    }
+    return {name: fields[name] for name in ("captions", "sample_ids", "origins", *told)}
 
 
 def place_photos(curated: Sequence[Picture], folder: Path, *, copy: bool) -> None:

@@ -13,18 +13,11 @@ from typing import Any
 from captioning.extras import import_extra
 from captioning.files import write_json
 from captioning.vision.photo_places import open_photo, photo_exists
-from curation.export.curated_set import Picture
+from curation.export.curated_set import Picture, caption_fields, told_fields
 
 PICTURES_IN_A_FILE = 1000
 _PURPOSE = "Parquet and Arrow files"
-_STRINGS = {"feature": {"dtype": "string", "_type": "Value"}, "_type": "Sequence"}
-_FEATURES: dict[str, Any] = {
-    "image": {"_type": "Image"},
-    "captions": _STRINGS,
-    "image_id": {"dtype": "string", "_type": "Value"},
-    "sample_ids": _STRINGS,
-    "origins": _STRINGS,
-}
+_TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
 
 
 def write_parquet(curated: Sequence[Picture], folder: Path) -> None:
@@ -36,10 +29,10 @@ def write_parquet(curated: Sequence[Picture], folder: Path) -> None:
     """
     parquet = import_extra("pyarrow.parquet", extra="arrow", purpose=_PURPOSE)
     (folder / "data").mkdir()
-    parts = list(_parts(curated))
+    parts, told = list(_parts(curated)), told_fields(curated)
     for number, part in enumerate(parts):
         path = folder / "data" / f"train-{number:05d}-of-{len(parts):05d}.parquet"
-        parquet.write_table(_table(part), path, row_group_size=100)
+        parquet.write_table(_table(part, told), path, row_group_size=100)
 
 
 def write_datasets(curated: Sequence[Picture], folder: Path) -> None:
@@ -51,9 +44,10 @@ def write_datasets(curated: Sequence[Picture], folder: Path) -> None:
     """
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
     parts, names, digest = list(_parts(curated)), [], hashlib.sha256()
+    told = told_fields(curated)
     for number, part in enumerate(parts):
         name = f"data-{number:05d}-of-{len(parts):05d}.arrow"
-        content = _table(part)
+        content = _table(part, told)
         with (
             arrow.OSFile(str(folder / name), "wb") as file,
             arrow.ipc.new_stream(file, content.schema) as writer,
@@ -71,7 +65,7 @@ def write_datasets(curated: Sequence[Picture], folder: Path) -> None:
         "_split": None,
     }
     write_json(folder / "state.json", state)
-    write_json(folder / "dataset_info.json", {"citation": "", "features": _FEATURES})
+    write_json(folder / "dataset_info.json", {"citation": "", "features": _features(told)})
 
 
 def write_webdataset(curated: Sequence[Picture], folder: Path) -> None:
@@ -80,12 +74,12 @@ def write_webdataset(curated: Sequence[Picture], folder: Path) -> None:
     Raises:
         FileNotFoundError: a picture is gone; names it.
     """
-    count = 0
+    count, told = 0, told_fields(curated)
     for number, part in enumerate(_parts(curated)):
         with tarfile.open(folder / f"{number:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as shard:
             for picture in part:
                 key, suffix = f"{count:09d}", PurePosixPath(picture.file_name).suffix.lower()
-                about = {"file_name": picture.file_name, **_fields(picture)}
+                about = {"file_name": picture.file_name, **_fields(picture, told)}
                 _add(shard, f"{key}{suffix or '.jpg'}", _photo(picture))
                 _add(shard, f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
                 count += 1
@@ -102,26 +96,40 @@ def _parts(curated: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
         yield curated[start : start + PICTURES_IN_A_FILE]
 
 
-def _fields(picture: Picture) -> dict[str, Any]:
+def _fields(picture: Picture, told: Sequence[str]) -> dict[str, Any]:
+    return {"image_id": picture.image_id, **caption_fields(picture, told)}
+
+
+def _features(told: Sequence[str]) -> dict[str, Any]:
+    """The columns as ``datasets`` describes them; the same in all files of a set."""
+    strings = _listed("string")
     return {
-        "captions": [sample.caption for sample in picture.samples],
-        "image_id": picture.image_id,
-        "sample_ids": [sample.sample_id for sample in picture.samples],
-        "origins": [sample.origin for sample in picture.samples],
+        "image": {"_type": "Image"},
+        "captions": strings,
+        "image_id": {"dtype": "string", "_type": "Value"},
+        "sample_ids": strings,
+        "origins": strings,
+        **{name: _listed(_TOLD[name]) for name in told},
     }
 
 
-def _table(part: Sequence[Picture]) -> Any:
+def _listed(kind: str) -> dict[str, Any]:
+    return {"feature": {"dtype": kind, "_type": "Value"}, "_type": "Sequence"}
+
+
+def _table(part: Sequence[Picture], told: Sequence[str]) -> Any:
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
     texts, text = arrow.list_(arrow.string()), arrow.string()
     image = arrow.struct([("bytes", arrow.binary()), ("path", text)])
     kinds = {"image": image, "captions": texts, "image_id": text, "sample_ids": texts}
+    kinds |= {"origins": texts}
+    kinds |= {name: arrow.list_(arrow.type_for_alias(_TOLD[name])) for name in told}
     schema = arrow.schema(
-        [*kinds.items(), ("origins", texts)],
-        metadata={"huggingface": json.dumps({"info": {"features": _FEATURES}})},
+        list(kinds.items()),
+        metadata={"huggingface": json.dumps({"info": {"features": _features(told)}})},
     )
     rows = [
-        {"image": {"bytes": _photo(picture), "path": picture.file_name}, **_fields(picture)}
+        {"image": {"bytes": _photo(picture), "path": picture.file_name}, **_fields(picture, told)}
         for picture in part
     ]
     return arrow.Table.from_pylist(rows, schema=schema)

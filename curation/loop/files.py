@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.files import write_atomically, write_json
+from captioning.files import remove_unfinished, write_atomically, write_json
 from curation.journal.journal import FILE_NAME
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import FILE_NAME as KEEP_NAME
@@ -15,6 +15,7 @@ from curation.record import RunRecord
 from curation.report.report import FILE_NAME as REPORT_NAME
 from curation.report.report import write_report
 
+SUFFIXES = (".npz", ".json", ".jsonl", ".png", ".html", ".safetensors")  # of files of the folder
 NUM_PICTURES = 100  # of the report at the end of a run: its photos take a second
 
 
@@ -37,8 +38,11 @@ class CurationFiles:
         """Write the journal as the run knows it.
 
         The checkpoint is the truth: what the file holds beyond it will be decided again. A fresh
-        run in a used folder puts the old journal aside instead of losing it.
+        run in a used folder puts the old journal aside instead of losing it. What a killed run had
+        not finished to write is removed.
         """
+        for suffix in SUFFIXES:
+            remove_unfinished(self.details, suffix)
         journal = self.path / FILE_NAME
         if not resumed and _holds_edits(journal):
             self._set_aside(journal)

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from captioning.data.roster import Roster, build_roster
 from captioning.ranges import NonNegativeInt
-from captioning.types import Batch
+from captioning.types import Batch, Sample
 from curation.loop.ledger import LossLedger
-from curation.loop.probes import AbstractProbe, measuring, record, score
+from curation.loop.probes import AbstractProbe, datamodule_of, measuring, record, score
 from curation.score.visual_gain import SIGNAL
 
-_MEAN_BATCHES = 64
+MEAN_PHOTOS = 1000  # that the mean image is taken of, at most
 
 
 class VisualGainProbe(AbstractProbe):
     """Losses as `OnlineProbe` records them, and the visual gain by two passes in eval mode.
 
     The gain is the caption's loss given a mean image less its loss given the photo. The mean image
-    has the mean feature vector of the first photos in each of its regions; for photos as pixels it
-    is 0, the mean colour of normalised pixels.
+    has in each of its regions the mean feature vector of `MEAN_PHOTOS` photos, evenly spaced over
+    the roster before curation; for photos as pixels it is 0, the mean colour of normalised pixels.
+    So it is the same after any edits, in a resumed run, and for any batches and processes.
+
+    The data module gives those photos by ``eval_dataloader(roster, shared=False)``.
 
     Args:
         per: ``"token"``, the mean over the caption's tokens, or ``"sentence"``, their sum.
@@ -76,9 +79,9 @@ class VisualGainProbe(AbstractProbe):
         if self.until_epoch is not None and trainer.current_epoch > self.until_epoch:
             return
         with measuring(trainer, module) as batches:
-            if self._mean is None:
-                self._mean = _mean_region(batches)
             for batch in batches():
+                if self._mean is None and batch.regions is not None:
+                    self._mean = _mean_region(trainer)
                 rows, seen, sums = score(module, batch)
                 blind = score(module, blinded(batch, self._mean))[1]
                 gain = blind - seen
@@ -105,21 +108,39 @@ def blinded(batch: Batch, mean: Tensor | None) -> Batch:
     return replace(batch, regions=regions, images=images)
 
 
-def _mean_region(batches: Callable[[], Iterator[Batch]]) -> Tensor | None:
-    """``(D,)`` mean over the regions of the first photos, the same in all processes."""
-    total, count = None, 0.0
-    for batch in islice(batches(), _MEAN_BATCHES):
-        if batch.regions is None:
-            return None
-        regions = batch.regions.double()
-        mask = torch.ones(regions.shape[:2]) if batch.region_mask is None else batch.region_mask
-        mask = mask.to(regions)
-        part = (regions * mask.unsqueeze(-1)).sum((0, 1))
-        total, count = part if total is None else total + part, count + float(mask.sum())
-    if total is None:
-        return None
-    if dist.is_available() and dist.is_initialized():
-        packed = torch.cat([total, total.new_tensor([count])])
-        dist.all_reduce(packed)
-        total, count = packed[:-1], float(packed[-1])
+def _mean_region(trainer: pl.Trainer) -> Tensor:
+    """``(D,) float32`` mean over the regions of some photos of the uncurated roster.
+
+    Photos are added up one by one and in the roster's order, so that the sum has the same bits
+    however they are divided into batches, and each process makes it for itself, in host memory.
+
+    Raises:
+        ValueError: the data module has no ``eval_dataloader``.
+    """
+    datamodule = datamodule_of(trainer)
+    build = getattr(datamodule, "eval_dataloader", None)
+    if build is None:
+        raise ValueError(
+            "the visual gain by cached features needs trainer.datamodule.eval_dataloader(roster, "
+            "shared=False), batches of all photos of a roster: add it, or measure another signal"
+        )
+    sums: dict[int, Tensor] = {}
+    count = 0
+    for batch in build(_mean_photos(datamodule.view.roster), shared=False):
+        for place, row in enumerate(batch.photo_rows or ()):
+            regions = batch.regions[place]
+            if batch.region_mask is not None:
+                regions = regions[batch.region_mask[place]]
+            sums[row] = regions.double().sum(0)
+            count += len(regions)
+    total = torch.stack([sums[row] for row in sorted(sums)]).sum(0)
     return (total / max(count, 1)).float()
+
+
+def _mean_photos(roster: Roster) -> Roster:
+    """A sample of each photo that the mean image is taken of."""
+    photos: dict[Path, Sample] = {}
+    for sample in roster.samples:
+        photos.setdefault(sample.image_path, sample)
+    samples = list(photos.values())
+    return build_roster("mean image", samples[:: -(-len(samples) // MEAN_PHOTOS)])

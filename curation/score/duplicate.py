@@ -48,34 +48,36 @@ class Duplicate(AbstractScore):
                 f"max_bits must be 0 to 15, or null: got {max_bits}; photos of more different bits "
                 "are different photos"
             )
-        self._max_bits, self._load = max_bits, load
+        self.max_bits, self._load = max_bits, load
         self._hashes: dict[Path, int] = {}
 
     @property
     def opens_photos(self) -> bool:
         """Unless it compares captions of each image only."""
-        return self._max_bits is not None
+        return self.max_bits is not None
 
     def scores(self, context: Context) -> Tensor:
         """In [0, 1]; NaN for samples that are not live."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         for samples in self._groups(list(context.live.values())):
-            bags = [frozenset(words_of(sample.caption)) for sample in samples]
-            for number, sample in enumerate(samples):
-                earlier = (_jaccard(bags[number], bag) for bag in bags[:number])
-                scores[sample.row] = max(earlier, default=0.0)
+            earlier: dict[frozenset[str], None] = {}  # each once: copies of a photo repeat many
+            for sample in samples:
+                bag = frozenset(words_of(sample.caption))
+                likeness = [1.0] if bag in earlier else [_jaccard(bag, other) for other in earlier]
+                scores[sample.row] = max(likeness, default=0.0)
+                earlier[bag] = None
         return scores
 
     def _groups(self, samples: Sequence[Sample]) -> Iterable[list[Sample]]:
         """Samples of one photo and its copies, in roster order."""
-        if self._max_bits is None:
+        if self.max_bits is None:
             keys: dict[Path, object] = {}
         else:
             paths = list({sample.image_path: None for sample in samples})
             for path in paths:
                 if path not in self._hashes:
                     self._hashes[path] = difference_hash(self._load(path))
-            numbers = copies([self._hashes[path] for path in paths], self._max_bits)
+            numbers = copies([self._hashes[path] for path in paths], self.max_bits)
             keys = dict(zip(paths, numbers, strict=True))
         groups: dict[object, list[Sample]] = defaultdict(list)
         for sample in samples:
@@ -98,8 +100,15 @@ def copies(hashes: Sequence[int], max_bits: int) -> list[int]:
     """A number for each hash, the same for those linked by steps of at most ``max_bits`` bits.
 
     Two hashes that differ in at most k bits agree in one of k + 1 bands, so only those that share
-    a band are compared.
+    a band are compared, and equal ones only once.
     """
+    distinct = list(dict.fromkeys(hashes))
+    numbers = dict(zip(distinct, _linked(distinct, max_bits), strict=True))
+    return [numbers[value] for value in hashes]
+
+
+def _linked(hashes: Sequence[int], max_bits: int) -> list[int]:
+    """`copies` of hashes that differ."""
     parent = list(range(len(hashes)))
 
     def root(number: int) -> int:

@@ -97,7 +97,7 @@ class Siblings(AbstractScore):
     def __init__(self, *, likeness: AbstractLikeness, nearest: PositiveInt | None = 2) -> None:
         if nearest is not None and nearest < 1:
             raise ValueError(f"nearest must be at least 1, or null for all: got {nearest}")
-        self._likeness, self._nearest = likeness, nearest
+        self.likeness, self.nearest = likeness, nearest
         self.name = f"distance to the image's other captions ({likeness.name})"
 
     def scores(self, context: Context) -> Tensor:
@@ -110,8 +110,8 @@ class Siblings(AbstractScore):
         if not groups:
             return scores
         captions = [[context.live[row].caption for row in rows] for rows in groups]
-        for rows, cosines in zip(groups, self._likeness.cosines(captions), strict=True):
+        for rows, cosines in zip(groups, self.likeness.cosines(captions), strict=True):
             other_cosines = cosines.clone().fill_diagonal_(-torch.inf)
-            number = min(self._nearest or len(rows) - 1, len(rows) - 1)
+            number = min(self.nearest or len(rows) - 1, len(rows) - 1)
             scores[rows] = 1 - other_cosines.topk(number, dim=1).values.mean(1)
         return scores

@@ -15,7 +15,7 @@ from curation.base import (
     require_fraction,
 )
 from curation.select.by_score import AbstractByScore
-from curation.select.ranking import ordered_rows
+from curation.select.ranking import num_of_fraction, ordered_rows
 
 _STEPS = 200  # of expectation maximisation, at most
 _TOLERANCE = 1e-9  # of the mean log-likelihood, in nats a sample
@@ -87,7 +87,7 @@ class Mixture(AbstractByScore):
         probability = np.full(len(scores), np.nan)
         probability[known] = fitted.upper(scores[known])
         rows = ordered_rows(context, scores, known[probability[known] > self.min_probability])
-        rows = rows[: int(self.max_ratio * len(context.live))]
+        rows = rows[: num_of_fraction(self.max_ratio, len(context.live))]
         means = " and ".join(f"{mean:.3f}" for mean in fitted.means)
         return [
             Selected(

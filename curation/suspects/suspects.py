@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from captioning.text.word_rows import replace_word
+from captioning.types import Edit
 from captioning.vision.photo_places import photo_exists, place_in_shard
 from curation.check.result import CSV_NAME, LEFT_OUT
 from curation.check.words import NAME as WORDS
 from curation.finished_run import read_run
 from curation.record import RunRecord, changes
+
+REPLACING = ("replace_caption", "replace_image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +62,8 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
 
     Args:
         source: folder that ``captioning check`` wrote, or of a run.
-        top: of a run: this many captions of the highest loss in its last epoch; None: those that
-            its policy changed.
+        top: of a run: this many captions of the highest loss in its last epoch, of those that were
+            then trained on as the annotations have them; None: those that its policy changed.
 
     Raises:
         FileNotFoundError: neither of them.
@@ -80,10 +83,16 @@ def read_suspects(source: str | Path, *, top: int | None = None) -> list[Suspect
         record = read_run(source)
         suspects = list(_changed(record) if top is None else _of_losses(record, top))
     if not suspects:
-        hint = "nothing is flagged in it" if table.is_file() else "its policy changed no caption"
-        more = "" if table.is_file() else "; --top N takes those of the highest loss"
-        raise ValueError(f"{source}: {hint}{more}")
+        raise ValueError(f"{source}: {_reason_of_none(table.is_file(), top)}")
     return suspects
+
+
+def _reason_of_none(is_check: bool, top: int | None) -> str:
+    if is_check:
+        return "nothing is flagged in it"
+    if top is None:
+        return "its policy changed no caption; --top N takes those of the highest loss"
+    return "every caption or photo with a loss had been replaced before; without --top you see them"
 
 
 def _of_table(path: Path) -> Iterator[Suspect]:
@@ -131,7 +140,7 @@ def _changed(record: RunRecord) -> Iterator[Suspect]:
             suspicion=None,
             issues=(edit.action,),
             reason=f"{edit.policy}, epoch {edit.epoch}: {edit.reason}",
-            proposal=edit.value if edit.action == "replace_caption" else None,
+            proposal=_proposal(edit),
         )
 
 
@@ -140,16 +149,32 @@ def _of_losses(record: RunRecord, top: int) -> Iterator[Suspect]:
         raise ValueError(f"--top must be at least 1: got {top}")
     if not record.epochs:
         raise ValueError("the run kept no losses; train with curation=track")
-    losses = record.history[-1]
+    losses, epoch = record.history[-1].copy(), record.epochs[-1]
+    by_id, journal = record.view.roster.by_id, record.view.journal
+    # the losses of these are of other captions or photos than people are shown
+    replaced = [e for e in journal if e.epoch < epoch and e.action in REPLACING]
+    losses[[by_id[edit.sample_id].row for edit in replaced]] = np.nan
+    last = {edit.sample_id: edit for edit in journal}
     seen = np.flatnonzero(~np.isnan(losses))
     for row in seen[np.argsort(-losses[seen], kind="stable")][:top]:
         sample = record.view.roster.samples[row]
-        reason = f"loss {losses[row]:.2f} nats a token in epoch {record.epochs[-1]}"
+        edit = last.get(sample.sample_id)
+        reason = f"loss {losses[row]:.2f} nats a token in epoch {epoch}"
         yield Suspect(
             sample_id=sample.sample_id,
             photo=sample.image_path,
             caption=sample.caption,
             suspicion=None,
             issues=("high_loss",),
-            reason=reason,
+            reason=reason if edit is None else f"{reason}; {_kept_from(edit)}",
+            proposal=_proposal(edit),
         )
+
+
+def _kept_from(edit: Edit) -> str:
+    """What a caption is kept from by people who keep it."""
+    return f"keeping it undoes {edit.action} by {edit.policy}, epoch {edit.epoch}"
+
+
+def _proposal(edit: Edit | None) -> str | None:
+    return edit.value if edit is not None and edit.action == "replace_caption" else None

@@ -15,6 +15,7 @@ from PIL import Image
 from captioning.commands.main import main
 from captioning.data.readers.jsonl import read_jsonl
 from captioning.types import Edit
+from curation.detect import contexts
 from curation.finished_run import read_run
 from curation.journal.journal import Header, encode, write_journal
 from curation.loop.keep import KeepList, write_keep
@@ -85,6 +86,13 @@ def test_a_run_is_read_as_it_ended(run):
     np.testing.assert_array_equal(record.history[1], [0.5, 1.5, np.nan, 2.5])
     assert record.keep.sample_ids == ("a.jpg#1",)
     assert record.view.samples()[2].image_path == run / "curation/images/new.png"
+
+
+def test_a_file_that_a_kill_left_is_no_signal(run):
+    losses = run / "curation" / "losses.npz"
+    (run / "curation" / "visual_gain.npz").write_bytes(losses.read_bytes())
+    (run / "curation" / ".0f3a9c12b4de.npz").write_bytes(losses.read_bytes()[:99])
+    assert [list(context.signals) for context in contexts(run)] == [["visual_gain"]] * 2
 
 
 def test_the_report_of_a_run(run, capsys):

@@ -168,7 +168,7 @@ class CaptionDataModule(pl.LightningDataModule):
     def probe_dataloader(self) -> DataLoader[Any]:
         """All of the view's samples in order, for a second look at their losses."""
         samples = self.view.samples()
-        blocks = _own_blocks(len(samples), self.loader.batch_size)
+        blocks = _own_blocks(len(samples), self.loader.batch_size, rank_and_size())
         return self._loader(self.dataset(samples, "probe"), blocks)
 
     def val_dataloader(self) -> DataLoader[Any]:
@@ -184,15 +184,20 @@ class CaptionDataModule(pl.LightningDataModule):
             raise ValueError("this data set has no test split; name one in configs/data")
         return self.eval_dataloader(self.test)
 
-    def eval_dataloader(self, roster: Roster, *, keep: bool = False) -> DataLoader[Any]:
+    def eval_dataloader(
+        self, roster: Roster, *, keep: bool = False, shared: bool = True
+    ) -> DataLoader[Any]:
         """One sample per image of a roster, in order; for generating captions.
 
         Args:
             roster: whose images are captioned.
             keep: see `captioning.data.batches.loaders.build_loader`.
+            shared: whether the images are shared out over the processes; otherwise each process
+                gets all of its roster, which need not be that of others.
         """
         samples = tuple(roster.samples[rows[0]] for rows in roster.rows_by_image.values())
-        blocks = _own_blocks(len(samples), self.loader.eval_batch_size)
+        processes = rank_and_size() if shared else (0, 1)
+        blocks = _own_blocks(len(samples), self.loader.eval_batch_size, processes)
         return self._loader(self.dataset(samples, "eval"), blocks, keep=keep)
 
     def dataset(
@@ -252,12 +257,17 @@ class CaptionDataModule(pl.LightningDataModule):
         )
 
 
-def _own_blocks(total: int, size: int) -> list[list[int]]:
+def _own_blocks(total: int, size: int, processes: tuple[int, int]) -> list[list[int]]:
     """This process's share of blocks of positions, in turn; of few it takes one of another's.
 
     All processes get the same number of blocks, as a model in shards is called by all at once.
+
+    Args:
+        total: number of positions.
+        size: of a block.
+        processes: this one's number, and how many there are.
     """
-    rank, world_size = rank_and_size()
+    rank, world_size = processes
     size = max(1, min(size, -(-total // world_size)))
     blocks = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
     turns = range(rank, len(blocks) + rank, world_size)

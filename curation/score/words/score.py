@@ -86,13 +86,13 @@ class Words(AbstractWordScore):
             raise ValueError(f"topics must be of {allowed}: got {unknown[0]!r}{hint}")
         if value not in _VALUES:
             raise ValueError(f"value must be of {tuple(_VALUES)}: got {value!r}")
-        self._photos, self._num_folds, self._seed = photos, num_folds, seed
-        self._value = value
+        self._photos, self.num_folds, self.seed = photos, num_folds, seed
+        self.value = value
         self._cache_folder = None if cache_folder is None else Path(cache_folder)
-        self._is_open = vocabulary == "open"
-        self._topics = frozenset(all_topics if topics is None else topics)
-        self._network = {"siblings": siblings, **(network or {})}
-        self._training = WordTraining(**(training or {}))
+        self.vocabulary = vocabulary
+        self.topics = frozenset(all_topics if topics is None else topics)
+        self.network = {"siblings": siblings, **(network or {})}
+        self.training = WordTraining(**(training or {}))
         self._progress = progress
         evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
         self.name = f"{_VALUES[value]} ({', '.join(evidence)})"
@@ -107,7 +107,7 @@ class Words(AbstractWordScore):
 
     def scores(self, context: Context) -> Tensor:
         """NaN for samples that are not live or have no word of a row."""
-        return highest(self.doubts(context), len(context.view.roster), value=self._value)
+        return highest(self.doubts(context), len(context.view.roster), value=self.value)
 
     def doubts(self, context: Context) -> list[WordDoubt]:
         """All words of a row in the live captions.
@@ -129,7 +129,7 @@ class Words(AbstractWordScore):
         doubts = []
         for number in range(len(odds)):
             row = table.rows[judged.rows[number]]
-            if row.topic not in self._topics:
+            if row.topic not in self.topics:
                 continue
             sample = samples[judged.captions[number]]
             start = int(judged.starts[number])
@@ -149,18 +149,18 @@ class Words(AbstractWordScore):
     def _rows_of(self, context: Context) -> RowTable:
         """Rows of the words that are judged, of captions as the annotations have them."""
         roster = context.view.roster
-        more = [negation_rows()] if NEGATION in self._topics else []
-        if not self._is_open:
+        more = [negation_rows()] if NEGATION in self.topics else []
+        if self.vocabulary != "open":
             return joined([closed_rows(), *more]) if more else closed_rows()
         if self._table is None or self._table[0] != roster.fingerprint:
             data = _numbered(roster.samples)
-            own = {"tables": more, "seed": self._seed}
+            own = {"tables": more, "seed": self.seed}
             self._table = (roster.fingerprint, with_open_rows(*data, **own))
         return self._table[1]
 
     def _judge(self, context: Context, samples: Sequence[Sample], table: RowTable) -> JudgedWords:
         roster = context.view.roster
-        folds = deal_folds([s.image_id for s in roster.samples], self._num_folds, self._seed)
+        folds = deal_folds([s.image_id for s in roster.samples], self.num_folds, self.seed)
         learnt = judged = self._data(roster.samples, folds)
         if list(samples) != list(roster.samples):  # else photos would be read twice
             judged = self._data(samples, folds)
@@ -168,7 +168,7 @@ class Words(AbstractWordScore):
         def judge() -> JudgedWords:
             key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
             if self._trained is None or self._trained[0] != key:
-                own = {"network": self._network, "training": self._training, "seed": self._seed}
+                own = {"network": self.network, "training": self.training, "seed": self.seed}
                 own |= {"table": table, "progress": self._progress}
                 networks = CrossFittedWords(**learnt, **own)
                 self._trained = (key, networks)
@@ -178,9 +178,9 @@ class Words(AbstractWordScore):
             return judge()
         digest = _digest(learnt)
         settings = {
-            "network": self._network,
-            "training": asdict(self._training),
-            "seed": self._seed,
+            "network": self.network,
+            "training": asdict(self.training),
+            "seed": self.seed,
             "learnt": digest,
             "judged": digest if judged is learnt else _digest(judged),
         }

@@ -60,8 +60,8 @@ class SecondLook(AbstractWordScore):
     ) -> None:
         if not pairs:
             raise ValueError("a second look needs a network: matching@curation.score.pairs.NAME=")
-        self._words, self._pairs = words, dict(pairs)
-        self._least, self._num_sound, self._seed = least, num_sound, seed
+        self.words, self._pairs = words, dict(pairs)
+        self.least, self.num_sound, self.seed = least, num_sound, seed
         self.name = f"{words.name}, looked at again by {', '.join(self._pairs)}"
         self._last: tuple[object, list[WordDoubt]] | None = None
 
@@ -79,7 +79,7 @@ class SecondLook(AbstractWordScore):
         samples = context.live
         key = (context.view.roster.fingerprint, tuple(samples.values()))
         if self._last is None or self._last[0] != key:
-            self._last = (key, self._doubts(self._words.doubts(context), samples))
+            self._last = (key, self._doubts(self.words.doubts(context), samples))
         return self._last[1]
 
     def _doubts(self, first: Sequence[WordDoubt], samples: Mapping[int, Sample]) -> list[WordDoubt]:
@@ -105,14 +105,14 @@ class SecondLook(AbstractWordScore):
         """
         topics = np.array([doubt.topic for doubt in doubts])
         probabilities = np.array([doubt.probability for doubt in doubts])
-        generator = np.random.default_rng(self._seed)
+        generator = np.random.default_rng(self.seed)
         looks = []
-        for topic in sorted(set(topics[probabilities >= self._least].tolist())):
+        for topic in sorted(set(topics[probabilities >= self.least].tolist())):
             words = np.flatnonzero(topics == topic)
             words = words[np.argsort(probabilities[words], kind="stable")]
-            clear = int((probabilities[words] < self._least).sum())
+            clear = int((probabilities[words] < self.least).sum())
             sound = words[: clear if clear >= MIN_SOUND else len(words) // 2]
-            looks.append((words[clear:], generator.permutation(sound)[: self._num_sound]))
+            looks.append((words[clear:], generator.permutation(sound)[: self.num_sound]))
         return looks
 
     def _gains(self, doubts: Sequence[WordDoubt], samples: Mapping[int, Sample]) -> np.ndarray:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +18,19 @@ from plain_run import Rows, files_of, losses_of, opened, run_epoch
 from captioning.commands.main import main
 from captioning.data.file_lock import lock_of
 from curation.amend.down_weight import DownWeight
+from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
 from curation.detect import contexts, detect_by_score
 from curation.finished_run import read_run
 from curation.loop.policy import CurationPolicy, Schedule
+from curation.manifest import Manifest, settings_of
+from curation.score.duplicate import Duplicate
+from curation.score.joint import Joint
+from curation.score.length import Length
 from curation.score.loss import Loss
+from curation.score.siblings import Siblings, WordLikeness
 from curation.score.visual_gain import VisualGain
+from curation.score.words.score import Words
 from curation.select.top import Top
 
 
@@ -209,6 +218,55 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
     (tmp_path / "config.yaml").write_text("seed: 0")
     with pytest.raises(ValueError, match="is a run of `captioning train`: choose another folder"):
         opened(tmp_path)
+
+
+def by_score(score) -> CurationPolicy:
+    return CurationPolicy(select=Top(ratio=0.12, score=score), amend=Remove(), name="one name")
+
+
+def siblings(nearest: int | None) -> Siblings:
+    return Siblings(likeness=WordLikeness(), nearest=nearest)
+
+
+def joint(weight: float, nearest: int | None = 2) -> Joint:
+    parts = {"length": Length(), "siblings": siblings(nearest)}
+    return Joint(parts=parts, weights={"length": weight, "siblings": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "message"),
+    [
+        (siblings(1), siblings(None), r"select\.score\.nearest: 1 -> None"),
+        (Duplicate(max_bits=None), Duplicate(max_bits=0), r"score\.max_bits: None -> 0"),
+        (joint(1.0), joint(100.0), r"score\.weights\.length: 1.0 -> 100.0"),
+        (joint(1.0, 1), joint(1.0, 3), r"score\.parts\.siblings\.nearest: 1 -> 3"),
+        (Words(), Words(num_folds=4), r"score\.num_folds: 3 -> 4"),
+        (Words(), Words(topics=["color"]), r"score\.topics: \['action', .* -> \['color'\]"),
+        (Words(), Words(training={"lr": 0.1}), r"score\.training\.lr: 0.006 -> 0.1"),
+    ],
+)
+def test_a_folder_of_a_policy_with_other_settings_is_refused(before, now, message):
+    saved, changed = (
+        Manifest(
+            roster="toy",
+            fingerprint="0",
+            policy="one name",
+            settings=settings_of(by_score(score)),
+            seed=0,
+        )
+        for score in (before, now)
+    )
+    read = replace(saved, settings=json.loads(json.dumps(saved.settings)))
+    saved.check(read, Path("run"), anew=False)
+    with pytest.raises(ValueError, match=f"holds a run of another curation .*{message}"):
+        changed.check(read, Path("run"), anew=False)
+
+
+def test_a_changed_part_of_a_policy_does_not_go_on_in_the_folder(tmp_path):
+    run_epoch(opened(tmp_path, policy=by_score(siblings(1))))
+    with pytest.raises(ValueError, match="settings.select.score.nearest: 1 -> 2"):
+        opened(tmp_path, policy=by_score(siblings(2)))
+    assert opened(tmp_path, policy=by_score(siblings(1))).epoch == 1
 
 
 def test_a_folder_that_another_process_writes_to_is_refused(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from types import SimpleNamespace
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -37,7 +40,16 @@ class Module(pl.LightningModule):
 
 
 def fit(
-    curation, folder, *, module=None, loader=None, callback=None, epochs=2, last=None, **options
+    curation,
+    folder,
+    *,
+    module=None,
+    loader=None,
+    callback=None,
+    more=(),
+    epochs=2,
+    last=None,
+    **options,
 ):
     """Train; returns the module and the trainer."""
     data = CuratedDataset(lambda sample: {"text": sample.caption}, curation, shuffle=True)
@@ -48,7 +60,7 @@ def fit(
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[callback or LightningCuration(curation)],
+        callbacks=[callback or LightningCuration(curation), *more],
         enable_checkpointing=False,
         **options,
     )
@@ -111,6 +123,74 @@ def test_a_checkpoint_goes_on_whatever_the_folder_holds(tmp_path):
     names = ("curation.jsonl", "curation/epochs.json", "curation/state.safetensors")
     expected, actual = files_of(straight), files_of(resumed)
     assert all(expected[name] == actual[name] for name in names)
+
+
+class Saves(pl.Callback):
+    """Saves after a batch."""
+
+    def __init__(self, path, batch_idx):
+        self.path, self.batch_idx = path, batch_idx
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if batch_idx == self.batch_idx:
+            trainer.save_checkpoint(self.path)
+
+
+class Resumable(DataLoader):
+    """Goes on where it was."""
+
+    first = given = 0
+
+    def __iter__(self):
+        self.given, self.first = self.first, 0
+        for batch in islice(super().__iter__(), self.given, None):
+            self.given += 1
+            yield batch
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.first = state["given"]
+
+
+def resumable(curation):
+    data = CuratedDataset(lambda sample: {"text": sample.caption}, curation, shuffle=True)
+    return Resumable(data, batch_size=5)
+
+
+def test_an_epoch_is_not_gone_on_with_by_a_loader_from_the_start(tmp_path):
+    curation, path = opened(tmp_path / "a"), tmp_path / "mid.ckpt"
+    fit(curation, tmp_path / "a", epochs=1, more=[Saves(path, 1)])
+    with pytest.raises(ValueError, match=r"mid\.ckpt was saved after batch 2 of epoch 0, and this"):
+        fit(opened(tmp_path / "a"), tmp_path / "a", epochs=1, last=path)
+
+
+def test_an_epoch_is_gone_on_with_by_a_loader_that_can(tmp_path):
+    whole, cut, path = opened(tmp_path / "a"), opened(tmp_path / "b"), tmp_path / "mid.ckpt"
+    module, _ = fit(whole, tmp_path / "a", epochs=2, loader=resumable(whole))
+    fit(cut, tmp_path / "b", epochs=1, loader=resumable(cut), more=[Saves(path, 1)])
+    resumed = opened(tmp_path / "b")
+    rest, _ = fit(resumed, tmp_path / "b", epochs=2, loader=resumable(resumed), last=path)
+    assert rest.seen == module.seen[2:]
+    expected, actual = files_of(tmp_path / "a"), files_of(tmp_path / "b")
+    assert expected["curation/state.safetensors"] == actual["curation/state.safetensors"]
+
+
+def test_a_checkpoint_of_an_epochs_last_batch_is_one_of_its_end(tmp_path):
+    whole, cut, path = tmp_path / "a", tmp_path / "b", tmp_path / "end.ckpt"
+    fit(opened(whole), whole, epochs=2)
+    fit(opened(cut), cut, epochs=1, more=[Saves(path, 3)])
+    fit(opened(cut), cut, epochs=2, last=path)
+    name = "curation/state.safetensors"
+    assert files_of(whole)[name] == files_of(cut)[name]
+
+
+def test_a_checkpoint_has_the_losses_of_all_processes():
+    asked = []
+    curation = SimpleNamespace(state_dict=lambda **options: asked.append(options) or {})
+    assert LightningCuration(curation).state_dict() == {}
+    assert asked == [{"gathered": True}]
 
 
 def test_a_loader_or_a_start_that_does_not_fit_is_refused(tmp_path):

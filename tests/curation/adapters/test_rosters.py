@@ -69,6 +69,27 @@ def test_a_table_of_datasets_is_read_without_its_pixels(git, monkeypatch):
         roster_of(table.rename_column("text", "words"))
 
 
+def test_photos_of_one_name_in_a_table_from_the_hub_are_told_apart_by_their_bytes():
+    datasets = pytest.importorskip("datasets", reason="needs datasets")
+    photos = [(b"cat", "0.png"), (b"dog", "0.png"), (b"cat", "0.png"), (b"owl", None)]
+    columns = {
+        "image": [{"bytes": content, "path": path} for content, path in photos],
+        "text": ["One.", "Two.", "Three.", "Four."],
+    }
+    table = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+    samples = roster_of(table).samples
+    cat, dog, again, owl = [sample.image_id for sample in samples]
+    assert cat == again == "0-19e985a2841e.png"
+    assert len({cat, dog, owl}) == 3
+    assert [sample.sample_id for sample in samples[::2]] == [f"{cat}#0", f"{cat}#1"]
+    # what is exported goes by the path
+    assert [str(sample.image_path) for sample in samples] == [cat, dog, again, owl]
+    assert [s.image_id for s in roster_of(table.select([1, 0])).samples] == [dog, cat]
+    named = roster_of(table.add_column("image_id", ["a", "b", "a", "c"])).samples
+    assert [sample.image_id for sample in named] == ["a", "b", "a", "c"]
+    assert [sample.image_path for sample in named] == [sample.image_path for sample in samples]
+
+
 @pytest.mark.parametrize(
     ("samples", "message"),
     [

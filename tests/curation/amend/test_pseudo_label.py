@@ -1,14 +1,23 @@
-"""Settings of pseudo-labels that make no sense; what they do is tested in whole runs."""
+"""Settings of pseudo-labels, and those of one process among several; the rest is in whole runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
+from pytorch_lightning.strategies import ModelParallelStrategy
 
+from captioning.data.batches import datamodule
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import CurationView, build_roster
-from captioning.types import Prediction, Sample
-from curation.amend.pseudo_label import PseudoLabel
+from captioning.text.tokenizers.words import WordTokenizer
+from captioning.types import Batch, Prediction, Sample
+from curation.amend.pseudo_label import PSEUDO_LABEL, PseudoLabel
 from curation.base import Selected
 from tests.contracts.test_policies import make_context
 
@@ -48,3 +57,47 @@ def test_the_captioner_must_be_known() -> None:
         both().amend(make_context(alone), selected)
     with pytest.raises(RuntimeError, match=r"need attach\(trainer, module\)"):
         PseudoLabel(plain=lambda: None).amend(make_context(alone), selected)
+
+
+class Captioner(torch.nn.Module):
+    """Says which image it saw."""
+
+    tokenizer = None
+
+    def generate(self, batch: Batch, *, search, machines) -> list[Prediction]:
+        return [Prediction(image_id=name, caption=f"now {name}") for name in batch.image_ids]
+
+
+def trainer_of(data: CaptionDataModule) -> SimpleNamespace:
+    return SimpleNamespace(
+        datamodule=data,
+        strategy=SimpleNamespace(batch_to_device=lambda batch: batch),
+        precision_plugin=SimpleNamespace(forward_context=nullcontext),
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_writes_all_captions_of_its_own_batch(
+    monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    roster = make_context().view.roster
+    data = CaptionDataModule(
+        splits=Splits(train=roster, val=roster),
+        tokenizer=WordTokenizer.build([s.caption for s in roster.samples], min_count=1),
+        readers={},
+        loader=LoaderSettings(eval_batch_size=1),
+    )
+    monkeypatch.setattr(datamodule, "rank_and_size", lambda: (rank, 2))
+    label = PseudoLabel(plain=lambda: None, online=True)
+    label.attach(trainer_of(data), Captioner())
+    batch = [roster.samples[rows[0]] for rows in roster.rows_by_image.values()][:3]
+    batch = [replace(sample, origin=f"{PSEUDO_LABEL}plain") for sample in batch]
+    new = label._rewritten(batch)
+    assert [sample.caption for sample in new] == [f"now {sample.image_id}" for sample in batch]
+
+
+def test_weights_in_shards_write_no_captions_in_each_batch() -> None:
+    trainer = SimpleNamespace(strategy=ModelParallelStrategy())
+    PseudoLabel(plain=lambda: None).attach(trainer, Captioner())
+    with pytest.raises(ValueError, match=r"in shards.*: choose curation.amend.online=false"):
+        PseudoLabel(plain=lambda: None, online=True).attach(trainer, Captioner())

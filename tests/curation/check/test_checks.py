@@ -10,6 +10,7 @@ import pytest
 
 from captioning.data.roster import build_roster
 from captioning.types import Sample
+from curation.check import photos
 from curation.check.checks import CHECKS, THRESHOLDS
 from curation.check.evidence import Evidence, PhotoFacts
 from curation.check.mixture import fit_mixture
@@ -155,6 +156,30 @@ def test_copies_of_photos_are_found_and_the_first_stays() -> None:
     vectors[4] = vectors[0]
     unlike = evidence(GOOD, facts=facts, photo_vectors=vectors)
     assert flagged("duplicate_photo", unlike) == [4]  # equal hashes of unlike photos are chance
+    vectors[2] = vectors[5]
+    vectors[3] = vectors[5]
+    facts |= dict.fromkeys((3, 5), facts[2])
+    unlike = evidence(GOOD, facts=facts, photo_vectors=vectors)
+    assert flagged("duplicate_photo", unlike) == [3, 4, 5]
+    found = photos.duplicates(unlike)
+    assert [found.reasons[row] for row in (3, 5)] == ["a copy of photo_2.jpg"] * 2
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_many_copies_of_a_placeholder_are_compared_with_the_first_alone(
+    monkeypatch, embedded: bool
+) -> None:
+    placeholder = PhotoFacts(size=(320, 240), contrast=50, hash=good_photo(0).hash)
+    facts = dict.fromkeys(range(200), placeholder)
+    vectors = np.ones((200, 1), dtype=np.float32) if embedded else None
+    seen = evidence([f"Caption {n}." for n in range(200)], facts=facts, photo_vectors=vectors)
+    compared = []
+    count = np.bitwise_count
+    monkeypatch.setattr(np, "bitwise_count", lambda bits: compared.append(bits.size) or count(bits))
+    found = photos.duplicates(seen)
+    assert found.values.tolist() == [0] + [1] * 199
+    assert set(found.reasons.values()) == {"a copy of photo_0.jpg"}
+    assert sum(compared) <= 200
 
 
 def space(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 from foreign import make_roster
 from PIL import Image
 
+from captioning.data.readers.arrow import read_arrow
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.data.readers.jsonl import read_jsonl
+from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit
 from curation.export.annotations import read_annotations
@@ -220,3 +223,77 @@ def test_datasets_loads_the_folder_and_no_journal(record, tmp_path, format):
         rows = [row["json"] for row in rows]
     captions = [c for row in rows for c in row.get("captions") or [row["caption"]]]
     assert sorted(captions) == sorted(sample.caption for sample in record.view.samples())
+
+
+def test_large_files_tell_weights_buckets_and_masks_and_are_read_again(record, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    edits = [
+        Edit(sample_id="img2#1", action="down_weight", value="0.25"),
+        Edit(sample_id="img3#1", action="set_bucket", value="2"),
+        Edit(sample_id="img4#2", action="mask_words", value="2-5"),
+    ]
+    told = replace(record, view=record.view.apply(edits))
+    for format in ("parquet", "datasets", "webdataset"):
+        export(told, tmp_path / "run", tmp_path / format, format=format, photos="copy")
+    with tarfile.open(tmp_path / "webdataset/000000.tar") as shard:
+        members = [member for member in shard if member.name.endswith(".json")]
+        in_shard = [json.load(shard.extractfile(member)) for member in members]
+    parquet = str(tmp_path / "parquet/data/*.parquet")
+    loaded = datasets.load_dataset("parquet", data_files=parquet, cache_dir=str(tmp_path / "cache"))
+    for rows in (loaded["train"], datasets.load_from_disk(str(tmp_path / "datasets")), in_shard):
+        lists = {row["image_id"]: row for row in rows}
+        assert lists["img2"]["weights"] == [1.0, 0.25, 1.0]
+        assert lists["img3"]["buckets"] == [0, 2, 0]
+        assert lists["img4"]["masked_words"] == ["", "", "2-5"]
+        assert lists["img5"]["weights"] == [1.0] * 3
+    expected = sorted(sample.caption for sample in told.view.samples())
+    for roster in (
+        read_arrow(name="p", folder=tmp_path / "parquet"),
+        read_arrow(name="d", folder=tmp_path / "datasets", files="*.arrow"),
+        read_webdataset(name="w", folder=tmp_path / "webdataset"),
+    ):
+        assert sorted(sample.caption for sample in roster.samples) == expected
+    export(record, tmp_path / "run", tmp_path / "plain", format="datasets", photos="copy")
+    assert "weights" not in datasets.load_from_disk(str(tmp_path / "plain")).column_names
+
+
+def test_photos_that_stand_for_other_images_too_keep_ids_of_their_own(record, tmp_path):
+    """A sample of an image has the photo of another: by a planted fault, or by an edit."""
+    photos = tmp_path / "photos"
+    samples = [
+        replace(sample, image_path=photos / "img4.jpg") if sample.sample_id == "img0#1" else sample
+        for sample in record.view.roster.samples
+    ]
+    edit = Edit(sample_id="img1#0", action="replace_image", value=str(photos / "img2.jpg"))
+    view = CurationView(roster=build_roster("planted", samples)).apply([edit])
+    curated = pictures(view)
+    assert {picture.path.stem: picture.image_id for picture in curated} == {
+        f"img{number}": f"img{number}" for number in range(6)
+    }
+    record = replace(record, view=view)
+    for format in ("coco", "jsonl"):
+        export(record, None, tmp_path / format, format=format, photos="copy")
+    rosters = [
+        read_coco(
+            name="c",
+            annotations=tmp_path / "coco/captions.json",
+            image_folder=tmp_path / "coco/images",
+        ),
+        read_jsonl(
+            name="j",
+            annotations=tmp_path / "jsonl/captions.jsonl",
+            image_folder=tmp_path / "jsonl/images",
+        ),
+    ]
+    assert [captions_by_photo(roster)["img4.jpg"] for roster in rosters] == [
+        [s.caption for s in view.samples() if s.image_path.stem == "img4"]
+    ] * 2
+
+
+def test_an_image_of_two_photos_gives_the_second_a_name_after_its_id(tmp_path):
+    samples = [
+        replace(sample, image_id="one", image_path=tmp_path / f"{sample.row % 2}" / "a.jpg")
+        for sample in make_roster(num_images=2).samples
+    ]
+    curated = pictures(CurationView(roster=build_roster("twice", samples)))
+    assert [picture.image_id for picture in curated] == ["one", "one/a"]

@@ -168,6 +168,16 @@ def test_a_fresh_run_sets_an_old_journal_aside(tmp_path):
     assert read_journal(tmp_path)[1] == []
 
 
+def test_what_a_killed_run_had_not_finished_is_removed(tmp_path):
+    details = tmp_path / "curation"
+    details.mkdir()
+    cut_off = [details / f".0f3a9c12b4de{suffix}" for suffix in (".npz", ".json", ".png", ".html")]
+    for path in (*cut_off, details / ".kept"):
+        path.write_bytes(b"cut o")
+    train(tmp_path, epochs=1, callback=CurationCallback(policy=make_policy(), plot=False))
+    assert [path for path in details.iterdir() if path.name[0] == "."] == [details / ".kept"]
+
+
 def test_a_checkpoint_of_other_annotations_is_refused(tmp_path):
     train(tmp_path, epochs=1, callback=curation())
     other = ForeignData(roster=make_roster(num_images=5))

@@ -16,6 +16,7 @@ from PIL import Image
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.base import Context
+from curation.score import duplicate
 from curation.score.cross_fitted import CrossFitted
 from curation.score.duplicate import Duplicate, copies
 from curation.score.joint import Joint, WithinImage, ranked, standardised
@@ -232,6 +233,33 @@ def test_copies_are_those_within_a_few_bits() -> None:
     for first, second in itertools.combinations(range(len(hashes)), 2):
         near = (hashes[first] ^ hashes[second]).bit_count() <= 4
         assert (result[first] == result[second]) == near
+
+
+def test_equal_hashes_and_captions_are_not_compared_again_and_again(monkeypatch) -> None:
+    compared = []
+
+    class Hash(int):
+        def __xor__(self, other: int) -> int:
+            compared.append(other)
+            return int(self) ^ int(other)
+
+    result = copies([Hash(5)] * 100 + [Hash(4)] + [Hash(5)] * 100 + [Hash(2**60 - 1)], 1)
+    assert len(compared) <= 2 * 3
+    assert result[0] == result[100] == result[200] != result[201]
+    jaccard = duplicate._jaccard
+    monkeypatch.setattr(
+        duplicate, "_jaccard", lambda *bags: compared.append(bags) or jaccard(*bags)
+    )
+    compared.clear()
+    captions = ["a dog", "a dog runs"] * 50
+    samples = [
+        Sample(row=0, sample_id=f"{n}", image_id="a", image_path=Path("a.jpg"), caption=text)
+        for n, text in enumerate(captions)
+    ]
+    view = CurationView(roster=build_roster("copies", samples))
+    result = Duplicate(max_bits=None).scores(Context.before_training(view))
+    assert values(result) == pytest.approx([0, 0.6667] + [1] * 98)
+    assert len(compared) == 1
 
 
 def test_low_visual_gain_is_suspicious() -> None:

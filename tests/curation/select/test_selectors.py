@@ -93,6 +93,8 @@ def test_a_mixture_finds_the_upper_heap_whatever_its_size():
     half = rows_of(Mixture(max_ratio=0.1).select(context_of(two_heaps(400, 100))))
     assert len(half) == 50
     assert min(half) >= 400
+    # 0.29 * 100 is a little less than 29
+    assert len(Mixture(max_ratio=0.29).select(context_of(two_heaps(60, 40)))) == 29
 
 
 def test_a_mixture_leaves_a_single_heap_alone():

@@ -188,6 +188,37 @@ def test_a_run_gives_what_it_changed_or_lost_most_on(run: RunRecord, tmp_path: P
         read_suspects(tmp_path / "run", top=0)
 
 
+def test_a_loss_stands_beside_the_caption_that_it_is_of(run: RunRecord, tmp_path, monkeypatch):
+    edits = [
+        Edit(sample_id="0#0", action="replace_image", value="n.jpg", policy="top", epoch=1),
+        Edit(sample_id="1#0", action="replace_caption", value="Put in.", policy="top", epoch=2),
+        Edit(sample_id="3#0", action="down_weight", value="0.5", policy="top", epoch=2),
+        Edit(sample_id="2#0", action="replace_caption", value="New.", policy="top", epoch=3),
+    ]
+    losses = np.array([[1.0, 2.0, 3.0, 4.0], [8.0, 9.0, 7.0, 6.0]])
+    view = replace(run.view, journal=()).apply(edits)
+    record = replace(run, view=view, epochs=[2, 3], history=losses)
+    monkeypatch.setattr(suspects, "read_run", lambda folder: record)
+    assert [
+        (s.sample_id, s.proposal, s.reason) for s in read_suspects(tmp_path / "run", top=3)
+    ] == [
+        (
+            "2#0",
+            "New.",
+            "loss 7.00 nats a token in epoch 3; keeping it undoes replace_caption by top, epoch 3",
+        ),
+        (
+            "3#0",
+            None,
+            "loss 6.00 nats a token in epoch 3; keeping it undoes down_weight by top, epoch 2",
+        ),
+    ]
+    alone = replace(record, history=np.array([[np.nan, 9.0, np.nan, np.nan]]), epochs=[3])
+    monkeypatch.setattr(suspects, "read_run", lambda folder: alone)
+    with pytest.raises(ValueError, match="had been replaced before; without --top you see them"):
+        read_suspects(tmp_path / "run", top=3)
+
+
 def test_people_have_the_last_word_on_a_runs_edits(run: RunRecord, tmp_path: Path) -> None:
     out = tmp_path / "tasks"
     label_studio(tmp_path / "run", out)
