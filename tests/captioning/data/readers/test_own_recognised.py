@@ -37,8 +37,8 @@ def test_columns_of_other_names(root):
     assert captions_of(root, caption_columns="title") == ["title 1"]
     (root / "all.csv").write_text(rows("image", "caption", "text"))
     assert captions_of(root, caption_columns=["text"]) == ["text 1"]
-    with pytest.raises(ValueError, match=r"no column 'heading'; it has \['image', 'caption', 'text'"):
-        read_own(name="o", folder=root, caption_columns="heading", layout="table")
+    with pytest.raises(ValueError, match=r"no column 'label'; it has \['image', 'caption', 'text'"):
+        read_own(name="o", folder=root, caption_columns="label", layout="table")
 
 
 def test_columns_of_captions_are_all_read(root):
