@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from augmentation.captions.toca.lessons import IGNORED, Lessons, with_templates
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.images.training.card import write_card
+from augmentation.images.training.identity import training_identity
 from augmentation.images.training.loop import TrainingLoop
 from captioning.data.roster import Roster
 from captioning.text.causal import causal_source, imported, load_causal
@@ -60,8 +61,8 @@ def teach(config: DictConfig) -> dict[str, Any]:
         The card, which lies in the folder too: settings, corpus, versions and losses.
 
     Raises:
-        ValueError: wrong settings, fewer than two captions that can be taken apart, or captions
-            that are longer than the model takes.
+        ValueError: wrong settings, fewer than two captions that can be taken apart, captions
+            that are longer than the model takes, or a folder of another training.
         OSError, ModuleNotFoundError: files that cannot be read or written, see `load_causal`.
     """
     if config.precision not in PRECISIONS:
@@ -80,7 +81,9 @@ def teach(config: DictConfig) -> dict[str, Any]:
     network.to(device).eval()
     # words that the corpus has not keep their meaning beside those that it has
     network.get_input_embeddings().requires_grad_(False)
-    before, history = fit(network, lessons, config)
+    before, history = fit(
+        network, lessons, config, identity=training_identity(config, {"corpus": roster})
+    )
     save_causal(network, tokenizer, Path(config.out))
     return write_card(
         Path(config.out),
@@ -94,12 +97,19 @@ def teach(config: DictConfig) -> dict[str, Any]:
 
 
 def fit(
-    network: nn.Module, lessons: Mapping[str, Lessons], config: DictConfig
+    network: nn.Module,
+    lessons: Mapping[str, Lessons],
+    config: DictConfig,
+    *,
+    identity: Mapping[str, Any],
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Train on ``lessons["train"]``, or go on with a training that was killed.
+    """Train on ``lessons["train"]``, or go on with a training of one identity that was killed.
 
     Returns:
         The loss of ``lessons["val"]`` before, and losses of both with their ``step``.
+
+    Raises:
+        ValueError: see `TrainingLoop`.
     """
     size, half = config.training.batch_size, config.precision == "bf16-mixed"
 
@@ -120,6 +130,7 @@ def fit(
         settings=DictConfig(OmegaConf.merge(config.training, steps)),
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
+        identity=identity,
     )
     return validate(0), loop.run(loss_of, validate)
 

@@ -29,6 +29,7 @@ from augmentation.images.training.denoising import (
     loss_of_draws,
     mean_loss,
 )
+from augmentation.images.training.identity import training_identity
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.pictures import load_pictures
 from augmentation.images.training.pipelines import load_pipeline
@@ -105,7 +106,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         The card, which lies in the folder too: settings, data, versions and losses.
 
     Raises:
-        ValueError: wrong settings, or a model that cannot be loaded.
+        ValueError: wrong settings, a model that cannot be loaded, or a folder of another training.
         OSError: files that cannot be read or written.
     """
     torch.manual_seed(config.seed)  # initialises low-rank additions
@@ -135,6 +136,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
+        identity=training_identity(config, rosters),
     )
     before = validate(0)
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])
