@@ -13,11 +13,11 @@ from augmentation.set_folder import data_identity
 from captioning.data.roster import Roster
 
 # Keys that change no weight: places, machines, and how often something is looked at or saved.
-# The data are known by their fingerprint, wherever they lie.
+# The data are known by their fingerprint, wherever they lie. A training may be made longer.
 LEFT_OUT = {
     *("paths", "plugins", "out", "checkpoint", "data", "corpus", "threads", "device"),
     *("gradient_checkpointing", "log_every", "val_every", "checkpoint_every"),
-    *("val_batches", "num_val", "sheet"),
+    *("val_batches", "num_val", "sheet", "num_steps", "num_epochs"),
 }
 MAX_NAMED = 3  # differing keys in an error
 

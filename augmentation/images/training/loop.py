@@ -91,7 +91,8 @@ class TrainingLoop:
             Losses and scores, each with its ``step``.
 
         Raises:
-            ValueError: the loss is not finite, or the checkpoint is of another model.
+            ValueError: the loss is not finite, or the checkpoint is of another model or has made
+                more steps.
         """
         self._resume()
         settings, since, total = self.settings, time.monotonic(), 0.0
@@ -187,6 +188,11 @@ class TrainingLoop:
         if shapes != {name: value.shape for name, value in state["trained"].items()}:
             raise ValueError(
                 f"{self.checkpoint} is of another model; remove it, or choose another out="
+            )
+        if state["step"] > self.settings.num_steps:
+            raise ValueError(
+                f"{self.checkpoint} has made {state['step']} steps, more than training.num_steps, "
+                f"{self.settings.num_steps}: give another out=, or remove the folder"
             )
         self.step, self.history = state["step"], state["history"]
         with torch.no_grad():

@@ -170,6 +170,14 @@ def test_the_checkpoint_of_another_training_is_refused_by_what_differs(tmp_path:
         train(tmp_path / "last.ckpt", identity=many)
 
 
+def test_a_training_may_be_made_longer_and_not_shorter(tmp_path: Path) -> None:
+    train(tmp_path / "last.ckpt", num_steps=10)
+    _, history, _ = train(tmp_path / "last.ckpt", num_steps=20)
+    assert history[-1]["step"] == 20
+    with pytest.raises(ValueError, match=r"has made 20 steps, more than training\.num_steps, 10:"):
+        train(tmp_path / "last.ckpt", num_steps=10)
+
+
 def test_a_checkpoint_that_tells_no_settings_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "last.ckpt", num_steps=2)
     state = torch.load(tmp_path / "last.ckpt", weights_only=True)
