@@ -102,13 +102,18 @@ class StableDiffusion(AbstractGenerator):
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 of all files of the model, and of the low-rank weights."""
+        """SHA-256 of the files that the model is read from, and of the low-rank weights.
+
+        Cards, and what else lies in the folders, change no picture.
+        """
         digest = hashlib.sha256()
-        for folder in (self.folder, *([Path(self.lora)] if self.lora else [])):
-            for path in sorted(folder.rglob("*")):
-                if path.suffix in (".json", ".txt", ".model", ".safetensors"):
-                    digest.update(path.relative_to(folder).as_posix().encode())
-                    digest.update(_file_digest(path))
+        files = {self.folder: self._files.files()}
+        if self.lora:
+            files |= {Path(self.lora): sorted(Path(self.lora).glob("*.safetensors"))}
+        for folder, paths in files.items():
+            for path in paths:
+                digest.update(path.relative_to(folder).as_posix().encode())
+                digest.update(_file_digest(path))
         return digest.hexdigest()
 
     @cached_property
