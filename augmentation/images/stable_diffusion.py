@@ -19,6 +19,7 @@ from augmentation.images.pipeline_files import INDEX, PipelineFolder, hub_files,
 from captioning.extras import check_shipped, import_extra
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, NonNegativeFloat, PositiveInt
+from captioning.vision.placement import chosen_device
 
 PACKAGED = Path(__file__).parent / "weights"
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -178,7 +179,7 @@ class StableDiffusion(AbstractGenerator):
             FileNotFoundError: no such folder.
             ConnectionError: the hub cannot be reached.
             ValueError: an unknown scheduler, a safety checker or an argument that the pipeline
-                lacks, a size that it does not tell, or no text-to-image pipeline.
+                lacks, a size that it does not tell, no text-to-image pipeline, or no such device.
         """
         diffusers = import_extra("diffusers", extra="generation", purpose="generating pictures")
         if self.watermark:
@@ -201,6 +202,7 @@ class StableDiffusion(AbstractGenerator):
         if self.device == "auto":
             gpu = torch.cuda.is_available()
             self.device = f"cuda:{torch.cuda.current_device()}" if gpu else "cpu"
+        chosen_device(self.device)
         if self.offload is not None and not self.device.startswith("cuda"):
             raise ValueError(
                 f"offload={self.offload} moves parts of the model off a GPU, but device is "

@@ -28,6 +28,7 @@ from captioning.data.roster import Roster
 from captioning.text.causal import causal_source, imported, load_causal
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
+from captioning.vision.placement import chosen_device
 
 PRECISIONS = ("float32", "bf16-mixed")
 
@@ -61,22 +62,19 @@ def teach(config: DictConfig) -> dict[str, Any]:
         The card, which lies in the folder too: settings, corpus, versions and losses.
 
     Raises:
-        ValueError: wrong settings, fewer than two captions that can be taken apart, captions
-            that are longer than the model takes, or a folder of another training.
+        ValueError: wrong settings, no such device, fewer than two captions that can be taken
+            apart, captions longer than the model takes, or a folder of another training.
         OSError, ModuleNotFoundError: files that cannot be read or written, see `load_causal`.
     """
     if config.precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {PRECISIONS}: got {config.precision!r}")
     if config.threads:
         torch.set_num_threads(config.threads)
-    roster = read_corpus(config)
+    device, roster = chosen_device(config.device), read_corpus(config)
     tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
     lessons = read_lessons(roster, tokenizer, config)
     network: Any = load_causal(config.name)
     check_length(network, max(split_lessons.longest() for split_lessons in lessons.values()))
-    device = config.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     # dropout draws from a generator that a killed run could not go on with
     network.to(device).eval()
     # words that the corpus has not keep their meaning beside those that it has

@@ -36,6 +36,7 @@ from augmentation.images.training.pipelines import load_pipeline
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster
+from captioning.vision.placement import chosen_device
 
 TUNINGS = ("full", "lora")
 
@@ -112,7 +113,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)  # initialises low-rank additions
     if config.threads:
         torch.set_num_threads(config.threads)
-    device = torch.device(chosen_device(config.device))
+    device = chosen_device(config.device)
     pipeline = load_pipeline(config.generator)
     pipeline.to(device)
     choose_trained(pipeline, config)
@@ -155,13 +156,6 @@ def _data(roster: Roster, pipeline: StableDiffusionPipeline, config: DictConfig)
         captions=captions_by_photo(roster), tokenizer=pipeline.tokenizer, **config.prompts
     )
     return PhotoData(roster=roster, autoencoder=pipeline.vae, prompts=prompts, size=config.size)
-
-
-def chosen_device(name: str) -> str:
-    """The device's name; ``"auto"``: the GPU if there is one."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: str) -> None:

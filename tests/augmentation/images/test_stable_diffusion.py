@@ -140,7 +140,7 @@ def test_weights_as_pickles_are_refused(folder, tmp_path):
         model(copy).load()
 
 
-def test_wrong_settings_are_refused_at_the_start(folder, tmp_path):
+def test_wrong_settings_are_refused_at_the_start(folder, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="scheduler=Nonsense: diffusers has none"):
         model(folder, scheduler="Nonsense").start()
     with pytest.raises(ValueError, match="has no safety checker: set safety_checker=false"):
@@ -151,6 +151,9 @@ def test_wrong_settings_are_refused_at_the_start(folder, tmp_path):
         model(folder, precision="half")
     with pytest.raises(ValueError, match="num_steps and batch_size must be at least 1"):
         model(folder, num_steps=0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match="device=cuda: torch sees none of this kind"):
+        model(folder, device="cuda").start()
 
 
 def test_a_watermark_is_put_in_by_the_package_for_it(folder, monkeypatch):
