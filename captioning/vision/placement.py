@@ -22,7 +22,7 @@ def chosen_device(device: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(device)
     # counted without starting the driver, which would keep memory in this process
-    kind = getattr(torch, chosen.type, None)
+    kind: Any = getattr(torch, chosen.type, None)
     number = kind.device_count() if hasattr(kind, "device_count") else None
     if number is None or (chosen.index or 0) < number:
         return chosen
