@@ -40,8 +40,11 @@ SET_KEYS = ("seed", *PHOTO_KEYS, "max_pairs", "method", "format")
 CAPTION_SET_KEYS = ("seed", *PHOTO_KEYS, "method")
 CARD_KEYS = (*SET_KEYS, "num_processes", "sheet_number", "out")
 TEXT_SET_KEYS = ("seed", "first_images", "max_pairs", "method")
-# Keys for where and how fast writing models run: a set may be continued elsewhere.
-EXECUTION_KEYS = {"cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"}
+# Keys for where and how fast a set is made: it may be continued elsewhere.
+EXECUTION_KEYS = {
+    *("cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"),
+    *("num_processes", "num_cached_photos"),
+}
 
 
 def augment(config: DictConfig) -> dict[str, Any]:
@@ -64,7 +67,8 @@ def augment(config: DictConfig) -> dict[str, Any]:
         return _augment_captions(config, method, roster)
     _refuse_spread(config)
     threshold = method.threshold(roster)
-    settings = plain_values(config, SET_KEYS) | {"data": data_identity(roster)}
+    settings = _without_execution_keys(plain_values(config, SET_KEYS))
+    settings["data"] = data_identity(roster)
     files = _files_of(settings)
     counts = write_set(
         islice(method.candidates(roster), config.max_pairs),
@@ -176,8 +180,9 @@ def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_execution_keys(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a set without those of where and how fast its models run, at any depth."""
-    return settings | {"method": _mask_execution_keys(settings["method"])}
+    """Settings of a set without those of where and how fast it is made, at any depth."""
+    parts = settings.keys() & {"method", "format"}
+    return settings | {key: _mask_execution_keys(settings[key]) for key in parts}
 
 
 def _mask_execution_keys(value: Any) -> Any:

@@ -15,6 +15,8 @@ INDEX = "model_index.json"
 TEXTS = (INDEX, "*/*.json", "*/*.txt", "*/*.model")
 WEIGHTS = ("*/model{}.safetensors", "*/diffusion_pytorch_model{}.safetensors")
 SHARDS = "*/*{}-*-of-*.safetensors"
+# What a part's folder may hold that pictures depend on; cards have a date.
+READ, CARD = (".json", ".txt", ".model", ".safetensors"), "card.json"
 # Arguments of pipelines that make something else than a picture of a text.
 OTHER_TASKS = ("image", "video", "num_frames", "audio_length_in_s")
 
@@ -59,6 +61,17 @@ class PipelineFolder:
             raise ValueError(
                 f"{self.path / INDEX}: names no pipeline of diffusers ({error}); save it again"
             ) from error
+
+    def files(self) -> list[Path]:
+        """What pictures depend on, sorted: the index, and files of the parts that it names.
+
+        Raises:
+            ValueError: the index is none.
+        """
+        parts = [self.path / name for name in self.index if not name.startswith("_")]
+        found = [path for part in parts if part.is_dir() for path in part.rglob("*")]
+        kept = [path for path in found if path.suffix in READ and path.name != CARD]
+        return sorted([self.path / INDEX, *kept])
 
     @cached_property
     def kind(self) -> type:

@@ -28,7 +28,7 @@ from captioning.evaluation.predict import predict_run
 from captioning.files import read_json, write_json, write_lines, write_text
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import write_results
-from captioning.results.run_folder import versions
+from captioning.results.run_folder import RunFolder, versions
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.training.parts import build_part
@@ -133,7 +133,7 @@ def round_trip(config: DictConfig) -> dict[str, float]:
 
     Raises:
         ValueError: no captioner, a folder with a row of other settings, or no picture at all.
-        OSError: files that cannot be read or written.
+        OSError: no captioner in its folder, or files that cannot be read or written.
     """
     if config.captioner is None:
         raise ValueError("captioner is missing: give captioner=RUN_FOLDER of a trained captioner")
@@ -141,6 +141,7 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     if (out / METRICS).is_file():
         _refuse_other(config, out)
         return dict(read_json(out / METRICS)[config.split]["corpus"])
+    _check_captioner(RunFolder(Path(config.captioner)))
     settings = config.curation.get("image_source")
     if settings is None and config.per == "caption":
         raise ValueError("per=caption is for pictures that are made; with photos use per=photo")
@@ -169,6 +170,11 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     write_json(out / METRICS, {config.split: result.to_dict(), "made": pictures_made})
     log.info(f"{out}: {pictures_made}")
     return result.corpus
+
+
+def _check_captioner(run: RunFolder) -> None:
+    """Raise where a run cannot caption, before pictures are drawn: that may take hours."""
+    run.tested_checkpoint(run.config().monitor)
 
 
 def _data(name: str, pictures: Path, folder: Path) -> DictConfig:

@@ -19,6 +19,7 @@ from augmentation.images.pipeline_files import INDEX, PipelineFolder, hub_files,
 from captioning.extras import check_shipped, import_extra
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, NonNegativeFloat, PositiveInt
+from captioning.vision.placement import chosen_device
 
 PACKAGED = Path(__file__).parent / "weights"
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -102,13 +103,18 @@ class StableDiffusion(AbstractGenerator):
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 of all files of the model, and of the low-rank weights."""
+        """SHA-256 of the files that the model is read from, and of the low-rank weights.
+
+        Cards, and what else lies in the folders, change no picture.
+        """
         digest = hashlib.sha256()
-        for folder in (self.folder, *([Path(self.lora)] if self.lora else [])):
-            for path in sorted(folder.rglob("*")):
-                if path.suffix in (".json", ".txt", ".model", ".safetensors"):
-                    digest.update(path.relative_to(folder).as_posix().encode())
-                    digest.update(_file_digest(path))
+        files = {self.folder: self._files.files()}
+        if self.lora:
+            files |= {Path(self.lora): sorted(Path(self.lora).glob("*.safetensors"))}
+        for folder, paths in files.items():
+            for path in paths:
+                digest.update(path.relative_to(folder).as_posix().encode())
+                digest.update(_file_digest(path))
         return digest.hexdigest()
 
     @cached_property
@@ -173,7 +179,7 @@ class StableDiffusion(AbstractGenerator):
             FileNotFoundError: no such folder.
             ConnectionError: the hub cannot be reached.
             ValueError: an unknown scheduler, a safety checker or an argument that the pipeline
-                lacks, a size that it does not tell, or no text-to-image pipeline.
+                lacks, a size that it does not tell, no text-to-image pipeline, or no such device.
         """
         diffusers = import_extra("diffusers", extra="generation", purpose="generating pictures")
         if self.watermark:
@@ -196,6 +202,7 @@ class StableDiffusion(AbstractGenerator):
         if self.device == "auto":
             gpu = torch.cuda.is_available()
             self.device = f"cuda:{torch.cuda.current_device()}" if gpu else "cpu"
+        chosen_device(self.device)
         if self.offload is not None and not self.device.startswith("cuda"):
             raise ValueError(
                 f"offload={self.offload} moves parts of the model off a GPU, but device is "

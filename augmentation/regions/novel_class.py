@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from augmentation.regions.novel_captions import Name
 from captioning.ranges import Fraction, PositiveInt
 from captioning.text.plurals import pluralise
+
+
+class KnownName(TypedDict, total=False):
+    """How captions call a known object, where the regular forms are wrong."""
+
+    plural: str | None
+    forms: Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +29,9 @@ class NovelClass:
         labels: of its boxes; empty for the name.
         candidates: labels of objects that it may replace; None: counted in a baseline's captions.
         likely: these where there are no captions to count in.
+
+    Raises:
+        ValueError: text where a list of texts belongs.
     """
 
     name: str
@@ -28,6 +40,15 @@ class NovelClass:
     labels: tuple[str, ...] = ()
     candidates: tuple[str, ...] | None = None
     likely: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key in ("words", "labels", "candidates", "likely"):
+            value = getattr(self, key)
+            if isinstance(value, str):  # it would be taken for a list of its letters
+                raise ValueError(
+                    f"{key} of the novel class {self.name!r} must be a list, as in "
+                    f"{{{key}: [{value}]}}: got {value!r}"
+                )
 
     @property
     def names(self) -> Name:

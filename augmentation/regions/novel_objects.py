@@ -29,7 +29,7 @@ from augmentation.regions.novel_captions import (
     num_named,
     rename_object,
 )
-from augmentation.regions.novel_class import Choices, NovelClass
+from augmentation.regions.novel_class import Choices, KnownName, NovelClass
 from augmentation.regions.paste import Paste
 from augmentation.regions.proposal import (
     AbstractRegionMethod,
@@ -86,7 +86,7 @@ class NovelObjects(AbstractRegionMethod):
         choices: Choices,
         seed: Seed,
         words: Mapping[str, Sequence[str]] | None = None,
-        names: Mapping[str, Mapping[str, Any]] | None = None,
+        names: Mapping[str, KnownName] | None = None,
         words_file: str | None = None,
         predictions: str | None = None,
         predictions_roster: Roster | None = None,
@@ -181,7 +181,7 @@ class NovelObjects(AbstractRegionMethod):
         return [region for region in regions if not self.limits.box_problem(region.box)]
 
     def _name(self, label: str) -> Name:
-        settings = self.names.get(label) or {}
+        settings = self.names.get(label) or KnownName()
         plural = settings.get("plural") or pluralise(label)
         return Name(singular=label, plural=plural, forms=tuple(settings.get("forms") or ()))
 

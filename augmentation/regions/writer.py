@@ -13,6 +13,7 @@ import multiprocessing
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -89,6 +90,7 @@ def write_set(
     Raises:
         ValueError: the folder holds another set, two proposals of one name, or no picture is made.
         OSError: something cannot be written.
+        ChildProcessError: a process that makes pictures was killed.
     """
     if num_processes < 0 or sheet_number < 0:
         raise ValueError("num_processes and sheet_number must not be negative")
@@ -179,16 +181,24 @@ def _rendered(
         yield from map(renderer.records, groups)
         return
     context = multiprocessing.get_context("spawn")  # forked threads of torch may hang
-    with ProcessPoolExecutor(
-        num_processes, context, initializer=_start_worker, initargs=(build, build_ranker)
-    ) as pool:
-        pending: deque = deque()
-        while chunk := list(islice(groups, CHUNK if build_ranker is None else 1)):
-            pending.append(pool.submit(_run_in_worker, chunk))
-            if len(pending) > 2 * num_processes:
+    chunk_size = CHUNK if build_ranker is None else 1
+    pending: deque = deque()
+    try:
+        with ProcessPoolExecutor(
+            num_processes, context, initializer=_start_worker, initargs=(build, build_ranker)
+        ) as pool:
+            while chunk := list(islice(groups, chunk_size)):
+                pending.append(pool.submit(_run_in_worker, chunk))
+                if len(pending) > 2 * num_processes:
+                    yield from pending.popleft().result()
+            while pending:
                 yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "a process that makes pictures was killed, perhaps for memory (if it failed by itself, "
+            "its error stands above): lower num_processes= or format.num_cached_photos=; the same "
+            "command goes on"
+        ) from error
 
 
 _worker: list[Renderer] = []

@@ -23,6 +23,18 @@ OF_LOADERS = (
     "The system kills processes where memory runs out: lower loader.num_workers or "
     "loader.batch_size; started again, a run goes on where it was saved"
 )
+OF_PROCESSES = (
+    "a process that this command started was killed, perhaps for memory (if it failed by itself, "
+    "its error stands above): lower the key num_processes of what starts it, and give the same "
+    "command again"
+)
+# How PyTorch tells that a device is not there: it has no class for it.
+NO_DEVICE = (
+    "Found no NVIDIA driver",
+    "No CUDA GPUs",
+    "invalid device ordinal",
+    "PyTorch is not linked with",
+)
 
 
 def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
@@ -113,6 +125,23 @@ def _of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)
 
 
+def _of_machine(error: Exception) -> str:
+    """What the machine lacked, and the remedy; empty where an error is none of its making."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    reason = str(error).partition("\n")[0] or "the machine has no more"
+    if isinstance(error, BrokenProcessPool):
+        return OF_PROCESSES
+    if LOST_LOADER in str(error):
+        return f"{reason} {OF_LOADERS}"
+    if any(sign in str(error) for sign in NO_DEVICE):
+        return f"{reason.rstrip('.')}; choose the device cpu or auto"
+    if not _of_memory(error):
+        return ""
+    remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
+    return f"not enough memory: {reason}{remedy}"
+
+
 def _of_disk(error: Exception) -> str:
     """What to do where a disk is full, for errors that tell neither file nor remedy."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -167,14 +196,10 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
         told = f"{_without_traceback(str(error))}{_of_disk(error)}"
         sys.exit(f"{command.name}: {told}\n({FULL_ERROR}=1 shows where it was raised)")
     except (RuntimeError, MemoryError) as error:
-        is_lost = LOST_LOADER in str(error)
-        if os.environ.get(FULL_ERROR) or not (is_lost or _of_memory(error)):
+        told = _of_machine(error)
+        if os.environ.get(FULL_ERROR) or not told:
             raise
-        reason = str(error).partition("\n")[0] or "the machine has no more"
-        if is_lost:
-            sys.exit(f"{command.name}: {reason} {OF_LOADERS}")
-        remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
-        sys.exit(f"{command.name}: not enough memory: {reason}{remedy}")
+        sys.exit(f"{command.name}: {told}")
     except KeyboardInterrupt as stopped:
         print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -71,10 +71,10 @@ def read_paper(path: Path) -> Paper:
     """A paper from its file.
 
     Raises:
-        ValueError: a key that is not known or missing, a row with another number of values than
-            columns, or a run that is not there; the place is named.
+        ValueError: no YAML, a key that is not known or missing, a row with another number of
+            values than columns, or a run that is not there; the place is named.
     """
-    content = _Entry(yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER), path.name)
+    content = _Entry(_yaml_of(path), path.name)
     runs = {name: _run(name, entry) for name, entry in content.entries("runs")}
     paper = Paper(
         id=path.stem,
@@ -89,6 +89,14 @@ def read_paper(path: Path) -> Paper:
     content.end()
     _check_names(paper, path.name)
     return paper
+
+
+def _yaml_of(path: Path) -> Any:
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())  # in one line, with the place
+        raise ValueError(f"{path} is no YAML: {reason}; mend the file") from error
 
 
 class _Entry:
@@ -106,7 +114,10 @@ class _Entry:
 
     def entries(self, key: str, *default: Any) -> Iterator[tuple[str, _Entry]]:
         where = f"{self.where}: {key}"
-        for name, value in self.take(key, *default).items():
+        values = self.take(key, *default)
+        if not isinstance(values, dict):
+            raise ValueError(f"{where}: must hold keys and values: got {values!r}")
+        for name, value in values.items():
             yield str(name), _Entry(value, f"{where}.{name}")
 
     def end(self) -> None:

@@ -122,9 +122,16 @@ def read_corpus(config: DictConfig, group: str = CORPUS) -> Roster:
         group: another key of it that holds a corpus.
 
     Raises:
-        ValueError, OSError: the corpus cannot be read, or a share of it that makes no sense.
+        ValueError, OSError: there is no corpus or it cannot be read, or a share of it that makes
+            no sense.
     """
-    chosen = config[group]
+    chosen = config.get(group)
+    if not has_corpus(config, group):
+        where = "corpus" if group == CORPUS else f"corpus@{group}"
+        raise ValueError(
+            f"{where}={(chosen or {}).get('name')} has no captions ({group}.train is null): choose "
+            f"one that has, such as {where}=coco, or {where}=lines {group}.train.path=FILE"
+        )
     roster = _cut(build_part(chosen.train), config)
     _log_dropped(roster)
     if chosen.get("share") is None:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.data.features.build import Elsewhere, Extraction, Photo, Records, torch_device
+from captioning.data.features.build import Elsewhere, Extraction, Photo, Records
 from captioning.parts import build_part
 from captioning.spread.base import Job
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.vision.photos import load_rgb
+from captioning.vision.placement import chosen_device
 
 PHOTOS_AT_ONCE = 64  # at least: threads work on several batches of them
 FOLDER = "parts"
@@ -31,7 +32,7 @@ class FeatureWorker:
     def __init__(self, values: dict[str, Any]) -> None:
         chosen = OmegaConf.create(values)
         backbone = build_part(chosen.backbone)
-        device = torch_device(chosen.get("device", "auto"))
+        device = chosen_device(chosen.get("device", "auto"))
         precision = chosen.get("precision", "float32")
         self.identity = backbone.identity
         self._batch_size = chosen.get("batch_size", 4)

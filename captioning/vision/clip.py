@@ -16,6 +16,7 @@ from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.tensor_files import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
+from captioning.vision.placement import chosen_device
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
@@ -124,11 +125,11 @@ def build_clip(
     Raises:
         ModuleNotFoundError: open_clip is not installed.
         FileNotFoundError: a folder without its files.
-        ValueError: an unknown name or tag, or weights that do not fit or that hold code.
+        ValueError: an unknown name or tag, weights that do not fit or that hold code, or no such
+            device.
         ConnectionError: the weights could not be downloaded.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = str(chosen_device(device))
     if Path(name).is_dir() and not (Path(name) / CONFIG).is_file():
         parts = load_hub_clip(Path(name))
         return ClipEncoder(**parts, space=Path(name).name, batch_size=batch_size, device=device)

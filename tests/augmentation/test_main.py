@@ -67,6 +67,18 @@ def test_a_folder_is_refused_to_pairs_of_other_detections(detected) -> None:
     assert augment(first)["counts"] == card["counts"]
 
 
+def test_pairs_may_be_continued_with_another_cache_and_other_numbers(detected, tmp_path) -> None:
+    config = detected("first", lambda region: region)
+    counts = augment(config)["counts"]
+    config.paths.cache = str(tmp_path / "elsewhere")
+    config.method.parser.num_processes = 1
+    config.format.num_cached_photos = 3
+    assert augment(config)["counts"] == counts
+    config.format.quality = 80
+    with pytest.raises(ValueError, match=r"settings.json differs in format\)"):
+        augment(config)
+
+
 def test_a_detector_that_finds_nothing_is_told_from_the_counts(detected, tmp_path) -> None:
     with pytest.raises(ValueError, match="no picture was made") as error:
         augment(detected("blind", lambda region: None))

@@ -21,6 +21,7 @@ from augmentation.captions.ssa.penman import edge_of, node_of, write_penman
 from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.ranges import ArgumentsOf, Device, PositiveInt
 from captioning.text.causal import imported
+from captioning.vision.placement import chosen_device
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^\s()]+')
 _NUMBERED = re.compile(r"_\d+$")
@@ -90,9 +91,7 @@ class SequenceModel:
             kind="a sequence model",
             older_files=True,
         )
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._network = network.to(device).eval().requires_grad_(False)
+        self._network = network.to(chosen_device(device)).eval().requires_grad_(False)
         self._batch_size, self._num_beams, self._max_length = batch_size, num_beams, max_length
 
     @torch.inference_mode()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from rich.progress import track
@@ -26,7 +26,7 @@ from augmentation.captions.toca.templates import deconstruct
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.writers import AbstractWriter
 from captioning.data.roster import Roster
-from captioning.ranges import PositiveInt, Seed
+from captioning.ranges import ArgumentsOf, PositiveInt, Seed
 from captioning.text.tagger import CaptionTagger
 
 NUM_EXAMPLE_CAPTIONS = 500  # captions that examples are drawn from
@@ -60,7 +60,7 @@ class ToCa:
         complete_first: bool = True,
         max_given_words: PositiveInt | None = None,
         max_words: PositiveInt = 30,
-        pace: dict[str, Any],
+        pace: Annotated[Mapping[str, Any], ArgumentsOf(Pace)],
         seed: Seed = 0,
     ) -> None:
         self._writer, self._tagger, self._prompts = writer, tagger, prompts

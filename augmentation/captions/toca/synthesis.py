@@ -24,6 +24,7 @@ from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.writing.acceptance import COPY, DUPLICATE, Judge
 from augmentation.captions.writing.writers import FAILURES, AbstractWriter, Answer
 from captioning.files import write_atomically
+from captioning.ranges import PositiveInt, Share
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +53,11 @@ class Pace:
         ValueError: a number below 1, or a share out of its range.
     """
 
-    num_captions: int
-    num_templates: int | None = None
-    batch_size: int = 32
-    num_answers: int = 1
-    keep: float = 1.0
+    num_captions: PositiveInt
+    num_templates: PositiveInt | None = None
+    batch_size: PositiveInt = 32
+    num_answers: PositiveInt = 1
+    keep: Share = 1.0
 
     def __post_init__(self) -> None:
         for name in ("num_captions", "num_templates", "batch_size", "num_answers"):

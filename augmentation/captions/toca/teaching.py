@@ -22,11 +22,13 @@ from torch import Tensor, nn
 from augmentation.captions.toca.lessons import IGNORED, Lessons, with_templates
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.images.training.card import write_card
+from augmentation.images.training.identity import training_identity
 from augmentation.images.training.loop import TrainingLoop
 from captioning.data.roster import Roster
 from captioning.text.causal import causal_source, imported, load_causal
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
+from captioning.vision.placement import chosen_device
 
 PRECISIONS = ("float32", "bf16-mixed")
 
@@ -60,27 +62,26 @@ def teach(config: DictConfig) -> dict[str, Any]:
         The card, which lies in the folder too: settings, corpus, versions and losses.
 
     Raises:
-        ValueError: wrong settings, fewer than two captions that can be taken apart, or captions
-            that are longer than the model takes.
+        ValueError: wrong settings, no such device, fewer than two captions that can be taken
+            apart, captions longer than the model takes, or a folder of another training.
         OSError, ModuleNotFoundError: files that cannot be read or written, see `load_causal`.
     """
     if config.precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {PRECISIONS}: got {config.precision!r}")
     if config.threads:
         torch.set_num_threads(config.threads)
-    roster = read_corpus(config)
+    device, roster = chosen_device(config.device), read_corpus(config)
     tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
     lessons = read_lessons(roster, tokenizer, config)
     network: Any = load_causal(config.name)
     check_length(network, max(split_lessons.longest() for split_lessons in lessons.values()))
-    device = config.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     # dropout draws from a generator that a killed run could not go on with
     network.to(device).eval()
     # words that the corpus has not keep their meaning beside those that it has
     network.get_input_embeddings().requires_grad_(False)
-    before, history = fit(network, lessons, config)
+    before, history = fit(
+        network, lessons, config, identity=training_identity(config, {"corpus": roster})
+    )
     save_causal(network, tokenizer, Path(config.out))
     return write_card(
         Path(config.out),
@@ -94,12 +95,19 @@ def teach(config: DictConfig) -> dict[str, Any]:
 
 
 def fit(
-    network: nn.Module, lessons: Mapping[str, Lessons], config: DictConfig
+    network: nn.Module,
+    lessons: Mapping[str, Lessons],
+    config: DictConfig,
+    *,
+    identity: Mapping[str, Any],
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Train on ``lessons["train"]``, or go on with a training that was killed.
+    """Train on ``lessons["train"]``, or go on with a training of one identity that was killed.
 
     Returns:
         The loss of ``lessons["val"]`` before, and losses of both with their ``step``.
+
+    Raises:
+        ValueError: see `TrainingLoop`.
     """
     size, half = config.training.batch_size, config.precision == "bf16-mixed"
 
@@ -120,6 +128,7 @@ def fit(
         settings=DictConfig(OmegaConf.merge(config.training, steps)),
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
+        identity=identity,
     )
     return validate(0), loop.run(loss_of, validate)
 

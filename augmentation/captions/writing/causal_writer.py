@@ -14,6 +14,7 @@ from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter, Answer
 from captioning.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
 from captioning.text.causal import causal_source, imported, load_causal
+from captioning.vision.placement import chosen_device
 
 LINE_END = "\n"
 
@@ -54,9 +55,7 @@ class CausalWriter(AbstractWriter):
                 "temperature must not be negative and top_p must lie in (0, 1]: got "
                 f"{temperature} and {top_p}"
             )
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._device = torch.device(device)
+        self._device = chosen_device(device)
         self._temperature, self._top_p, self._max_new = temperature, top_p, max_new_tokens
         self._tokenizer = imported("transformers").AutoTokenizer.from_pretrained(
             **causal_source(name)

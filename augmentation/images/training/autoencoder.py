@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.training.card import write_card
+from augmentation.images.training.identity import training_identity
 from augmentation.images.training.labels import (
     LabelReader,
     label_maps,
@@ -199,7 +200,7 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
         The card: settings, data, versions and scores.
 
     Raises:
-        ValueError: wrong settings.
+        ValueError: wrong settings, or a folder of another training.
         OSError: files that cannot be read or written.
     """
     torch.manual_seed(config.seed)
@@ -212,7 +213,11 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     model.to(memory_format=torch.channels_last)
     loss = build_loss(model, rosters["train"], config)
     loop = TrainingLoop(
-        model=loss, settings=config.training, checkpoint=Path(config.checkpoint), seed=config.seed
+        model=loss,
+        settings=config.training,
+        checkpoint=Path(config.checkpoint),
+        seed=config.seed,
+        identity=training_identity(config, rosters),
     )
     loss_of = loss_of_photos(loss, rosters["train"], config)
     history = loop.run(loss_of, lambda _: score(model, val, size=config.size))

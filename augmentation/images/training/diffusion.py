@@ -29,6 +29,7 @@ from augmentation.images.training.denoising import (
     loss_of_draws,
     mean_loss,
 )
+from augmentation.images.training.identity import training_identity
 from augmentation.images.training.labels import (
     LabelReader,
     label_maps,
@@ -188,7 +189,7 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
         The card: settings, data, versions and losses.
 
     Raises:
-        ValueError: wrong settings.
+        ValueError: wrong settings, or a folder of another training.
         OSError: files that cannot be read or written.
     """
     torch.manual_seed(config.seed)
@@ -218,6 +219,7 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
+        identity=training_identity(config, rosters),
     )
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=batch_size)
     history = loop.run(loss_of, validate)

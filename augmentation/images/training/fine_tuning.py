@@ -29,12 +29,14 @@ from augmentation.images.training.denoising import (
     loss_of_draws,
     mean_loss,
 )
+from augmentation.images.training.identity import training_identity
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.pictures import load_pictures
 from augmentation.images.training.pipelines import load_pipeline
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster
+from captioning.vision.placement import chosen_device
 
 TUNINGS = ("full", "lora")
 
@@ -105,13 +107,13 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         The card, which lies in the folder too: settings, data, versions and losses.
 
     Raises:
-        ValueError: wrong settings, or a model that cannot be loaded.
+        ValueError: wrong settings, a model that cannot be loaded, or a folder of another training.
         OSError: files that cannot be read or written.
     """
     torch.manual_seed(config.seed)  # initialises low-rank additions
     if config.threads:
         torch.set_num_threads(config.threads)
-    device = torch.device(chosen_device(config.device))
+    device = chosen_device(config.device)
     pipeline = load_pipeline(config.generator)
     pipeline.to(device)
     choose_trained(pipeline, config)
@@ -135,6 +137,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
+        identity=training_identity(config, rosters),
     )
     before = validate(0)
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])
@@ -153,13 +156,6 @@ def _data(roster: Roster, pipeline: StableDiffusionPipeline, config: DictConfig)
         captions=captions_by_photo(roster), tokenizer=pipeline.tokenizer, **config.prompts
     )
     return PhotoData(roster=roster, autoencoder=pipeline.vae, prompts=prompts, size=config.size)
-
-
-def chosen_device(name: str) -> str:
-    """The device's name; ``"auto"``: the GPU if there is one."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: str) -> None:

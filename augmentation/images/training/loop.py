@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from augmentation.images.training.identity import refuse_other_training
 from captioning.files import write_atomically
 from captioning.training.optim import cosine
 
@@ -37,14 +38,27 @@ class TrainingLoop:
             the gradient), ``log_every``, ``val_every`` and ``checkpoint_every`` (steps).
         checkpoint: file to resume from, written as training goes on.
         seed: of all draws.
+        identity: plain values that the result depends on, see `training_identity`.
+
+    Raises:
+        ValueError: the checkpoint is of a training with other settings or data.
     """
 
     def __init__(
-        self, *, model: nn.Module, settings: DictConfig, checkpoint: Path, seed: int
+        self,
+        *,
+        model: nn.Module,
+        settings: DictConfig,
+        checkpoint: Path,
+        seed: int,
+        identity: Mapping[str, Any],
     ) -> None:
         self.settings = settings
         self.checkpoint = checkpoint
         self.seed = seed
+        self.identity = dict(identity)
+        # here, as much may be computed before `run`
+        self._refuse_other()
         self.step = 0
         self.history: list[dict[str, float]] = []
         parameters = {
@@ -77,7 +91,8 @@ class TrainingLoop:
             Losses and scores, each with its ``step``.
 
         Raises:
-            ValueError: the loss is not finite, or the checkpoint is of another model.
+            ValueError: the loss is not finite, or the checkpoint is of another model or has made
+                more steps.
         """
         self._resume()
         settings, since, total = self.settings, time.monotonic(), 0.0
@@ -149,6 +164,7 @@ class TrainingLoop:
 
     def _save(self) -> None:
         state = {
+            "identity": self.identity,
             "step": self.step,
             "history": self.history,
             "trained": {name: value.detach() for name, value in self.trained.items()},
@@ -158,6 +174,12 @@ class TrainingLoop:
         }
         write_atomically(self.checkpoint, lambda part: torch.save(state, part))
 
+    def _refuse_other(self) -> None:
+        if self.checkpoint.is_file():
+            # mapped, as its weights are not needed yet
+            state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True, mmap=True)
+            refuse_other_training(self.checkpoint, state.get("identity"), self.identity)
+
     def _resume(self) -> None:
         if not self.checkpoint.is_file():
             return
@@ -166,6 +188,11 @@ class TrainingLoop:
         if shapes != {name: value.shape for name, value in state["trained"].items()}:
             raise ValueError(
                 f"{self.checkpoint} is of another model; remove it, or choose another out="
+            )
+        if state["step"] > self.settings.num_steps:
+            raise ValueError(
+                f"{self.checkpoint} has made {state['step']} steps, more than training.num_steps, "
+                f"{self.settings.num_steps}: give another out=, or remove the folder"
             )
         self.step, self.history = state["step"], state["history"]
         with torch.no_grad():

@@ -40,6 +40,7 @@ from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
+from captioning.vision.placement import chosen_device
 
 __all__ = ["FeatureStore", "ensure_features", "store_folder"]
 
@@ -139,7 +140,7 @@ def ensure_features(
     target = store_folder(folder, backbone=backbone, kind=kind, precision=precision)
     workers = num_workers or torch.get_num_threads()
     target.mkdir(parents=True, exist_ok=True)
-    options = (load or load_rgb, torch_device(device), precision)
+    options = (load or load_rgb, chosen_device(device), precision)
     with _progress(progress) as bars:
         plan = _plan(_open_index(target, backbone, kind), boxes_by_path, workers, bars)
         if plan.missing or plan.paths:
@@ -353,13 +354,6 @@ def _check_space(target: Path, backbone: Backbone, missing: list[Photo], bars: P
     rows = sum(1 + len(photo.boxes) if photo.boxes else backbone.num_cells for photo in missing)
     if missing:
         check_space(target, rows * backbone.dim * 2, len(missing), bars.console.print)
-
-
-def torch_device(device: str | torch.device) -> torch.device:
-    """The device of a setting; ``"auto"`` takes a GPU if there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
 
 
 def _progress(shown: bool) -> Progress:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
@@ -117,6 +117,11 @@ def config(
     monkeypatch.setattr(module, "predict_run", echo)
     drawings = tmp_path / "drawings"
     drawings.mkdir()
+    captioner = tmp_path / "captioner"
+    (captioner / "checkpoints").mkdir(parents=True)
+    (captioner / "checkpoints" / "last.ckpt").touch()
+    settings = compose_config("train", ["data=miniworld_tiny"])
+    OmegaConf.save(settings, captioner / "config.yaml", resolve=True)
 
     def made(*overrides: str) -> DictConfig:
         return compose_config(
@@ -128,7 +133,7 @@ def config(
                 f"paths.runs={tmp_path / 'runs'}",
                 "metrics.test=[BLEU,CIDEr-D]",
                 "metrics.tokenizer=python",
-                "captioner=some_run",
+                f"captioner={captioner}",
                 "prompt=concatenation",
                 *overrides,
             ],
@@ -193,6 +198,14 @@ def test_what_cannot_be_evaluated_is_said(
         round_trip(config("captioner=null"))
     with pytest.raises(ValueError, match="with photos use per=photo"):
         round_trip(config("~curation/image_source", "per=caption"))
+    monkeypatch.setattr(module, "make_pictures", None)  # the captioner is looked at before
+    with pytest.raises(FileNotFoundError, match=r"config.yaml does not exist; is this a run f"):
+        round_trip(config(f"captioner={tmp_path / 'nowhere'}"))
+    (tmp_path / "captioner" / "checkpoints" / "last.ckpt").unlink()
+    with pytest.raises(FileNotFoundError, match="has no checkpoint: no epoch has ended yet"):
+        round_trip(config())
+    (tmp_path / "captioner" / "checkpoints" / "last.ckpt").touch()
+    monkeypatch.setattr(module, "make_pictures", make_pictures)
     monkeypatch.setattr(module, "build_part", build_drawings(tmp_path, only=0))
     with pytest.raises(ValueError, match="no picture could be made: {'blank picture': 8}"):
         round_trip(config("generator=drawn"))

@@ -74,6 +74,29 @@ def test_other_weights_are_another_model(folder, tmp_path):
     assert model(folder).name.startswith("pipeline@")
 
 
+def test_cards_and_other_files_beside_a_model_leave_its_pictures_valid(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for place in (copy / "card.json", copy / "paper.json", copy / "vae" / "card.json"):
+        place.write_text('{"date": "today"}', encoding="utf-8")
+    (copy / "sheets").mkdir()
+    (copy / "sheets" / "note.txt").write_text("seen")
+    assert model(folder).recipe() | {"model": "copy"} == model(copy).recipe()
+    (copy / "scheduler" / "scheduler_config.json").write_text("{}", encoding="utf-8")
+    assert model(folder).identity != model(copy).identity
+
+
+def test_low_rank_weights_are_part_of_the_model_and_their_card_is_not(folder, tmp_path):
+    weights = tmp_path / "lora" / "pytorch_lora_weights.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(b"1")
+    before = model(folder, lora=str(weights.parent)).identity
+    assert before != model(folder).identity
+    (weights.parent / "card.json").write_text("{}", encoding="utf-8")
+    assert model(folder, lora=str(weights.parent)).identity == before
+    weights.write_bytes(b"2")
+    assert model(folder, lora=str(weights.parent)).identity != before
+
+
 def test_sizes_and_tokens_are_the_pipelines(folder):
     generator = model(folder)
     assert (generator.size(), generator.max_tokens) == ((32, 32), MAX_TOKENS)
@@ -117,7 +140,7 @@ def test_weights_as_pickles_are_refused(folder, tmp_path):
         model(copy).load()
 
 
-def test_wrong_settings_are_refused_at_the_start(folder, tmp_path):
+def test_wrong_settings_are_refused_at_the_start(folder, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="scheduler=Nonsense: diffusers has none"):
         model(folder, scheduler="Nonsense").start()
     with pytest.raises(ValueError, match="has no safety checker: set safety_checker=false"):
@@ -128,6 +151,9 @@ def test_wrong_settings_are_refused_at_the_start(folder, tmp_path):
         model(folder, precision="half")
     with pytest.raises(ValueError, match="num_steps and batch_size must be at least 1"):
         model(folder, num_steps=0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match="device=cuda: torch sees none of this kind"):
+        model(folder, device="cuda").start()
 
 
 def test_a_watermark_is_put_in_by_the_package_for_it(folder, monkeypatch):

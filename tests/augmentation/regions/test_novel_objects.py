@@ -12,6 +12,8 @@ from augmentation.regions.novel_captions import Radius
 from augmentation.regions.novel_class import Choices
 from augmentation.regions.novel_objects import NovelObjects
 from augmentation.regions.proposal import file_name, finished_regions
+from augmentation.run import augment
+from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_json
 from captioning.types import Region
@@ -143,6 +145,25 @@ def test_boxes_of_one_pixel_and_captions_without_the_object_are_counted(parser, 
     assert len(list(augmenter.proposals(bad))) == 4
     reasons = augmenter.report()["photos left out, by reason"]
     assert reasons == {novel_objects.NO_BOXES: 1, novel_captions.NO_OBJECT: 1}
+
+
+@pytest.mark.parametrize("key", ["words", "labels", "candidates", "likely"])
+def test_text_in_the_place_of_a_list_is_refused_and_not_read_by_letters(parser, key: str):
+    with pytest.raises(ValueError, match=f"{key} of the novel class 'dog' must be a list, as in "):
+        method(parser, classes={"dog": {key: "cat"}})
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("method.names={cup: {forms: mug}}", r"method\.names\.cup\.forms: must be a list"),
+        ("method.words={horse: pony}", r"method\.words\.horse: must be a list"),
+    ],
+)
+def test_text_in_the_place_of_a_list_is_refused_before_data_are_read(setting: str, told: str):
+    config = compose_config("augmentation", ["data=miniworld_tiny", setting])
+    with pytest.raises(ValueError, match=told):
+        augment(config)
 
 
 def test_a_novel_class_without_boxes_gives_none(parser, roster):

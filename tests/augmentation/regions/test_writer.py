@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +108,14 @@ def test_the_number_of_processes_does_not_matter(proposals, tmp_path):
     write(proposals, tmp_path / "one")
     write(proposals, tmp_path / "two", num_processes=2)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_told_with_the_remedy_and_the_set_goes_on(proposals, tmp_path):
+    killed = {"build_ranker": partial(os._exit, 9), "num_processes": 1}
+    with pytest.raises(ChildProcessError, match=r"killed, .*: lower num_processes= or format\.num"):
+        write(proposals, tmp_path / "out", **killed)
+    assert write(proposals, tmp_path / "out")["pictures"] == 6
 
 
 def test_another_set_is_refused_the_folder(proposals, tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -178,9 +179,17 @@ def test_a_full_disk_is_told_with_one_remedy(words: str, ends_with: str) -> None
             ),
             "x: a.jpg: no such",
         ),
+        (
+            BrokenProcessPool("A child process terminated abruptly"),
+            "x: a process that this command started was killed, perhaps for memory",
+        ),
+        (
+            RuntimeError("Found no NVIDIA driver on your system. Please check that"),
+            "x: Found no NVIDIA driver on your system. Please check that; choose the device cpu",
+        ),
     ],
 )
-def test_what_happens_in_loader_processes_is_told_without_a_traceback(
+def test_what_happens_to_processes_and_devices_is_told_without_a_traceback(
     error: Exception, told: str
 ) -> None:
     def task(config: object) -> None:

@@ -15,6 +15,7 @@ from captioning.papers.cells import Cells, Results
 from captioning.papers.measured import measured_lines
 from captioning.papers.page import item_lines, label
 from captioning.papers.paper import Paper
+from captioning.papers.paper_file import read_paper
 from captioning.papers.steps import Task, tasks_of
 from captioning.results.study_file import write_study
 from tests.captioning.papers.conftest import paper_of
@@ -40,6 +41,21 @@ def test_cells_have_mean_and_spread_over_seeds_in_the_papers_unit(tmp_path: Path
     assert first.differs == ("a small model", "few pairs"), "those of runs that are needed, too"
     assert second.state == "not possible"
     assert cells.counts == {"measured": 1, "missing": 0, "not possible": 1, "quoted": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [\n", "own.yaml is no YAML: .*line 2.*; mend the file"),
+        ("title: x\nruns: [a]\n", "own.yaml: .*must hold keys and values: got"),
+    ],
+)
+def test_a_broken_file_is_told_in_a_line(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=told) as refused:
+        read_paper(path)
+    assert "\n" not in str(refused.value)
 
 
 def test_what_is_not_measured_is_missing_or_has_its_reason(tmp_path: Path, content):

@@ -171,6 +171,16 @@ def test_a_share_of_a_corpus(composed) -> None:
         read_corpus(composed("corpus=lines", "corpus.share=5"))
 
 
+def test_a_corpus_without_captions_names_the_remedy() -> None:
+    config = compose_config("compare_texts", ["corpus=none", "corpus@target=none"])
+    with pytest.raises(
+        ValueError, match=r"^corpus=none has no captions .*corpus\.train\.path=FILE"
+    ):
+        read_corpus(config)
+    with pytest.raises(ValueError, match=r"^corpus@target=none has no captions \(target\.train is"):
+        read_corpus(config, "target")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("corpus", "number"), [("flickr30k", 158_915), ("coco", 616_767)])
 def test_the_large_corpora(

@@ -12,6 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from augmentation.captions.toca.compare import compare
+from augmentation.run import augment
 from captioning.commands.main import main
 from captioning.configuration import compose_config
 from captioning.training.rosters import read_corpus
@@ -41,6 +42,15 @@ def address() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
         server.shutdown()
+
+
+@pytest.mark.parametrize("setting", ["num_captions=null", "batch_size=2.5", "batch_size=null"])
+def test_wrong_numbers_of_captions_are_refused(setting: str) -> None:
+    key, _, value = setting.partition("=")
+    config = compose_config("augmentation", ["method=toca", f"method.pace.{setting}"])
+    told = rf"method\.pace\.{key}: must be a whole number of at least 1, got {value}"
+    with pytest.raises(ValueError, match=told):
+        augment(config)
 
 
 @pytest.mark.slow

@@ -197,6 +197,30 @@ def test_a_killed_teaching_goes_on_as_if_it_had_not_been(
     assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
 
 
+def test_a_folder_of_another_teaching_is_refused(folder: Path, corpus: Path) -> None:
+    steps = ("training.num_steps=1", "threads=1")
+    teach(settings(folder, corpus, *steps))
+    teach(settings(folder, corpus, "training.num_steps=1", "training.log_every=5"))
+    card = (corpus.parent / "taught" / "card.json").read_text(encoding="utf-8")
+    for changed, named in [
+        ("seed=1", "seed was 0, is 1"),
+        ("training.lr=0.1", "training.lr was 0.0003, is 0.1"),
+        ("corpus.share=0.5", "photos and captions.corpus.fingerprint was "),
+    ]:
+        with pytest.raises(ValueError, match=named):
+            teach(settings(folder, corpus, *steps, changed))
+    lines = corpus.read_text(encoding="utf-8").splitlines(keepends=True)
+    other = corpus.with_name("other.txt")
+    other.write_text("".join(lines[1:]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"photos and captions.corpus.fingerprint was "):
+        teach(settings(folder, corpus, *steps, f"corpus.train.path={other}"))
+    assert (corpus.parent / "taught" / "card.json").read_text(encoding="utf-8") == card
+
+
+def test_seeds_are_taught_in_folders_of_their_own() -> None:
+    assert config("teaching", "seed=7").out.endswith("/teaching/lines-None/seed7")
+
+
 def test_captions_that_the_model_does_not_take_are_refused_before_training(
     corpus: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from augmentation.images.training.loop import TrainingLoop
 
+IDENTITY = {"seed": 3, "training": {"lr": 0.2}}
 TARGET = torch.tensor([1.0, -2.0, 3.0])
 
 
@@ -44,10 +45,21 @@ class Killed(Exception):
 
 
 def train(
-    checkpoint: Path, *, stop: int | None = None, model: nn.Module | None = None, **changed: Any
+    checkpoint: Path,
+    *,
+    stop: int | None = None,
+    model: nn.Module | None = None,
+    identity: dict[str, Any] = IDENTITY,
+    **changed: Any,
 ) -> tuple[Point, list[dict[str, float]], TrainingLoop]:
     point = model or Point()
-    loop = TrainingLoop(model=point, settings=settings(**changed), checkpoint=checkpoint, seed=3)
+    loop = TrainingLoop(
+        model=point,
+        settings=settings(**changed),
+        checkpoint=checkpoint,
+        seed=3,
+        identity=identity,
+    )
 
     def loss_of(step: int, generator: torch.Generator) -> Tensor:
         if step == stop:
@@ -114,6 +126,7 @@ def test_a_step_in_parts_is_their_mean(tmp_path: Path) -> None:
         settings=settings(num_steps=1, accumulate=4, log_every=1),
         checkpoint=tmp_path / "last.ckpt",
         seed=0,
+        identity=IDENTITY,
     )
     drawn: list[float] = []
 
@@ -128,7 +141,11 @@ def test_a_step_in_parts_is_their_mean(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
     loop = TrainingLoop(
-        model=Point(), settings=settings(), checkpoint=tmp_path / "last.ckpt", seed=0
+        model=Point(),
+        settings=settings(),
+        checkpoint=tmp_path / "last.ckpt",
+        seed=0,
+        identity=IDENTITY,
     )
     weight = loop.trained["place"]
     with pytest.raises(ValueError, match=r"step 0: lower training\.lr"):
@@ -140,3 +157,30 @@ def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "last.ckpt", num_steps=2)
     with pytest.raises(ValueError, match="of another model; remove it"):
         train(tmp_path / "last.ckpt", model=Point(4))
+
+
+def test_the_checkpoint_of_another_training_is_refused_by_what_differs(tmp_path: Path) -> None:
+    train(tmp_path / "last.ckpt", num_steps=2)
+    other = {"seed": 3, "training": {"lr": 0.1}}
+    expected = r"training\.lr was 0\.2, is 0\.1\): give another out=, or remove the folder"
+    with pytest.raises(ValueError, match=expected):
+        train(tmp_path / "last.ckpt", identity=other)
+    many = {f"key{number}": number for number in range(9)}
+    with pytest.raises(ValueError, match=r"key2 was None, is 2; and 8 more\)"):
+        train(tmp_path / "last.ckpt", identity=many)
+
+
+def test_a_training_may_be_made_longer_and_not_shorter(tmp_path: Path) -> None:
+    train(tmp_path / "last.ckpt", num_steps=10)
+    _, history, _ = train(tmp_path / "last.ckpt", num_steps=20)
+    assert history[-1]["step"] == 20
+    with pytest.raises(ValueError, match=r"has made 20 steps, more than training\.num_steps, 10:"):
+        train(tmp_path / "last.ckpt", num_steps=10)
+
+
+def test_a_checkpoint_that_tells_no_settings_is_refused(tmp_path: Path) -> None:
+    train(tmp_path / "last.ckpt", num_steps=2)
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    torch.save({k: v for k, v in state.items() if k != "identity"}, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match="of an earlier version and does not tell its settings"):
+        train(tmp_path / "last.ckpt")

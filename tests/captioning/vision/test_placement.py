@@ -1,0 +1,29 @@
+"""The device of a network."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from captioning.vision.placement import chosen_device
+
+
+def test_auto_and_devices_that_are_there_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert chosen_device("auto") == torch.device("cuda")
+    assert chosen_device("cuda:1") == torch.device("cuda:1")
+    assert chosen_device(torch.device("cpu")) == chosen_device("cpu") == torch.device("cpu")
+    with pytest.raises(ValueError, match="device=cuda:2: torch sees 2 of this kind, counted from"):
+        chosen_device("cuda:2")
+
+
+def test_a_device_that_is_not_there_is_told_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert chosen_device("auto") == torch.device("cpu")
+    for device in ("cuda", "cuda:0"):
+        with pytest.raises(ValueError, match=f"device={device}: torch sees none .*give device=cpu"):
+            chosen_device(device)
