@@ -149,9 +149,12 @@ class SequenceWriter(AbstractGraphWriter):
         self.model = SequenceModel(**model)
 
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
-        """See `AbstractGraphWriter`; the first line of each answer."""
-        answers = self.model.answers([write_penman(graph) for graph in graphs])
-        return [next(iter(answer.strip().splitlines()), "").strip() for answer in answers]
+        """See `AbstractGraphWriter`; the first line of each answer, the same for the same graph."""
+        lines = [write_penman(graph) for graph in graphs]
+        # Samples repeat, and an answer is a search.
+        distinct = list(dict.fromkeys(lines))
+        answers = dict(zip(distinct, self.model.answers(distinct), strict=True))
+        return [next(iter(answers[line].strip().splitlines()), "").strip() for line in lines]
 
 
 def read_linear(line: str) -> Graph | None:

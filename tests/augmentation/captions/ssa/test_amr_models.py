@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,20 @@ def test_a_folder_answers_many_lines_as_one_by_one(folder: Path) -> None:
         sentence
         == next(iter(SequenceModel(**settings).answers(["(d / dog)"])[0].splitlines())).strip()
     )
+
+
+def test_the_same_graph_is_written_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, asked = SequenceWriter(name=str(folder), max_length=12, device="cpu"), []
+
+    def answers(lines: Sequence[str]) -> list[str]:
+        asked.extend(lines)
+        return [f"{line}!\nmore" for line in lines]
+
+    monkeypatch.setattr(writer.model, "answers", answers)
+    texts = ("(d / dog)", "(c / cat)", "(d / dog)")
+    assert writer.sentences([read_penman(text) for text in texts]) == [f"{t}!" for t in texts]
+    assert asked == ["(d / dog)", "(c / cat)"]
+    assert writer.sentences([]) == []
 
 
 def test_folders_without_a_model_or_a_tokenizer_are_named(folder: Path, tmp_path: Path) -> None:
