@@ -279,6 +279,11 @@ def test_settings_out_of_range_are_refused(setting: dict[str, object]):
         ssa(**setting)
 
 
+def test_long_captions_of_a_writer_are_refused():
+    with pytest.raises(ValueError, match=r"max_long=2 joins .* set method\.max_long=0 or method"):
+        ssa(max_long=2, graph_writer=Writer("A boy rides a horse."))
+
+
 def test_the_published_preset_samples_a_photo_once_as_the_paper_does():
     published = compose_config("augmentation", ["method=ssa_published"]).method
     assert (published.rounds, published.detail_probability) == (1, 1.0)
