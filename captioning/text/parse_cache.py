@@ -35,7 +35,7 @@ def _key(caption: str) -> bytes:
 
 
 class ParseCache:
-    """A table from captions to parses of one pipeline, in one SQLite file.
+    """A table from captions to parses of one pipeline or model, in one SQLite file.
 
     SQLite locks the file while a process writes. This needs a file system with locks: local disks
     have them, some network file systems do not.

@@ -8,20 +8,32 @@ by transformers alone: safetensors, or the tensors of ``pytorch_model.bin``, whi
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 
 from augmentation.captions.ssa.graph import Edge, Graph, Node
 from augmentation.captions.ssa.penman import edge_of, node_of, write_penman
-from captioning.model_folder import damage_named, load_network, model_folder
+from captioning.model_folder import (
+    OLDER_FILE,
+    damage_named,
+    load_network,
+    model_folder,
+    weights_identity,
+)
 from captioning.ranges import ArgumentsOf, Device, PositiveInt
 from captioning.text.causal import imported
+from captioning.text.parse_cache import ParseCache
 from captioning.vision.placement import chosen_device
+
+Precision = Literal["float32", "bfloat16", "float16"]
+# Batches between two writes of answers, so the most that a killed process loses.
+BATCHES_KEPT_AT_ONCE = 16
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^\s()]+')
 _NUMBERED = re.compile(r"_\d+$")
@@ -56,10 +68,12 @@ class SequenceModel:
         num_beams: of beam search.
         max_length: tokens of a line and of an answer.
         device: ``"auto"`` takes a GPU if there is one.
+        precision: of the weights. ``"bfloat16"`` or ``"float16"`` halve memory and save time on a
+            GPU, and change some answers.
 
     Raises:
         FileNotFoundError, ConnectionError: no model, no tokenizer, or no weights.
-        ValueError: weights of another model.
+        ValueError: weights of another model, or an unknown precision.
     """
 
     def __init__(
@@ -71,7 +85,10 @@ class SequenceModel:
         num_beams: PositiveInt = 4,
         max_length: PositiveInt = 256,
         device: Device = "auto",
+        precision: Precision = "float32",
     ) -> None:
+        if precision not in get_args(Precision):
+            raise ValueError(f"precision must be one of {get_args(Precision)}: got {precision!r}")
         transformers = imported("transformers")
         folder = _folder(name)
         words = folder if tokenizer is None else _folder(tokenizer)
@@ -89,18 +106,32 @@ class SequenceModel:
             folder,
             name=name,
             kind="a sequence model",
+            dtype=getattr(torch, precision),
             older_files=True,
         )
         self._network = network.to(chosen_device(device)).eval().requires_grad_(False)
-        self._batch_size, self._num_beams, self._max_length = batch_size, num_beams, max_length
+        self.batch_size, self._num_beams, self._max_length = batch_size, num_beams, max_length
+        self._folders, self._precision = (folder, words), precision
+
+    def identity(self) -> str:
+        """32 hex digits, other ones where answers may be: by files, search and library."""
+        digest = hashlib.sha256()
+        settings = self._num_beams, self._max_length, self._precision
+        digest.update(f"{settings} {imported('transformers').__version__}".encode())
+        for folder in self._folders:
+            digest.update(weights_identity(folder).encode())
+            if (folder / OLDER_FILE).is_file():
+                with (folder / OLDER_FILE).open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()[:32]
 
     @torch.inference_mode()
     def answers(self, lines: Sequence[str]) -> list[str]:
         """The most probable answer to each line."""
         answers: list[str] = []
-        for start in range(0, len(lines), self._batch_size):
+        for start in range(0, len(lines), self.batch_size):
             inputs = self._tokenizer(
-                list(lines[start : start + self._batch_size]),
+                list(lines[start : start + self.batch_size]),
                 padding=True,
                 truncation=True,
                 max_length=self._max_length,
@@ -126,15 +157,41 @@ class SequenceParser(AbstractGraphParser):
     """Captions to graphs by a model of amrlib's ``parse_xfm`` kind.
 
     Args:
+        cache_folder: for the model's answers by caption, in a file named after its identity, so
+            that a killed run goes on where it was; None keeps none.
         **model: arguments of `SequenceModel`.
     """
 
-    def __init__(self, **model: Annotated[Any, ArgumentsOf(SequenceModel)]) -> None:
+    def __init__(
+        self,
+        *,
+        cache_folder: str | Path | None = None,
+        **model: Annotated[Any, ArgumentsOf(SequenceModel)],
+    ) -> None:
         self.model = SequenceModel(**model)
+        self._cache = None
+        if cache_folder is not None:
+            name = f"{self.model.identity()[:16]}.sqlite"
+            self._cache = ParseCache(Path(cache_folder) / name)
 
     def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
-        """See `AbstractGraphParser`; None where the answer is no graph."""
-        return [read_linear(line) for line in self.model.answers(captions)]
+        """See `AbstractGraphParser`; None where the answer is no graph.
+
+        Raises:
+            ValueError: a damaged cache.
+            OSError: the cache cannot be read or written.
+        """
+        distinct = list(dict.fromkeys(captions))
+        lines = {} if self._cache is None else self._cache.read(distinct)
+        missing = [caption for caption in distinct if caption not in lines]
+        size = self.model.batch_size * BATCHES_KEPT_AT_ONCE
+        for start in range(0, len(missing), size):
+            chunk = missing[start : start + size]
+            answers = dict(zip(chunk, self.model.answers(chunk), strict=True))
+            if self._cache is not None:
+                self._cache.write(answers.items())
+            lines |= answers
+        return [read_linear(lines[caption]) for caption in captions]
 
 
 class SequenceWriter(AbstractGraphWriter):
@@ -148,9 +205,12 @@ class SequenceWriter(AbstractGraphWriter):
         self.model = SequenceModel(**model)
 
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
-        """See `AbstractGraphWriter`; the first line of each answer."""
-        answers = self.model.answers([write_penman(graph) for graph in graphs])
-        return [next(iter(answer.strip().splitlines()), "").strip() for answer in answers]
+        """See `AbstractGraphWriter`; the first line of each answer, the same for the same graph."""
+        lines = [write_penman(graph) for graph in graphs]
+        # Samples repeat, and an answer is a search.
+        distinct = list(dict.fromkeys(lines))
+        answers = dict(zip(distinct, self.model.answers(distinct), strict=True))
+        return [next(iter(answers[line].strip().splitlines()), "").strip() for line in lines]
 
 
 def read_linear(line: str) -> Graph | None:

@@ -94,7 +94,7 @@ class Ssa(AbstractCaptionMethod):
         seed: of all draws.
 
     Raises:
-        ValueError: settings out of their ranges.
+        ValueError: settings out of their ranges, or ``max_long`` with a ``graph_writer``.
     """
 
     description = "captions of parts of photos by structured semantic augmentation"
@@ -132,6 +132,11 @@ class Ssa(AbstractCaptionMethod):
             raise ValueError(
                 "method.max_long must be at least 0, method.min_long_words at least 1 and at most "
                 f"method.max_long_words: got {max_long}, {min_long_words} and {max_long_words}"
+            )
+        if max_long and graph_writer is not None:  # it writes before any caption is accepted
+            raise ValueError(
+                f"method.max_long={max_long} joins captions of the rules, and method.graph_writer "
+                "writes others: set method.max_long=0 or method.graph_writer=null"
             )
         self.parser, self.rules, self.max_small, self.rounds = parser, rules, max_small, rounds
         self.detail_probability, self.small_coverage = shares

@@ -27,7 +27,7 @@ from augmentation.regions.cutswap.objects import (
     build_labels,
     build_object_table,
 )
-from augmentation.regions.cutswap.patches import Areas, Patches
+from augmentation.regions.cutswap.patches import SHARED, Areas, Patches
 from augmentation.regions.cutswap.photo_captions import (
     ReadCaption,
     best_similarities,
@@ -289,6 +289,8 @@ class CutSwap(AbstractRegionMethod):
             other_words = [words for head, words in descriptions.items() if head != mention.head]
             if any(parse[mention.head].lemma in words for words in other_words):
                 return DESCRIBES_OTHER
+            if self._is_shared(captions[number], mention):
+                return SHARED
             targets = self.areas.targets(sample, numbers)
             protected = self.areas.protected(sample, parse, numbers, mentions, self._labels)
             overlaid = self.areas.is_overlaid(targets, protected)
@@ -316,7 +318,7 @@ class CutSwap(AbstractRegionMethod):
         generator = drawn_generator(self.seed, "patches", sample.sample_id)
         for number, swap in enumerate(swaps):
             targets = self.areas.targets(sample, swap.regions)
-            named = naming(others, swap)
+            named = [entry for entry in naming(others, swap) if not self._is_shared(*entry)]
             protected = self._protected([caption, *(other for other, _ in named)], swap)
             patches = statistics.patches.choose(
                 swap.new_object,
@@ -332,6 +334,10 @@ class CutSwap(AbstractRegionMethod):
             for count, patch in enumerate(patches):
                 name = f"{number}.{count}"
                 yield proposal(name, sample, swap, patch, targets, protected, texts)
+
+    def _is_shared(self, caption: ReadCaption, mention: Mention) -> bool:
+        sample, parse = caption.sample, caption.parse
+        return self.areas.is_shared(sample, parse, mention, caption.mentions, self._labels)
 
     def _protected(self, captions: Sequence[ReadCaption], swap: CaptionSwap) -> list[Region]:
         """What one of the captions names beside the swapped object, each region once."""

@@ -7,7 +7,7 @@ names in the table: `augmentation.regions.cutswap.clusters`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
@@ -154,13 +154,56 @@ def boxes_of(sample: Sample, mention: Mention, parse: Parse, labels: Labels) -> 
     """Positions in ``sample.regions`` of the boxes of a mentioned object.
 
     Boxes of a phrase that holds the object's word (Flickr30k Entities), or else those whose label
-    is the object's name or a word for the same class.
+    is the object's name (section 3.2.3), or, if there are none, a word for the same class: a man is
+    no woman where boxes tell them apart, and has a box labelled person where they do not.
     """
-    grounded = _grounded(sample, mention, parse)
-    if grounded:
-        return grounded
-    fitting = labels.get(mention.name, frozenset()) | {mention.name, mention.form}
-    return tuple(i for i, region in enumerate(sample.regions) if region.label.lower() in fitting)
+    return (
+        _grounded(sample, mention, parse)
+        or _labelled(sample, {mention.name, mention.form})
+        or _labelled(sample, labels.get(mention.name, frozenset()))
+    )
+
+
+def shares_boxes(
+    sample: Sample,
+    parse: Parse,
+    mention: Mention,
+    mentions: Iterable[Mention],
+    labels: Labels,
+    *,
+    same_label: bool,
+) -> bool:
+    """Whether labels give a mentioned object a box that another mention of the caption has too.
+
+    A man and a woman share all boxes labelled person, a boy and a kid those labelled boy: which box
+    shows which is not known.
+
+    Args:
+        sample: with the caption.
+        parse: of the caption.
+        mention: the object; one with boxes of phrases shares none by labels.
+        mentions: all of the caption.
+        labels: from `build_labels`.
+        same_label: count mentions of one label, too ("a dog chases another dog"); False: only
+            where one of the two has its boxes by a word for the same class.
+    """
+    if _grounded(sample, mention, parse):
+        return False
+    own = set(_labelled(sample, {mention.name, mention.form}))
+    boxes = own or set(boxes_of(sample, mention, parse, labels))
+    for other in mentions:
+        if other.head == mention.head:
+            continue
+        known = _grounded(sample, other, parse) or _labelled(sample, {other.name, other.form})
+        by_class = not (own and known)
+        others = known or boxes_of(sample, other, parse, labels)
+        if (same_label or by_class) and boxes.intersection(others):
+            return True
+    return False
+
+
+def _labelled(sample: Sample, labels: Collection[str]) -> tuple[int, ...]:
+    return tuple(i for i, region in enumerate(sample.regions) if region.label.lower() in labels)
 
 
 def _grounded(sample: Sample, mention: Mention, parse: Parse) -> tuple[int, ...]:

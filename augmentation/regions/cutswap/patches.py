@@ -26,7 +26,7 @@ from augmentation.regions.boxes import (
     without_duplicates,
 )
 from augmentation.regions.cutswap.descriptions import description_words
-from augmentation.regions.cutswap.objects import Labels, boxes_of
+from augmentation.regions.cutswap.objects import Labels, boxes_of, shares_boxes
 from augmentation.regions.mentions import Mention
 from augmentation.regions.novel_captions import COLOURS
 from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
@@ -62,7 +62,8 @@ class Areas:
         one_colour: a patch of a thing of several colours is none of a thing of one of them; False:
             each attribute of a caption is one of the patch, as in the thesis.
         separate_groups: boxes of several objects are kept apart from boxes of single ones, see
-            `Patches`, and boxes that two phrases share are not replaced; False: each box is taken.
+            `Patches`, and boxes that two phrases, or two words by one label, share are not
+            replaced; False: each box is taken.
 
     Raises:
         ValueError: shares that are not in order within [0, 1].
@@ -89,6 +90,22 @@ class Areas:
         return tuple(
             region.box for region in without_duplicates(regions, threshold=self.duplicate_iou)
         )
+
+    def is_shared(
+        self,
+        sample: Sample,
+        parse: Parse,
+        mention: Mention,
+        mentions: Sequence[Mention],
+        labels: Labels,
+    ) -> bool:
+        """Whether replacing an object by its label would cover what another word names.
+
+        Words that one label shows only as words of one class, such as a man and a woman labelled
+        person, always share its boxes (`shares_boxes`).
+        """
+        same_label = self.separate_groups
+        return shares_boxes(sample, parse, mention, mentions, labels, same_label=same_label)
 
     def problem(self, sample: Sample, numbers: Collection[int]) -> str:
         """Why the boxes of an object cannot be replaced; empty when they can."""

@@ -2,7 +2,8 @@
 
 Figures A1 and A2 of the CutSwap thesis (Hahn, 2022) show pictures with several captions: all those
 of the photo that name the object, with the same new object. Attributes are replaced where a caption
-has some. Captions that do not name the object, or name it twice, are left out.
+has some. Captions that do not name the object, or name it twice, are left out, and so are those in
+which another word has its boxes.
 """
 
 from __future__ import annotations

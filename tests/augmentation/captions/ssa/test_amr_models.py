@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,84 @@ def test_a_folder_answers_many_lines_as_one_by_one(folder: Path) -> None:
         sentence
         == next(iter(SequenceModel(**settings).answers(["(d / dog)"])[0].splitlines())).strip()
     )
+
+
+def test_the_same_graph_is_written_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, asked = SequenceWriter(name=str(folder), max_length=12, device="cpu"), []
+
+    def answers(lines: Sequence[str]) -> list[str]:
+        asked.extend(lines)
+        return [f"{line}!\nmore" for line in lines]
+
+    monkeypatch.setattr(writer.model, "answers", answers)
+    texts = ("(d / dog)", "(c / cat)", "(d / dog)")
+    assert writer.sentences([read_penman(text) for text in texts]) == [f"{t}!" for t in texts]
+    assert asked == ["(d / dog)", "(c / cat)"]
+    assert writer.sentences([]) == []
+
+
+class Killed(Exception):
+    """Of a process."""
+
+
+def test_a_killed_parser_goes_on_where_it_was(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captions = [f"A dog runs {number}." for number in range(50)]
+    settings = {"name": str(folder), "max_length": 12, "num_beams": 1, "batch_size": 1}
+    settings |= {"device": "cpu"}
+    asked: list[str] = []
+    answers = SequenceModel.answers
+
+    def watched(self: SequenceModel, lines: Sequence[str]) -> list[str]:
+        if len(asked) >= 32:
+            raise Killed
+        asked.extend(lines)
+        return answers(self, lines)
+
+    monkeypatch.setattr(SequenceModel, "answers", watched)
+    with pytest.raises(Killed):
+        SequenceParser(**settings, cache_folder=tmp_path).graphs(captions)
+    kept = list(asked)
+    asked.clear()
+    again = SequenceParser(**settings, cache_folder=tmp_path)
+    graphs = again.graphs([*captions, captions[0]])
+    assert kept + asked == captions
+    expected = [read_linear(line) for line in answers(again.model, captions)]
+    written = [graph and write_penman(graph) for graph in graphs]
+    assert written[:-1] == [graph and write_penman(graph) for graph in expected]
+    assert written[-1] == written[0]
+    assert any(written)
+    # other answers are not taken for these
+    for other in ({"max_length": 13}, {"num_beams": 2}, {"precision": "bfloat16"}):
+        asked.clear()
+        SequenceParser(**settings | other, cache_folder=tmp_path).graphs(captions[:1])
+        assert asked == captions[:1]
+    assert len(list(tmp_path.glob("*.sqlite"))) == 4
+
+
+def test_a_cache_knows_the_files_of_its_model(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    settings = {"max_length": 12, "device": "cpu"}
+    first = SequenceModel(name=str(folder), **settings).identity()
+    assert SequenceModel(name=str(copy), batch_size=3, **settings).identity() == first
+    weights = load_file(copy / "model.safetensors")
+    torch.save(weights, copy / "pytorch_model.bin")
+    (copy / "model.safetensors").unlink()
+    older = SequenceModel(name=str(copy), **settings).identity()
+    changed = {name: tensor + 1 for name, tensor in weights.items()}
+    torch.save(changed, copy / "pytorch_model.bin")
+    assert len({first, older, SequenceModel(name=str(copy), **settings).identity()}) == 3
+
+
+def test_a_model_in_half_precision_answers(folder: Path) -> None:
+    settings = {"name": str(folder), "max_length": 12, "device": "cpu"}
+    for precision in ("bfloat16", "float16"):
+        model = SequenceModel(**settings, precision=precision)
+        assert len(model.answers(["A dog runs.", "x"])) == 2
+    with pytest.raises(ValueError, match=r"precision must be one of .*: got 'half'"):
+        SequenceModel(**settings, precision="half")
 
 
 def test_folders_without_a_model_or_a_tokenizer_are_named(folder: Path, tmp_path: Path) -> None:

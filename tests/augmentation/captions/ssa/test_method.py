@@ -30,6 +30,7 @@ from augmentation.captions.ssa.method import UNREADABLE, Ssa
 from augmentation.captions.ssa.parser import RuleParser
 from augmentation.captions.ssa.penman import read_penman, write_penman
 from augmentation.captions.ssa.sentences import Caption
+from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import Mixture, focus, read_added_captions
 from captioning.interfaces import AbstractLanguageModel
@@ -276,6 +277,17 @@ def test_captions_without_boxes_are_refused(roster: Roster):
 def test_settings_out_of_range_are_refused(setting: dict[str, object]):
     with pytest.raises(ValueError, match=r"method\.max_"):
         ssa(**setting)
+
+
+def test_long_captions_of_a_writer_are_refused():
+    with pytest.raises(ValueError, match=r"max_long=2 joins .* set method\.max_long=0 or method"):
+        ssa(max_long=2, graph_writer=Writer("A boy rides a horse."))
+
+
+def test_the_published_preset_samples_a_photo_once_as_the_paper_does():
+    published = compose_config("augmentation", ["method=ssa_published"]).method
+    assert (published.rounds, published.detail_probability) == (1, 1.0)
+    assert compose_config("augmentation", ["method=ssa"]).method.rounds == 3
 
 
 def test_the_report_counts_reasons(roster: Roster):

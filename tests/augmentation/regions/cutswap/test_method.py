@@ -17,7 +17,7 @@ from augmentation.regions.cutswap import method as cutswap
 from augmentation.regions.cutswap.clusters import Clustering
 from augmentation.regions.cutswap.embeddings import by_texts
 from augmentation.regions.cutswap.method import CutSwap
-from augmentation.regions.cutswap.patches import TOO_LITTLE, TOO_MUCH, Areas
+from augmentation.regions.cutswap.patches import SHARED, TOO_LITTLE, TOO_MUCH, Areas
 from augmentation.regions.cutswap.text import NO_BOX, SwapRules
 from augmentation.regions.paste import Blending
 from augmentation.regions.proposal import Proposal
@@ -145,6 +145,28 @@ def test_a_picture_may_have_all_captions_that_name_the_object(parser, animals):
     assert set(plain.captions) == set(whole.captions)
     alone = method(parser, captions_per_photo=None).candidates(roster)
     assert {len(proposal.captions) for group in alone for proposal in group} == {1}
+
+
+def test_a_thing_whose_label_another_word_shares_is_not_covered(parser, animals):
+    """Labels that say only "bird" do not tell which box is the duck."""
+
+    def said(photo, caption, key="", **labels):
+        regions = tuple(replace(r, label=labels.get(r.label, r.label)) for r in photo.regions)
+        name = f"{photo.sample_id}{key}"
+        return replace(photo, sample_id=name, caption=caption, regions=regions)
+
+    cats = [s for s in animals.samples if s.image_id.startswith("cat")]
+    settings = {"areas": Areas(smallest=0.0), "all_captions": True, "captions_per_photo": None}
+    both = [said(s, "A white duck sits beside a bird.", cat="bird") for s in cats]
+    augmenter = method(parser, **settings)
+    assert list(augmenter.candidates(build_roster("x", both))) == []
+    assert augmenter.report()["captions left out, by reason"][SHARED] == len(cats)
+    # so a caption with both is none of a picture whose bird was replaced
+    texts = ("A bird sits.", "A duck and a bird.", "A bird and a cat.", "A cat sits.")
+    photos = [said(s, text, str(n)) for s in cats for n, text in enumerate(texts)]
+    groups = list(method(parser, **settings).candidates(build_roster("x", photos)))
+    birds = [p for group in groups for p in group if p.notes["swap"]["old_object"] == "bird"]
+    assert {text for p in birds for text in p.before} == {"A bird sits.", "A bird and a cat."}
 
 
 def test_a_patch_of_two_colours_is_one_of_either_only_in_the_thesis(parser, animals):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from small_set import BOX, ROSTER, grounded, sample
@@ -14,9 +15,11 @@ from augmentation.regions.cutswap.objects import (
     build_object_table,
     load_object_table,
     save_object_table,
+    shares_boxes,
 )
 from augmentation.regions.mentions import find_mentions
 from captioning.data.roster import Roster
+from captioning.types import Region
 
 
 def test_counts_attributes_and_rows_of_each_number(table):
@@ -86,6 +89,62 @@ def test_a_man_has_boxes_labelled_person(parser, object_words):
     )
     assert boxes_of(sample_with_boxes, man, parse, build_labels()) == (1,)
     assert boxes_of(sample_with_boxes, man, parse, {}) == ()
+
+
+def people(parser, object_words, caption: str, *names: str):
+    """Boxes of each mention among regions with such labels, and whether others share them."""
+    (parse,) = parser.parse([caption])
+    regions = tuple(
+        Region(box=(10.0 * n, 0.0, 10.0 * n + 5, 9.0), label=name) for n, name in enumerate(names)
+    )
+    photo, labels = sample(0, caption, regions=regions), build_labels()
+    mentions = find_mentions(caption, parse, object_words)
+    return {
+        mention.form: (
+            boxes_of(photo, mention, parse, labels),
+            *(
+                shares_boxes(photo, parse, mention, mentions, labels, same_label=same_label)
+                for same_label in (True, False)
+            ),
+        )
+        for mention in mentions
+    }
+
+
+def test_boxes_of_the_objects_own_word_are_preferred(parser, object_words):
+    read = partial(people, parser, object_words)
+    shared, free = (True, True), (False, False)
+    assert read("A man runs .", "Man", "woman", "person", "man") == {"man": ((0, 3), *free)}
+    assert read("Two men run .", "man", "woman", "men") == {"men": ((0, 2), *free)}
+    assert read("Two people run .", "man", "woman") == {"people": ((0, 1), *free)}
+    assert read("A man sees a woman .", "woman", "man") == {
+        "man": ((1,), *free),
+        "woman": ((0,), *free),
+    }
+    assert read("A man sees a woman .", "person", "person") == {
+        "man": ((0, 1), *shared),
+        "woman": ((0, 1), *shared),
+    }
+    # either may be the man
+    assert read("A man sees a woman .", "woman", "woman") == {
+        "man": ((0, 1), *shared),
+        "woman": ((0, 1), *shared),
+    }
+    assert read("A man sees two men .", "man", "man") == {
+        "man": ((0, 1), True, False),
+        "men": ((0, 1), True, False),
+    }
+    assert read("A man holds a ball .", "person") == {"man": ((0,), *free), "ball": ((), *free)}
+
+
+def test_boxes_of_phrases_are_not_shared_by_labels(parser, object_words):
+    caption = "A man sees another man ."
+    (parse,) = parser.parse([caption])
+    first, second = find_mentions(caption, parse, object_words)
+    photo = grounded(caption, "A man", Region(box=(0.0, 0.0, 5.0, 9.0), label="man"))
+    rules = {"mentions": (first, second), "labels": build_labels(), "same_label": True}
+    assert not shares_boxes(photo, parse, first, **rules)
+    assert shares_boxes(photo, parse, second, **rules)
 
 
 def test_phrases_ground_their_own_objects(parser, object_words):
