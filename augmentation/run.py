@@ -67,7 +67,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         return _augment_captions(config, method, roster)
     _refuse_spread(config)
     threshold = method.threshold(roster)
-    settings = _without_execution_keys(plain_values(config, SET_KEYS))
+    settings = without_execution_keys(plain_values(config, SET_KEYS))
     settings["data"] = data_identity(roster)
     files = _files_of(settings)
     counts = write_set(
@@ -98,7 +98,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
-    settings = _without_execution_keys(plain_values(config, TEXT_SET_KEYS))
+    settings = without_execution_keys(plain_values(config, TEXT_SET_KEYS))
     settings["method"]["pace"]["num_captions"] = None  # a finished set may be extended
     fingerprints = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
     files = _files_of(settings)
@@ -136,7 +136,7 @@ def _augment_captions(
 ) -> dict[str, Any]:
     """Make new captions of unchanged photos, with a card."""
     recorded = plain_values(config, CAPTION_SET_KEYS)
-    settings = _without_execution_keys(recorded)
+    settings = without_execution_keys(recorded)
     files = _files_of(settings)
     spread = _spread(config)
     counts = write_captions(
@@ -179,7 +179,7 @@ def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
     return {"files": identity} if identity else {}
 
 
-def _without_execution_keys(settings: dict[str, Any]) -> dict[str, Any]:
+def without_execution_keys(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of a set without those of where and how fast it is made, at any depth."""
     parts = settings.keys() & {"method", "format"}
     return settings | {key: _mask_execution_keys(settings[key]) for key in parts}
