@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from augmentation.run import CAPTION_SET_KEYS, _without_execution_keys, plain_values
+from augmentation.run import CAPTION_SET_KEYS, plain_values, without_execution_keys
 from captioning.configuration import compose_config
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -16,7 +16,7 @@ AMR = ("+amr@method.graph_parser=parser", "method.graph_parser.name=folder")
 
 def settings(*overrides: str) -> dict[str, Any]:
     config = compose_config("augmentation", overrides=["out=x", *overrides])
-    return _without_execution_keys(plain_values(config, CAPTION_SET_KEYS))
+    return without_execution_keys(plain_values(config, CAPTION_SET_KEYS))
 
 
 @pytest.mark.parametrize(
