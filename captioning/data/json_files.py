@@ -55,6 +55,16 @@ class Record:
             raise self.invalid(key, "a text")
         return checked_text(value, f"{self.where}: {key!r}")
 
+    def text_or_odd(self, key: str) -> Any:
+        """The text under a key, or what stands there in its place, such as null or a number.
+
+        Raises:
+            ValueError: no such key, or a text that `text` refuses.
+        """
+        value = self.value.get(key)
+        is_odd = not isinstance(value, str) and key in self.value
+        return value if is_odd else self.text(key)
+
     def integer(self, key: str, minimum: int) -> int:
         """A whole number of at least ``minimum``."""
         value = self.get(key)

@@ -156,7 +156,8 @@ def coco_entries(
         image_id = record.identifier("image_id")
         if image_id not in captions:
             raise ValueError(f"{record.where}: caption of image {image_id}, not among the images")
-        caption = record.text("caption") if dropped is None else _caption(record)
+        read = record.text if dropped is None else record.text_or_odd
+        caption = read("caption")
         captions[image_id].append((caption, f"{record.where}: 'caption'"))
     unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
     if boxes and unknown is not None:
@@ -167,13 +168,6 @@ def coco_entries(
     entries = [_entry(record, captions, boxes or {}, dropped) for record in images]
     check_unique(entries)
     return entries
-
-
-def _caption(record: Record) -> Any:
-    """What stands as caption, which may be no text."""
-    value = record.value.get("caption")
-    is_odd = not isinstance(value, str) and "caption" in record.value
-    return value if is_odd else record.text("caption")
 
 
 def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iterator[Record]:

@@ -168,6 +168,5 @@ def _sentences(
             number = sentence.value["sentid"]
             identifier = sentence.identifier("sentid")
             known_ids.append(number if type(number) is int else identifier)
-        value = sentence.value.get("raw")
-        is_odd = may_be_bad and not isinstance(value, str) and "raw" in sentence.value
-        yield value if is_odd else sentence.text("raw"), f"{sentence.where}: 'raw'"
+        read = sentence.text_or_odd if may_be_bad else sentence.text
+        yield read("raw"), f"{sentence.where}: 'raw'"
