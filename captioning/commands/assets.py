@@ -63,6 +63,17 @@ def _entity_names(options: Namespace) -> None:
     print(f"{out}: {number} names")
 
 
+def _unseen_photos_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, help="default: coco_unseen.txt in the folder cache")
+
+
+def _unseen_photos(options: Namespace) -> None:
+    from captioning.assets.unseen_photos import write_unseen_photos
+
+    number, out = write_unseen_photos(options.out)
+    print(f"{out}: {number} photos")
+
+
 def _autoencoder(config: Any) -> None:
     from augmentation.images.training.autoencoder import train_autoencoder
 
@@ -142,6 +153,12 @@ ENTITY_NAMES = PlainCommand(
     summary="Write the list of entities that captions name.",
     add_arguments=_entity_names_arguments,
     call=_entity_names,
+)
+UNSEEN_PHOTOS = PlainCommand(
+    name="assets unseen-photos",
+    summary="List COCO's photos that the joint space was not trained on.",
+    add_arguments=_unseen_photos_arguments,
+    call=_unseen_photos,
 )
 AUTOENCODER = HydraCommand(
     name="assets autoencoder",

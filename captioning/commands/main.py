@@ -88,6 +88,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         assets.PARSER_CAPTIONS,
         assets.PARSER_ACCURACY,
         assets.ENTITY_NAMES,
+        assets.UNSEEN_PHOTOS,
         assets.AUTOENCODER,
         assets.DIFFUSION,
         assets.FINE_TUNING,

@@ -156,7 +156,7 @@ class Need:
     """A file or folder that runs read, and that somebody else has made.
 
     Attributes:
-        path: where it must be; ``{data}`` and ``{models}`` are the folders of data and models.
+        path: where it must be; ``{data}``, ``{models}`` and ``{cache}`` are the user's folders.
         what: what it is, and how to come by it.
         named: texts of a command that reads it; its path, unless other words imply it.
         is_on_hub: whether the model hub has it under the path's last words.

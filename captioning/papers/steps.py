@@ -115,4 +115,4 @@ def _command(
 
 def folders() -> dict[str, str]:
     """The user's, by the names that steps and needs have for them."""
-    return {name: str(own_folder(name)) for name in ("data", "models")}
+    return {name: str(own_folder(name)) for name in ("data", "models", "cache")}
