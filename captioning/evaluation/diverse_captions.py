@@ -21,6 +21,7 @@ from captioning.files import write_json, write_text
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
+from captioning.results.coco_results import write_candidates
 from captioning.results.run_folder import RunFolder, versions
 from captioning.results.table_formats import markdown_lines
 from captioning.training.rosters import read_roster
@@ -34,7 +35,9 @@ Scores = Mapping[str, Mapping[str, float]]  # by number of draws, then by name
 
 
 def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
-    """Caption and score; write ``diverse.json`` after each number of captions, and ``diverse.md``.
+    """Caption and score, for each number of captions.
+
+    Writes ``candidates-NUMBER.json`` before scores, then ``diverse.json`` and ``diverse.md``.
 
     Returns:
         By number of captions, the scores by name: those of the best by consensus, ``oracle ...``,
@@ -58,10 +61,11 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
         captions = {
             group[0].image_id: [prediction.caption for prediction in group] for group in groups
         }
-        result = _score(captions, roster, training, config, decoding)
-        scores[number], settings[number] = result.corpus, result.settings
         name = f"{roster.name.replace('/', '-')}-{search_name(search)}"
         out = Path(config.out or folder / "evaluation" / name)
+        write_candidates(out / f"candidates-{number}.json", groups)  # scores may take an hour
+        result = _score(captions, roster, training, config, decoding)
+        scores[number], settings[number] = result.corpus, result.settings
         resolved = OmegaConf.to_container(config, resolve=True)
         record = {"scores": scores, "settings": settings, "evaluated": resolved}
         record |= by_evaluation(scores)

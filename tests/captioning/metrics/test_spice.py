@@ -109,6 +109,21 @@ def test_scores_stand_with_their_images(
     assert str(jars / "parses") in arguments
 
 
+def test_captions_that_come_again_are_parsed_once(
+    fake_java: Install, jars: Path, tmp_path: Path
+) -> None:
+    kept = f'cp "$source" {tmp_path}/asked-$(ls {tmp_path} | grep -c asked).json\n'
+    fake_java(ANSWER.replace("ARGUMENTS", "/dev/null").replace("python3", kept + "python3"))
+    candidates = [f"dog {number % 99}" for number in range(200)] + [""]
+    references = [["a dog", "", "a cat"]] * len(candidates)
+    ids = [str(number) for number in range(len(candidates))]
+    assert score_spice(ids, candidates, references, folder=jars, timeout=60)[1] == [0.3] * 201
+    parsed, scored = (json.loads((tmp_path / f"asked-{n}.json").read_text()) for n in (0, 1))
+    texts = [text for item in parsed for text in (item["test"], *item["refs"])]
+    assert sorted(texts) == sorted({*candidates, "a dog", "a cat"} - {""})
+    assert [item["test"] for item in scored] == candidates
+
+
 def test_caption_beyond_the_parsers_means_is_named(fake_java: Install, jars: Path) -> None:
     fake_java("exit 1")
     references = [["a dog"], ["a cat"]]

@@ -14,6 +14,7 @@ from captioning.configuration import compose_config
 from captioning.evaluation.diverse_captions import evaluate_draws
 from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
+from captioning.results.coco_results import read_results
 from captioning.training import callbacks
 from captioning.training.inputs import load_inputs
 from captioning.training.rosters import read_roster
@@ -162,6 +163,8 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
     out = run / "evaluation" / "miniworld_tiny-test_in-latent_draws"
     written = json.loads((out / "diverse.json").read_text())
     assert written["scores"] == scores
+    drawn_captions = read_results(out / "candidates-6.json")
+    assert {len(captions) for captions in drawn_captions.values()} == {6}
     assert written["oracle"]["6"] == {"CIDEr-D": scores["6"]["oracle CIDEr-D"]}
     assert written["consensus"]["3"]["CIDEr-D"] == scores["3"]["CIDEr-D"]
     both = drawn(repository, run, "numbers=[3]", "num_best=3", "first_images=4", f"out={run}/both")
