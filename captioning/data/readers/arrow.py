@@ -23,6 +23,7 @@ from captioning.data.readers.packed import (
     packed_roster,
 )
 from captioning.data.readers.parquet_conversion import as_arrow
+from captioning.data.readers.split_words import not_a_split, split_of
 from captioning.data.roster import Roster
 from captioning.loadable import loadable
 from captioning.ranges import Name
@@ -43,6 +44,7 @@ def read_arrow(
     image_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
     id_column: Name | None = None,
+    split_column: Name | None = None,
     convert: bool = False,
     cache_folder: str | Path | None = None,
     missing_photos: PhotoPolicy = "error",
@@ -66,6 +68,7 @@ def read_arrow(
         caption_columns: with texts or lists of texts; ``sentences.raw`` is a field of structures.
             None: the one with a usual name, such as ``captions``.
         id_column: with image ids; None: there is none.
+        split_column: with words for the part; of what files are called nothing then counts.
         convert: write Parquet files once as Arrow files, where photos open as fast as from files
             of their own in any order; takes as much space again.
         cache_folder: where those go.
@@ -82,8 +85,10 @@ def read_arrow(
     """
     division = Division(part=part, held_out=held_out)
     rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
-    paths = table_files(folder, files, "all" if held_out else part)
-    names = (image_column, caption_columns, id_column)
+    if held_out and split_column is not None:
+        raise ValueError(f"held_out={held_out} draws splits, and split_column says them: give one")
+    paths = table_files(folder, files, "all" if held_out or split_column else part)
+    names = (image_column, caption_columns, id_column, split_column)
     tables = [
         _Table(path, prefix, choose_columns(path, *names))
         for path, prefix in _named(paths, Path(folder))
@@ -95,7 +100,7 @@ def read_arrow(
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
-        photos=_unique(photo for table in tables for photo in _photos(table, Path(folder))),
+        photos=_unique(photo for table in tables for photo in _photos(table, Path(folder), part)),
         division=division,
         rules=rules,
         bad_captions=bad_captions,
@@ -142,7 +147,7 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
         yield photo
 
 
-def _photos(table: _Table, folder: Path) -> Iterator[PackedPhoto]:
+def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
     path, columns, suffix = table.path, table.columns, ""
     for rows in read_rows(path, columns):
         for place, values in enumerate(rows.captions):
@@ -150,6 +155,8 @@ def _photos(table: _Table, folder: Path) -> Iterator[PackedPhoto]:
             if not suffix and rows.has_bytes[place]:
                 suffix = _suffix(path, columns.image, row)
             where = f"{path}: row {row}"
+            if columns.split is not None and not _is_of(part, rows.splits[place], where):
+                continue
             captions, bad = _captions(values)
             yield PackedPhoto(
                 _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where),
@@ -159,6 +166,13 @@ def _photos(table: _Table, folder: Path) -> Iterator[PackedPhoto]:
                 where,
                 bad,
             )
+
+
+def _is_of(part: Part, said: Any, where: str) -> bool:
+    split = split_of(said) if isinstance(said, str) else None
+    if split is None:
+        raise not_a_split(where, said)
+    return part in ("all", split)
 
 
 def _suffix(path: Path, column: str, row: int) -> str:

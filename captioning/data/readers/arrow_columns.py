@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 from captioning.extras import import_extra
 from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table, parquet
 
@@ -24,16 +25,19 @@ class Columns:
         image: of photos: bytes, a path, or a structure of both.
         captions: of captions; a field of structures after a dot.
         image_id: of image ids, or None.
+        split: of words for the split, or None.
     """
 
     image: str
     captions: tuple[str, ...]
     image_id: str | None
+    split: str | None = None
 
     def names(self) -> list[str]:
         """The columns of the file, each once."""
         names = [self.image, *(name.partition(".")[0] for name in self.captions)]
-        return list(dict.fromkeys([*names, *([self.image_id] if self.image_id else [])]))
+        names += [name for name in (self.image_id, self.split) if name is not None]
+        return list(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class Rows:
         paths: what the file says of where the photo lay, or None.
         captions: a text or list for each column of captions.
         ids: image ids, or None for each.
+        splits: what says the split, or None for each.
     """
 
     first: int
@@ -53,16 +58,21 @@ class Rows:
     paths: list[str | None]
     captions: list[tuple[Any, ...]]
     ids: list[Any]
+    splits: list[Any]
 
 
 def choose_columns(
-    file: Path, image: str | None, captions: str | Sequence[str] | None, image_id: str | None
+    file: Path,
+    image: str | None,
+    captions: str | Sequence[str] | None,
+    image_id: str | None,
+    split: str | None = None,
 ) -> Columns:
     """The columns that are named, or those with the names that data sets have.
 
     Args:
         file: an Arrow or Parquet file.
-        image, captions, image_id: names; None: the usual ones, no ids.
+        image, captions, image_id, split: names; None: the usual ones, no ids, no splits.
 
     Raises:
         ValueError: no such column, or several could be meant; lists the columns.
@@ -75,13 +85,27 @@ def choose_columns(
         image=image or _usual(file, types, _image_columns(types), "image_column"),
         captions=tuple(named or [_usual(file, types, CAPTION_COLUMNS, "caption_columns")]),
         image_id=image_id,
+        split=split,
     )
-    for name in (chosen.image, *(c.partition(".")[0] for c in chosen.captions), image_id):
-        if name is not None and name not in types:
+    for name in chosen.names():
+        if name not in types:
             raise ValueError(f"{file}: no column {name!r}; it has {list(types)}")
-        if name is not None and isinstance(types[name], arrow().BaseExtensionType):
+        if isinstance(types[name], arrow().BaseExtensionType):
             raise ValueError(f"{file}: column {name!r} has a type of its own, which is not read")
     return chosen
+
+
+def splits_of_rows(files: Sequence[Path]) -> list[Split]:
+    """The splits that a column ``split`` of all files says; empty without it, or other values."""
+    values: set[Any] = set()
+    for file in files:
+        with arrow_errors(str(file)):
+            if COLUMN not in _schema(file).names:
+                return []
+            for batch in _batches_of(file, [COLUMN]):
+                values.update(batch[COLUMN].unique().to_pylist())
+    said = {split_of(value) if isinstance(value, str) else None for value in values}
+    return [] if None in said else [split for split in SPLITS if split in said]
 
 
 def _image_columns(types: Mapping[str, Any]) -> Sequence[str]:
@@ -119,11 +143,17 @@ def read_rows(file: Path, columns: Columns) -> Iterator[Rows]:
 
 def _batches(file: Path, columns: Columns) -> Iterator[Any]:
     names = columns.names()
+    if file.suffix == ".parquet":
+        with parquet().ParquetFile(file) as source:
+            names[0] = _without_bytes(source, columns.image)
+    yield from _batches_of(file, names)
+
+
+def _batches_of(file: Path, names: Sequence[str]) -> Iterator[Any]:
     if file.suffix == ".arrow":
         yield from open_table(str(file)).select(names).to_batches(_BLOCK)
         return
     with parquet().ParquetFile(file) as source:
-        names[0] = _without_bytes(source, columns.image)
         yield from source.iter_batches(_BLOCK, columns=names, use_threads=False)
 
 
@@ -149,8 +179,13 @@ def _rows(batch: Any, columns: Columns, first: int, file: Path) -> Rows:
         has_bytes=has_bytes,
         paths=paths,
         captions=list(zip(*captions, strict=True)),
-        ids=batch[columns.image_id].to_pylist() if columns.image_id else [None] * len(batch),
+        ids=_values_or_none(batch, columns.image_id),
+        splits=_values_or_none(batch, columns.split),
     )
+
+
+def _values_or_none(batch: Any, name: str | None) -> list[Any]:
+    return [None] * len(batch) if name is None else batch[name].to_pylist()
 
 
 def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str | None]]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from captioning.data.json_files import load_json
 from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.packed import Part
 from captioning.data.readers.shard_names import shard_files
+from captioning.data.readers.split_words import SPLIT_WORDS, split_of
 
 SUFFIXES = (".arrow", ".parquet")
-SPLIT_WORDS = {
-    "train": ("train", "training"),
-    "val": ("validation", "valid", "val", "dev"),
-    "test": ("test", "testing"),
-}
 _STATE = "state.json"  # of a folder that `save_to_disk` wrote
 _INDICES = ("_indices_files", "_indices_data_files")  # rows in another order, as it once wrote
 
 
-def table_files(folder: str | Path, files: str | list[str] | None, split: str) -> list[Path]:
+def table_files(folder: str | Path, files: str | list[str] | None, split: Part) -> list[Path]:
     """The files of a split, in order.
 
     Args:
@@ -39,21 +35,18 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: str) -
             raise ValueError(f"{foreign}: neither .arrow nor .parquet; correct files=")
         return named
     known = all_files(Path(folder))
-    words = SPLIT_WORDS.get(split)
-    chosen = [p for p in known if words is None or not _words(p, folder).isdisjoint(words)]
+    names = {path: path.relative_to(folder).as_posix() for path in known}
+    chosen = [path for path in known if split in ("all", split_of(names[path]))]
     if not chosen:
         shown = f" ({known[0]} and {len(known) - 1} more are there)" if known else ""
+        said = "" if split == "all" else f" whose name or folder says {SPLIT_WORDS[split]} alone"
         raise FileNotFoundError(
-            f"{folder}: no .arrow or .parquet file whose name or folder says {words or 'anything'}"
-            f"{shown}; name them by files=, or divide one set by held_out=0.01"
+            f"{folder}: no .arrow or .parquet file{said}{shown}; name them by files=, or by "
+            "split_column= the column that says it, or divide one set by held_out=0.01"
         )
     if len({path.suffix for path in chosen}) > 1:
         raise ValueError(f"{folder}: both .arrow and .parquet files; name those wanted by files=")
     return chosen
-
-
-def _words(path: Path, folder: str | Path) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", path.relative_to(folder).as_posix().lower()))
 
 
 def all_files(folder: Path) -> list[Path]:

@@ -11,8 +11,9 @@ from typing import Literal, get_args
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
+from captioning.data.readers.arrow_columns import splits_of_rows
 from captioning.data.readers.own.photos import folders_below
-from captioning.data.readers.own.splits import SPLITS, Split, split_of
+from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 
 Kind = Literal[
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
@@ -40,11 +41,13 @@ class Source:
         path: file or folder.
         split: None: no name says which.
         images: list of the split's images, for a token file.
+        column: of Arrow files, where it says the split.
     """
 
     path: Path
     split: Split | None = None
     images: Path | None = None
+    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +281,12 @@ def _table(search: _Search) -> Iterator[Source]:
 
 def _arrow(search: _Search) -> Iterator[Source]:
     if search.annotations is None:
-        yield from _packed(search.root, arrow_files.all_files(search.root))
+        files = arrow_files.all_files(search.root)
+        named = list(_packed(search.root, files))
+        # files that all are of one split may have rows of several: test-00000.parquet of a hub's
+        # data set with Karpathy's splits in a column
+        said = splits_of_rows(files) if len(named) == 1 else []
+        yield from [Source(search.root, split, column=COLUMN) for split in said] or named
 
 
 def _webdataset(search: _Search) -> Iterator[Source]:

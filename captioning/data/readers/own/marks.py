@@ -12,12 +12,11 @@ from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers import imagefolder, table
 from captioning.data.readers.jsonl import image_id_of, records_of
 from captioning.data.readers.own.layout import Kind
-from captioning.data.readers.own.splits import SPLITS, Split, split_of
+from captioning.data.readers.split_words import COLUMN, SPLITS, Split, not_a_split, split_of
 from captioning.data.roster import Roster
 
 log = logging.getLogger(__name__)
 
-COLUMN = "split"
 _WITH_FOLDERS: tuple[Kind, ...] = (
     "imagefolder", "token_file", "coco", "jsonl", "table", "text_files",
 )  # fmt: skip
@@ -73,10 +72,7 @@ def _of_column(marks: Iterable[_Mark]) -> dict[str, Split]:
     for image_id, said, where in marks:
         split = split_of(said)
         if split is None:
-            raise ValueError(
-                f"{where}: the split {said!r} is none of train, val (validation, valid, dev) and "
-                f"test; correct it, or give the column {COLUMN!r} another name"
-            )
+            raise not_a_split(where, said)
         if splits.setdefault(image_id, split) != split:
             raise ValueError(
                 f"{where}: {image_id!r} is of {split} here and of {splits[image_id]} above; give "

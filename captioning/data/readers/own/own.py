@@ -32,8 +32,9 @@ from captioning.data.readers.own.layout import (
 )
 from captioning.data.readers.own.marks import split_marks
 from captioning.data.readers.own.photos import photo_folder
-from captioning.data.readers.own.splits import SPLITS, ReadPart, Split, chosen, joined, share
+from captioning.data.readers.own.splits import ReadPart, chosen, joined, share
 from captioning.data.readers.packed import Part
+from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.readers.text_files import read_text_files
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import Roster
@@ -266,7 +267,9 @@ class _Reader:
         return read_arrow(
             name=name,
             folder=source.path,
-            files=None if source.split is None else files,
+            files=None if source.split is None or source.column else files,
+            part=(source.split or "all") if source.column else "all",
+            split_column=source.column,
             image_column=self._file_column,
             caption_columns=self._caption_columns,
             **self._rules,
@@ -287,7 +290,7 @@ class _Reader:
         return [
             place(path, source.path)
             for path in files
-            if source.split in (None, packed_split(path, source.path))
+            if source.column or source.split in (None, packed_split(path, source.path))
         ]
 
     def text_files(self, name: str, source: Source) -> Roster:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from captioning.data.readers.own.splits import Split, split_of
+from captioning.data.readers.split_words import Split, split_of
 
 _DEPTH = 3  # folders below that are looked into
 

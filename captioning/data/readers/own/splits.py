@@ -1,27 +1,18 @@
-"""Splits of one's own photos: the words that say them, and the draw where nothing says them."""
+"""Splits of one's own photos: parts joined, chosen, or drawn where nothing says them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from captioning.data.readers.packed import Part
+from captioning.data.readers.split_words import Split
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.types import Sample
-
-Split = Literal["train", "val", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
-# Words of file and folder names, without digits: captions_train2017.json.
-SPLIT_WORDS: dict[Split, tuple[str, ...]] = {
-    "train": ("train", "training", "trainimages", "restval"),
-    "val": ("validation", "valid", "val", "dev", "devimages"),
-    "test": ("test", "testing", "testimages"),
-}
 
 
 class ReadPart(NamedTuple):
@@ -36,13 +27,6 @@ class ReadPart(NamedTuple):
     source: str
     split: Split | None
     roster: Roster
-
-
-def split_of(name: str) -> Split | None:
-    """The split that words of a path say, if they say one."""
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    found: list[Split] = [split for split in SPLITS if not words.isdisjoint(SPLIT_WORDS[split])]
-    return found[0] if len(found) == 1 else None
 
 
 def joined(name: str, parts: Sequence[ReadPart]) -> Roster:

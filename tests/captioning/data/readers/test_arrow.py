@@ -81,7 +81,10 @@ def test_files_of_a_part(tmp_path):
     assert [s.image_id for s in read(tmp_path, part="val").samples] == ["valid-0-of-1/0"]
     assert len(read(tmp_path)) == 3
     assert len(read(tmp_path, files="data/*{valid,1-of-2}*", part="test")) == 1 + 1
-    with pytest.raises(FileNotFoundError, match=r"says \('test', 'testing'\) .*held_out=0.01"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"says \('test', 'testing', 'testimages'\) alone .*split_column= .*held_out=0.01",
+    ):
         read(tmp_path, part="test")
     with pytest.raises(FileNotFoundError, match="no such folder"):
         read(tmp_path / "other")
@@ -91,6 +94,25 @@ def test_files_of_a_part(tmp_path):
     (tmp_path / "train.csv").touch()
     with pytest.raises(ValueError, match=r"train.csv: neither .arrow nor .parquet"):
         read(tmp_path, files="train.csv")
+
+
+@pytest.mark.parametrize("convert", [False, True])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_column_says_the_split_of_each_row(tmp_path, kind, convert):
+    said = ["train", "val", "restval", "test", "TRAIN"]
+    content = table(PHOTOS, CAPTIONS).append_column("split", pa.array(said))
+    file = WRITERS[kind](tmp_path / "root" / f"test-0.{kind}", content)
+    options = {"split_column": "split", "convert": convert, "cache_folder": tmp_path / "cache"}
+    train, test = (read(file.parent, part=part, **options) for part in ("train", "test"))
+    assert [s.image_id for s in train.samples[::2]] == ["test-0/0", "test-0/2", "test-0/4"]
+    assert load_rgb(test.samples[0].image_path).tobytes() == pixels(PHOTOS[3])
+    assert len(read(file.parent, **options)) == 10
+    with pytest.raises(ValueError, match=r"row 0: the split .*dog 0.* is none of train"):
+        read(file.parent, part="val", split_column="captions")
+    with pytest.raises(ValueError, match=r"no column 'fold'"):
+        read(file.parent, part="val", split_column="fold")
+    with pytest.raises(ValueError, match=r"give one"):
+        read(file.parent, part="val", split_column="split", held_out=0.1)
 
 
 def test_one_set_is_divided(tmp_path):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from captioning.data.readers.own.own import read_own
@@ -113,6 +114,35 @@ def test_results_beside_packed_files_are_not_theirs(tmp_path, suffix):
     of_packed(tmp_path, suffix, "embeddings", "more")
     with pytest.raises(ValueError, match=r"\['embed.*, 'more.*'\] do not say .*train, val, test"):
         read_own(name="o", folder=tmp_path)
+
+
+def with_column(said: Sequence[str]) -> pa.Table:
+    content = table([photo(n) for n in range(len(said))], [[f"Dog {n}."] for n in range(len(said))])
+    return content.append_column("split", pa.array(said))
+
+
+@pytest.mark.parametrize("file", ["all.parquet", "test-00000.parquet", "test-00000.arrow"])
+def test_a_column_of_packed_files_says_the_split(tmp_path, file):
+    write = write_arrow if file.endswith("arrow") else write_parquet
+    said = ["train", "val", "restval", "test", "train"]
+    write(tmp_path / file, with_column(said))
+    parts = parts_of(tmp_path)
+    rows = {part: [int(s.caption[4]) for s in roster.samples] for part, roster in parts.items()}
+    assert rows == {"train": [0, 2, 4], "val": [1], "test": [3]}
+    assert len(read_own(name="all", folder=tmp_path, part="all")) == 5
+
+
+def test_names_of_packed_files_go_before_a_column(tmp_path):
+    write_parquet(tmp_path / "train-0.parquet", with_column(["train", "val", "test"]))
+    write_parquet(tmp_path / "validation-0.parquet", with_column(["train"]))
+    parts = parts_of(tmp_path)
+    assert len(parts["val"]) == 1
+    assert len(parts["train"]) + len(parts["test"]) == 3
+    other = tmp_path / "other"
+    write_parquet(other / "all.parquet", with_column(["easy", "hard", "hard", "train"]))
+    assert {part: len(roster) for part, roster in parts_of(other).items()} == {
+        "train": 2, "val": 1, "test": 1,
+    }  # fmt: skip
 
 
 def test_arrow_and_parquet_of_one_split_are_refused(tmp_path):
