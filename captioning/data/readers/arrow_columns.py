@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from captioning.data.readers.caption_columns import usual_captions
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 from captioning.extras import import_extra
 from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table, parquet
 
 IMAGE_COLUMNS = ("image", "img", "photo", "jpg", "png", "webp")
 PATH_COLUMNS = ("file_name", "filename", "image_path", "file", "path")  # where there is no image
-CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 _BLOCK = 16384  # rows that are made into Python's values at once
 
 
@@ -82,8 +82,8 @@ def choose_columns(
         types = {name: schema.field(place).type for place, name in enumerate(schema.names)}
     named = [captions] if isinstance(captions, str) else captions
     chosen = Columns(
-        image=image or _usual(file, types, _image_columns(types), "image_column"),
-        captions=tuple(named or [_usual(file, types, CAPTION_COLUMNS, "caption_columns")]),
+        image=image or _usual_image(file, types),
+        captions=tuple(named or [schema.names[n] for n in usual_captions(schema.names, str(file))]),
         image_id=image_id,
         split=split,
     )
@@ -118,11 +118,11 @@ def _schema(file: Path) -> Any:
     return open_table(str(file)).schema
 
 
-def _usual(file: Path, types: Mapping[str, Any], names: Sequence[str], key: str) -> str:
-    present = [name for name in names if name in types]
+def _usual_image(file: Path, types: Mapping[str, Any]) -> str:
+    present = [name for name in _image_columns(types) if name in types]
     if len(present) != 1:
         problem = f"{present} could be meant" if present else "none has a usual name"
-        raise ValueError(f"{file}: {problem} of the columns {list(types)}; choose {key}=")
+        raise ValueError(f"{file}: {problem} of the columns {list(types)}; choose image_column=")
     return present[0]
 
 

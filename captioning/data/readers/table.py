@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from captioning.data.line_files import decode, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
+from captioning.data.readers.caption_columns import usual_captions
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
 from captioning.data.readers.rows import Row, entries_of
@@ -22,11 +23,6 @@ FILE_COLUMNS = (
     "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
     "file", "image", "img", "photo", "path",
 )  # fmt: skip
-CAPTION_COLUMNS = (
-    "captions", "caption", "caption_text", "sentences", "sentence", "texts", "text", "description",
-    "comment",
-)  # fmt: skip
-_NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _-]?\d+")
 _DELIMITER = re.compile(r'\s*"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)  # a first line for Excel
 _HEAD = 65_536  # characters from which a table is recognised
 _LONGEST_CELL = 1 << 24
@@ -155,27 +151,12 @@ def columns_of(
     if head.count(head[file]) > 1:
         raise ValueError(f"{where}: column {head[file]!r} stands twice; rename one of the two")
     if captions is None:
-        chosen = _usual_captions(head, where)
+        chosen = usual_captions(head, where)
     else:
         named = [captions] if isinstance(captions, str) else captions
         places = [_position(head, column, (), where, "caption_columns") for column in named]
         chosen = [place for named_place in places for place in _same(head, named_place)]
     return Columns(file, tuple(chosen), len(head), has_head=True)
-
-
-def _usual_captions(head: Sequence[str], where: str) -> list[int]:
-    """Columns of captions by their names: one name, wherever it stands, and the same numbered."""
-    numbered = {n: match[1] for n, name in enumerate(head) if (match := _NUMBERED.fullmatch(name))}
-    if any(column in CAPTION_COLUMNS for column in head):
-        first = _position(head, None, CAPTION_COLUMNS, where, "caption_columns")
-        of_name = [place for place, word in numbered.items() if word == head[first].rstrip("s")]
-        return sorted([*_same(head, first), *of_name])
-    if not numbered:
-        raise ValueError(
-            f"{where}: none of the columns {list(head)} has a usual name of captions, such as "
-            f"{list(CAPTION_COLUMNS[:2])}; rename it, or choose caption_columns="
-        )
-    return list(numbered)
 
 
 def _same(head: Sequence[str], place: int) -> list[int]:

@@ -156,6 +156,15 @@ def test_columns(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", WRITERS)
+def test_numbered_columns_are_all_read(tmp_path, kind):
+    content = table(PHOTOS, CAPTIONS).drop(["captions"])
+    for name in ("caption_0", "description", "caption_1"):
+        content = content.append_column(name, pa.array([f"{name} of {n}" for n in range(5)]))
+    WRITERS[kind](tmp_path / f"t.{kind}", content)
+    assert [s.caption for s in read(tmp_path).samples[2:4]] == ["caption_0 of 1", "caption_1 of 1"]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
 def test_photos_by_path_and_photos_that_are_not_there(tmp_path, kind):
     (tmp_path / "a.jpg").write_bytes(PHOTOS[0])
     images = [
