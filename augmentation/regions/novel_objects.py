@@ -1,4 +1,4 @@
-"""Pairs for objects that no caption names (Bujimalla et al., 2020, synthetic data generation).
+"""Pairs for objects that no caption names (Bujimalla et al., 2021, synthetic data generation).
 
 Boxes of a novel object replace those of candidates, known objects that a captioner takes it for, in
 photos with captions; the captions are rewritten for it.

@@ -7,12 +7,14 @@ the detector's label set.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, get_args
 
 from captioning.ranges import Fraction, NonNegativeInt
 from captioning.types import Region
 
 Forms = Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]]
 Box = tuple[float, float, float, float]
+Counted = Literal["labels", "regions"]
 
 NO_NAMES: Mapping[str, str] = {}
 NO_FORMS: Mapping[str, Sequence[str]] = {}
@@ -27,6 +29,7 @@ def detection_constraints(
     parents: Mapping[str, str] = NO_NAMES,
     max_overlap: Fraction = 0.85,
     max_constraints: NonNegativeInt = 3,
+    counted: Counted = "labels",
     forms: Forms = NO_FORMS,
 ) -> list[tuple[str, ...]]:
     """Constraints from an image's detections: the labels with the highest scores.
@@ -34,7 +37,8 @@ def detection_constraints(
     In this order: blacklisted labels are left out, and those outside of ``only``; of overlapping
     regions one remains (`suppress_overlaps`); labels are renamed; each label counts once, with its
     best region; the best ``max_constraints`` are taken, by falling score, then label, then box. The
-    result does not depend on the order of ``regions``.
+    result does not depend on the order of ``regions``. With ``counted="regions"`` the best regions
+    are taken before labels that are equal are joined.
 
     Args:
         regions: detections of one image.
@@ -44,6 +48,8 @@ def detection_constraints(
         parents: label to the label above it in the hierarchy.
         max_overlap: intersection over union above which two regions are one object.
         max_constraints: most constraints.
+        counted: what there are at most ``max_constraints`` of: ``"labels"``, or ``"regions"``, as
+            in nocaps' code: three surest regions of one label are one constraint.
         forms: plural and synonyms of a word (after renaming), by mapping or by function; the word
             itself need not be among them.
 
@@ -55,16 +61,18 @@ def detection_constraints(
     """
     if max_constraints < 0:
         raise ValueError(f"max_constraints must be at least 0: got {max_constraints}")
+    if counted not in get_args(Counted):
+        raise ValueError(f"counted must be one of {get_args(Counted)}: got {counted!r}")
     allowed = [
         region
         for region in regions
         if region.label not in blacklist and (only is None or region.label in only)
     ]
-    words: dict[str, None] = {}
-    for region in sorted(
-        suppress_overlaps(allowed, parents=parents, max_overlap=max_overlap), key=_by_score
-    ):
-        words.setdefault(renames.get(region.label, region.label))
+    remaining = suppress_overlaps(allowed, parents=parents, max_overlap=max_overlap)
+    surest = sorted(remaining, key=_by_score)
+    if counted == "regions":
+        surest = surest[:max_constraints]
+    words = dict.fromkeys(renames.get(region.label, region.label) for region in surest)
     find = forms if callable(forms) else lambda word: forms.get(word, ())
     return [tuple(dict.fromkeys([word, *find(word)])) for word in list(words)[:max_constraints]]
 

@@ -39,7 +39,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         search: such as `captioning.decoding.beam.BeamSearch`; its forbidden and end words become
             ids of the tokenizer.
         optimizer: builds the optimiser from the trainable parameters.
-        schedule: builds a per-update scheduler from the optimiser and ``horizon``; None: constant.
+        schedule: builds a scheduler from the optimiser and ``horizon``; None: constant. It is
+            stepped once an update, or an epoch where its ``interval`` is ``"epoch"``.
         horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
             is wrong once curation shrinks the training set.
         backbone: a `captioning.vision.backbones.Backbone` that makes regions from pixels when
@@ -202,14 +203,17 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         return [captions[0] for captions in candidates]
 
     def configure_optimizers(self) -> Any:
-        """The optimiser, and its schedule stepped once an update."""
+        """The optimiser, and its schedule stepped once an update, or an epoch where it says so."""
         optimizer = self._optimizer(p for p in self.parameters() if p.requires_grad)
         if self._schedule is None:
             return optimizer
         scheduler = self._schedule(optimizer, horizon=self.horizon)
         return {
             "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+            "lr_scheduler": {
+                "scheduler": scheduler,
+                "interval": getattr(scheduler, "interval", "step"),
+            },
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

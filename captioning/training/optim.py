@@ -1,4 +1,4 @@
-"""Learning-rate schedules over an explicit horizon of updates."""
+"""Learning-rate schedules over an explicit horizon of updates, or over epochs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from captioning.loadable import loadable
 from captioning.ranges import DropRate, Fraction, PositiveFloat, PositiveInt
+
+
+class EpochLR(LambdaLR):
+    """A schedule of epochs, not of updates."""
+
+    interval = "epoch"
 
 
 @loadable
@@ -65,6 +71,29 @@ def cosine(
         return _rise(update, rise) * falling
 
     return LambdaLR(optimizer, factor)
+
+
+@loadable
+def cosine_by_epoch(
+    optimizer: Optimizer, *, horizon: int, num_epochs: PositiveInt, floor: Fraction = 0.0
+) -> LambdaLR:
+    """Half a cosine to ``floor`` in steps: a rate an epoch, however many updates that has.
+
+    BLIP's fine-tuning: the last of five epochs has a tenth of the first one's rate.
+
+    Args:
+        optimizer: its learning rate is the first epoch's.
+        horizon: updates of the whole run, which play no part: epochs from which curation has
+            removed samples are as far down as others.
+        num_epochs: of the whole run.
+        floor: share of the highest rate after the last epoch, in [0, 1].
+    """
+    del horizon
+
+    def factor(epoch: int) -> float:
+        return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(epoch / num_epochs, 1)))
+
+    return EpochLR(optimizer, factor)
 
 
 @loadable

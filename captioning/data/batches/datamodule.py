@@ -140,6 +140,7 @@ class CaptionDataModule(pl.LightningDataModule):
         if self.loader.updates_per_epoch is not None:
             return self.loader.updates_per_epoch
         number = num_original(self.train) if self.loader.original_updates else len(self.train)
+        number = len(self.train.rows_by_image) if self.loader.one_of_image else number
         return -(-number // self.loader.batch_size)
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -154,6 +155,7 @@ class CaptionDataModule(pl.LightningDataModule):
             captions_per_image=self.loader.captions_per_image,
             seed=self.seed,
             num_batches=self.updates_per_epoch if self.loader.fixed_updates else None,
+            one_of_image=self.loader.one_of_image,
             rank=rank,
             world_size=world_size,
         )

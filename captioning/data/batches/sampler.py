@@ -53,6 +53,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         num_batches: batches an epoch; None means once through the samples. A larger number goes
             on with a second shuffle, so that a set that curation has shrunk still gives the same
             number of updates.
+        one_of_image: a pass takes one caption of each image, drawn anew, so that images come up
+            alike often, however many captions they have.
         rank, world_size: this process's share.
 
     Attributes:
@@ -70,6 +72,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         captions_per_image: int = 5,
         seed: int = 0,
         num_batches: int | None = None,
+        one_of_image: bool = False,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -87,7 +90,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         images = [numbers.setdefault(image_id, len(numbers)) for image_id in image_ids]
         self._positions = np.argsort(images, kind="stable")  # image by image
         self._captions = np.bincount(images)  # of each image
-        self._num_samples = len(image_ids)
+        self._one_of_image = one_of_image
+        self._num_samples = len(self._captions) if one_of_image else len(image_ids)
         self._num_batches = num_batches or -(-self._num_samples // batch_size)
         self._fills_batches = num_batches is not None
 
@@ -99,7 +103,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         return self._num_batches
 
     def _pass(self, number: int) -> np.ndarray:
-        """All positions once, in the order of the epoch's ``number``-th pass."""
+        """All positions once, or one of each image, in the order of the ``number``-th pass."""
         rng = np.random.default_rng((self.seed, self.epoch, number))
         order = self._positions.copy()
         # images with equally many captions that follow each other are shuffled in one call
@@ -108,6 +112,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         for images, size in zip(np.split(order, ends[:-1]), self._captions[last], strict=True):
             captions = images.reshape(-1, size)
             rng.permuted(captions, axis=1, out=captions)
+        if self._one_of_image:
+            return rng.permutation(order[np.cumsum(self._captions) - self._captions])
         starts, sizes = _chunks(self._captions, self.captions_per_image)
         drawn = rng.permutation(len(starts))
         return order[_ranges(starts[drawn], sizes[drawn])]

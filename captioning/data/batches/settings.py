@@ -53,6 +53,8 @@ class LoaderSettings:
         updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
             count updates. An epoch takes the first captions of its shuffle, or goes on with further
             ones; None: once through the captions.
+        one_of_image: an epoch is once through the images, with a caption drawn of each, so that
+            images with fewer captions come up as often as others.
         num_workers: loader processes of each training process; 0 makes batches in the training
             process itself. ``"auto"``: 0 where cached features are read, which takes milliseconds;
             where photos are read, one for each processor core that is left, at most 8.
@@ -60,8 +62,9 @@ class LoaderSettings:
         multiprocessing_context: how they are started; None for Python's default.
 
     Raises:
-        ValueError: a number below 1 (below 0 of workers), or ``original_updates`` or
-            ``updates_per_epoch`` for epochs whose length something else decides.
+        ValueError: a number below 1 (below 0 of workers), ``original_updates`` or
+            ``updates_per_epoch`` for epochs whose length something else decides, or
+            ``one_of_image`` with several captions of an image side by side.
     """
 
     batch_size: PositiveInt = 125
@@ -70,6 +73,7 @@ class LoaderSettings:
     fixed_updates: bool = True
     original_updates: bool = False
     updates_per_epoch: PositiveInt | None = None
+    one_of_image: bool = False
     num_workers: NumWorkers | Literal["auto"] = "auto"
     prefetch_factor: PositiveInt = 4
     multiprocessing_context: Literal["fork", "spawn", "forkserver"] | None = None
@@ -95,6 +99,11 @@ class LoaderSettings:
             raise ValueError(
                 f"loader.updates_per_epoch={self.updates_per_epoch} says how long epochs are: set "
                 "loader.fixed_updates=true and loader.original_updates=false"
+            )
+        if self.one_of_image and (self.captions_per_image > 1 or self.original_updates):
+            raise ValueError(
+                "loader.one_of_image=true needs loader.captions_per_image=1 and "
+                "loader.original_updates=false"
             )
         if self.original_updates and not self.fixed_updates:
             raise ValueError(

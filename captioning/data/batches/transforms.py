@@ -14,8 +14,10 @@ from torch.nn.functional import interpolate
 
 from captioning.data.batches.distortion import distorted
 from captioning.loadable import loadable
-from captioning.ranges import NonNegativeInt, Share
+from captioning.ranges import NonNegativeInt, PositiveFloat, Share
 from captioning.vision.backbones import Backbone
+
+_TRIES = 10  # of a crop of a drawn shape that fits into the photo, as torchvision's
 
 
 @loadable
@@ -62,6 +64,7 @@ class TrainTransform:
         smallest_crop: Share = 0.6,
         flip: bool = False,
         distortions: NonNegativeInt = 0,
+        widest_crop: PositiveFloat | None = None,
         generator: np.random.Generator | None = None,
     ) -> None:
         """Make the transform.
@@ -71,18 +74,24 @@ class TrainTransform:
             smallest_crop: smallest share of the photo's area, in (0, 1]; 1 never crops.
             flip: mirror every second photo.
             distortions: see `captioning.data.batches.distortion.distorted`; 0 for none.
+            widest_crop: crops have any shape up to this ratio of the longer to the shorter side, at
+                least 1, as torchvision's ``RandomResizedCrop``; None: the photo's shape.
             generator: draws crops and flips; None draws a seed per photo from torch's own
                 generator, see also `seeded`.
 
         Raises:
-            ValueError: ``smallest_crop`` is outside (0, 1], or ``distortions`` negative.
+            ValueError: ``smallest_crop`` is outside (0, 1], ``distortions`` negative, or
+                ``widest_crop`` below 1.
         """
         if not 0 < smallest_crop <= 1:
             raise ValueError(f"smallest_crop must be in (0, 1]: got {smallest_crop}")
         if distortions < 0:
             raise ValueError(f"distortions must be at least 0: got {distortions}")
+        if widest_crop is not None and widest_crop < 1:
+            raise ValueError(f"widest_crop must be at least 1, or null: got {widest_crop}")
         self.image_size = backbone.image_size
         self.distortions = distortions
+        self.widest_crop = widest_crop
         self.smallest_crop = smallest_crop
         self.flip = flip
         self._generator = generator
@@ -90,13 +99,12 @@ class TrainTransform:
     @property
     def smallest_side(self) -> int:
         """Sides of photos in pixels from which the smallest crop need not be enlarged."""
-        return math.ceil(self.image_size / math.sqrt(self.smallest_crop))
+        return math.ceil(self.image_size / math.sqrt(self.smallest_crop / (self.widest_crop or 1)))
 
     def __call__(self, image: Image.Image) -> Tensor:
         """``(3, H, W) uint8`` of an RGB photo."""
         rng = self._rng()
-        scale = np.sqrt(rng.uniform(self.smallest_crop, 1))
-        width, height = image.width * scale, image.height * scale
+        width, height = self._sides(image.width, image.height, rng)
         left, top = rng.uniform(0, image.width - width), rng.uniform(0, image.height - height)
         mirrored = self.flip and rng.random() < 0.5
         right, bottom = max(left + width, left + 1), max(top + height, top + 1)
@@ -104,6 +112,20 @@ class TrainTransform:
         part = as_pixels(image.crop(box))
         pixels = distorted(self._resized(part).numpy(), self.distortions, rng)
         return torch.from_numpy(pixels[:, :, ::-1].copy() if mirrored else pixels)
+
+    def _sides(self, width: int, height: int, rng: np.random.Generator) -> tuple[float, float]:
+        """Width and height of a crop."""
+        if self.widest_crop is None:
+            scale = np.sqrt(rng.uniform(self.smallest_crop, 1))
+            return width * scale, height * scale
+        limit = math.log(self.widest_crop)
+        for _ in range(_TRIES):
+            area = width * height * rng.uniform(self.smallest_crop, 1)
+            ratio = math.exp(rng.uniform(-limit, limit))
+            sides = math.sqrt(area * ratio), math.sqrt(area / ratio)
+            if sides[0] <= width and sides[1] <= height:
+                return sides
+        return min(width, height * self.widest_crop), min(height, width * self.widest_crop)
 
     def _resized(self, pixels: Tensor) -> Tensor:
         """``(3, H, W)`` at the backbone's size: as Pillow's bicubic, but in a third of the time."""

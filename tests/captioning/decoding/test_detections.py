@@ -62,6 +62,15 @@ def test_the_surest_distinct_labels_are_taken():
     assert detection_constraints(detections, max_constraints=1) == [("face",)]
 
 
+def test_the_surest_regions_may_be_counted_before_equal_labels_are_joined():
+    places = [(30.0 * n, 0.0, 30.0 * n + 10, 10.0) for n in range(4)]
+    scored = zip(("zebra", "zebra", "zebra", "tree"), (0.9, 0.8, 0.7, 0.6), places, strict=True)
+    detections = [region(*values) for values in scored]
+    assert detection_constraints(detections) == [("zebra",), ("tree",)]
+    assert detection_constraints(detections, counted="regions") == [("zebra",)]
+    assert detection_constraints(detections, counted="regions", max_constraints=0) == []
+
+
 def test_a_blacklisted_label_suppresses_nothing():
     detections = [region("face", 0.9), region("dog", 0.2)]
     assert detection_constraints(detections, blacklist={"face"}) == [("dog",)]
@@ -117,6 +126,8 @@ def test_no_detections_give_no_constraints():
 
 
 def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match=r"counted must be one of .* got 'boxes'"):
+        detection_constraints([], counted="boxes")
     with pytest.raises(ValueError, match=r"no circles: got b -> c -> b"):
         suppress_overlaps([], parents={"a": "b", "b": "c", "c": "b"})
     with pytest.raises(ValueError, match=r"max_overlap must be in \[0, 1\]: got 85"):

@@ -126,6 +126,13 @@ def test_of_two_classes_of_open_images_the_lower_is_said(chosen, low: str, high:
     assert firsts(chosen("open_images")([sample(*regions)])) == [low]
 
 
+def test_three_boxes_of_a_class_of_open_images_are_one_constraint(chosen) -> None:
+    zebras = [region("zebra", 20 * n, score=0.9) for n in range(3)]
+    regions = [*zebras, region("bird", 80, score=0.2)]
+    assert firsts(chosen("open_images")([sample(*regions)])) == ["zebra"]
+    assert firsts(chosen("detections")([sample(*regions)])) == ["zebra", "bird"]
+
+
 def test_classes_of_coco_are_called_as_captions_call_them(chosen) -> None:
     regions = [region("person"), region("tennis racket", 20), region("couch", 40)]
     words = chosen("coco")([sample(*regions)]).words["1"]
@@ -163,6 +170,7 @@ def test_pseudo_labels_of_held_out_coco_are_asked_of_a_detector(tmp_path: Path) 
     words = instantiate(settings.constraints)([unpaired]).words
     assert words == {"1": [("zebra", "zebras")]}
     assert settings.plain.ended == settings.constrained.ended == "hold"  # as updown-baseline
+    assert not settings.met_only  # each photo gets its captions
     without_file = compose_config("train", overrides[:1]).curation.amend.constraints
     with pytest.raises(FileNotFoundError, match=r"constraints\.files=\[FILE of captioning find"):
         instantiate(without_file)([unpaired])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.training.optim import cosine, linear
+from captioning.training.optim import cosine, cosine_by_epoch, linear
 
 
 def rates(schedule, horizon: int, **settings) -> list[float]:
@@ -39,6 +39,12 @@ def test_cosine_is_half_way_down_in_the_middle_and_stops_at_its_floor() -> None:
     assert learning_rates[0] == 2.0
     assert learning_rates[5] == pytest.approx(2.0 * 0.55)
     assert learning_rates[10] == pytest.approx(0.2)
+
+
+def test_a_cosine_by_epoch_is_that_of_blip() -> None:
+    learning_rates = rates(cosine_by_epoch, 5, num_epochs=5)
+    assert learning_rates == pytest.approx([2.0, 1.809017, 1.309017, 0.690983, 0.190983, 0.0])
+    assert rates(cosine_by_epoch, 2, num_epochs=2, floor=1.0) == [2.0, 2.0, 2.0]
 
 
 def test_a_floor_of_one_is_constant() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -68,6 +69,31 @@ def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None
         assert (complete / name).read_bytes() == (halves / name).read_bytes(), name
     assert same_weights(complete, halves)
     assert len(json.loads((halves / "versions.json").read_text())["resumed"]) == 1
+
+
+def test_a_rate_by_epoch_is_that_of_the_epoch_in_shrunken_and_resumed_runs(
+    small, tmp_path: Path, monkeypatch
+) -> None:
+    config = small(
+        "num_epochs=4",
+        "schedule=cosine_by_epoch",
+        "optimizer.lr=0.004",
+        "loader.fixed_updates=false",
+        *("curation=remove", "curation.select.ratio=0.5"),
+        *("logger=csv", "trainer.log_every_n_steps=1"),
+    )
+    _stop_after(monkeypatch, epochs=2)
+    with pytest.raises(KeyboardInterrupt, match="resume=auto"):
+        train(config)
+    monkeypatch.undo()
+    train(config)
+    text = (tmp_path / "run" / "logs" / "csv" / "metrics.csv").read_text(encoding="utf-8")
+    logged = [row for row in csv.DictReader(text.splitlines()) if row["train/learning_rate"]]
+    assert [row["epoch"] for row in logged] == list("00000111223"), "epochs become shorter"
+    shares = (1, 0.853553, 0.5, 0.146447)
+    for row in logged:
+        rate = 0.004 * shares[int(row["epoch"])]
+        assert float(row["train/learning_rate"]) == pytest.approx(rate, rel=1e-5)
 
 
 def _stop_after(monkeypatch, epochs: int) -> None:

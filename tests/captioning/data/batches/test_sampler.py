@@ -35,6 +35,23 @@ def test_single_captions_are_shuffled_freely() -> None:
     assert sum(len({IMAGES[position] for position in batch}) for batch in batches) > 6 * 5
 
 
+def test_images_may_come_up_alike_often() -> None:
+    images = [*IMAGES, "single", "pair", "pair"]
+    settings = {"images": images, "captions_per_image": 1, "one_of_image": True}
+    passes = [list(itertools.chain(*order(epoch=epoch, **settings))) for epoch in range(200)]
+    for positions in passes:
+        assert sorted(images[p] for p in positions) == sorted(set(images))
+    counts = Counter(itertools.chain(*passes))
+    assert counts[60] == 200
+    assert 70 < counts[61] < 130
+    assert min(counts[p] for p in range(60)) > 20
+    assert max(counts[p] for p in range(60)) < 65
+    assert passes[0] != passes[1]
+    batches = order(num_batches=3, **settings)
+    assert [len(batch) for batch in batches] == [10] * 3, "a second pass fills the epoch"
+    assert set(Counter(images[p] for p in itertools.chain(*batches)).values()) == {2, 3}
+
+
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(epoch=3, seed=1) == order(epoch=3, seed=1)
     assert order(epoch=3, seed=1) != order(epoch=4, seed=1)

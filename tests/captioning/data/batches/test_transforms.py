@@ -72,6 +72,22 @@ def test_crops_follow_the_generator_and_1_is_the_whole(
     assert gap.abs().max() <= 2  # rounded otherwise than by Pillow
 
 
+def test_crops_may_have_shapes_of_their_own(backbone: Backbone) -> None:
+    transform = TrainTransform(backbone=backbone, smallest_crop=0.5, widest_crop=4 / 3)
+    rng = np.random.default_rng(0)
+    drawn = np.array([transform._sides(640, 480, rng) for _ in range(3000)])
+    ratios, shares = drawn[:, 0] / drawn[:, 1], drawn.prod(1) / (640 * 480)
+    assert 0.75 <= ratios.min() < 0.78
+    assert 1.3 < ratios.max() <= 4 / 3 + 1e-9
+    assert 0.5 <= shares.min() < 0.52
+    assert shares.max() > 0.9
+    half_never_fits = transform._sides(1000, 100, rng)
+    assert half_never_fits == pytest.approx((400 / 3, 100))
+    assert transform.smallest_side == np.ceil(backbone.image_size / np.sqrt(0.375))
+    with pytest.raises(ValueError, match="widest_crop must be at least 1, or null: got 0.9"):
+        TrainTransform(backbone=backbone, widest_crop=0.9)
+
+
 def test_flips_mirror_about_half_and_are_off_by_default(
     backbone: Backbone, photo: Image.Image
 ) -> None:
