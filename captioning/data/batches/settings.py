@@ -50,6 +50,8 @@ class LoaderSettings:
             the set, as in the paper.
         original_updates: an epoch has as many batches as the original captions fill, without added
             pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
+        one_caption: an epoch has one caption of each image, drawn anew each time, so images weigh the
+            same, however many captions they have.
         updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
             count updates. An epoch takes the first captions of its shuffle, or goes on with further
             ones; None: once through the captions.
@@ -60,8 +62,9 @@ class LoaderSettings:
         multiprocessing_context: how they are started; None for Python's default.
 
     Raises:
-        ValueError: a number below 1 (below 0 of workers), or ``original_updates`` or
-            ``updates_per_epoch`` for epochs whose length something else decides.
+        ValueError: a number below 1 (below 0 of workers), ``one_caption`` where several shall stand
+            together, or ``original_updates`` or ``updates_per_epoch`` for epochs whose length
+            something else decides.
     """
 
     batch_size: PositiveInt = 125
@@ -69,6 +72,7 @@ class LoaderSettings:
     eval_batch_size: PositiveInt = 50
     fixed_updates: bool = True
     original_updates: bool = False
+    one_caption: bool = False
     updates_per_epoch: PositiveInt | None = None
     num_workers: NumWorkers | Literal["auto"] = "auto"
     prefetch_factor: PositiveInt = 4
@@ -91,6 +95,11 @@ class LoaderSettings:
                 raise ValueError(
                     f"loader.{name} must be a whole number of at least {minimum}: got {value!r}"
                 )
+        if self.one_caption and self.captions_per_image != 1:
+            raise ValueError(
+                "loader.one_caption=true takes one caption of each image: set "
+                f"loader.captions_per_image=1, not {self.captions_per_image}"
+            )
         if self.updates_per_epoch and (self.original_updates or not self.fixed_updates):
             raise ValueError(
                 f"loader.updates_per_epoch={self.updates_per_epoch} says how long epochs are: set "

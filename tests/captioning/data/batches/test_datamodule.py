@@ -227,6 +227,7 @@ def test_two_readers_of_one_name_are_refused(module, name):
             r"loader\.original_updates=true needs",
         ),
         ({"updates_per_epoch": 0}, r"loader\.updates_per_epoch must be"),
+        ({"one_caption": True}, r"loader\.one_caption=true takes one caption of each image"),
         (
             {"updates_per_epoch": 7, "original_updates": True},
             r"loader\.updates_per_epoch=7 says how long",

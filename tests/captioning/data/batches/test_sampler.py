@@ -35,6 +35,18 @@ def test_single_captions_are_shuffled_freely() -> None:
     assert sum(len({IMAGES[position] for position in batch}) for batch in batches) > 6 * 5
 
 
+def test_an_epoch_may_have_one_caption_of_each_image_however_many_it_has() -> None:
+    images, single = [*IMAGES, "picture"], {"one_caption": True, "captions_per_image": 1}
+    epochs = [list(itertools.chain(*order(images=images, epoch=n, **single))) for n in range(40)]
+    for positions in epochs:
+        assert Counter(images[position] for position in positions) == Counter(set(images))
+    assert set(itertools.chain(*epochs)) == set(range(61))
+    batches = order(num_batches=3, **single)  # 12 images
+    assert [len(batch) for batch in batches] == [10] * 3
+    counts = Counter(IMAGES[position] for position in itertools.chain(*batches))
+    assert sorted(counts.values()) == [2] * 6 + [3] * 6
+
+
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(epoch=3, seed=1) == order(epoch=3, seed=1)
     assert order(epoch=3, seed=1) != order(epoch=4, seed=1)
