@@ -50,8 +50,8 @@ class LoaderSettings:
             the set, as in the paper.
         original_updates: an epoch has as many batches as the original captions fill, without added
             pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
-        one_caption: an epoch has one caption of each image, drawn anew each time, so images weigh the
-            same, however many captions they have.
+        one_caption: an epoch has one caption of each image, drawn anew each time, so images weigh
+            the same, however many captions they have.
         updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
             count updates. An epoch takes the first captions of its shuffle, or goes on with further
             ones; None: once through the captions.
