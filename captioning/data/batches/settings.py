@@ -17,6 +17,7 @@ class Splits:
     Attributes:
         train, val, test: rosters; ``test`` may be None.
         left_out: captions of training that are not trained on but may lend contexts.
+        words: captions that are not trained on, but whose words the vocabulary counts.
         train_has_photos: False: training sees captions alone.
     """
 
@@ -24,6 +25,7 @@ class Splits:
     val: Roster
     test: Roster | None = None
     left_out: tuple[Sample, ...] = ()
+    words: tuple[Sample, ...] = ()
     train_has_photos: bool = True
 
     @property

@@ -84,6 +84,9 @@ def test_a_share_may_be_of_the_photos_of_a_file(roster, folder):
     assert set(half.rows_by_image) == {f"p{n}" for n in range(10, 20)}
     assert step.is_cut
     assert {sample.image_id for sample in step.left_out} == {f"p{n}" for n in range(10)}
+    assert step.words == ()
+    ShareOfPhotos(share=1.0, photos_of=str(file), all_words=True)(roster, step)
+    assert {sample.image_id for sample in step.words} == {f"p{n}" for n in range(10)}
     some = ShareOfPhotos(share=0.3, photos_of=str(file))(roster, context())
     assert len(some.rows_by_image) == 3
     assert set(some.rows_by_image) <= set(half.rows_by_image)
