@@ -124,6 +124,7 @@ class Controllability(AbstractOfRun, total=False):
     standard_by_batches: PositiveInt | None
     max_images: PositiveInt | None
     generated: Name | None
+    nouns: Literal["phrases", "labels"]
     random: Random
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -61,7 +61,7 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     parts, scorers = _scoring_parts(config)
     run = load_run(Path(config.run), config.get("data"), config.split, config.get("search"))
     generated = None if config.get("generated") is None else Path(config.generated)
-    asked = {"max_images": config.max_images, "generated": generated}
+    asked = {"max_images": config.max_images, "generated": generated, "nouns": config.nouns}
     targets = control_targets(run, parts["parser"], **asked)
     samples = [sample for sample, _, _ in targets]
     controls = [control for _, control, _ in targets]
@@ -112,11 +112,11 @@ def control_targets(
     *,
     max_images: int | None = None,
     generated: Path | None = None,
+    nouns: Literal["phrases", "labels"] = "phrases",
 ) -> list[ControlTarget]:
     """Captions with a control to request: a sample, its control, and the nouns of its regions.
 
-    The nouns are the last ones of the phrases whose regions are requested. Captions without such
-    phrases are left out.
+    Captions without such nouns are left out.
 
     Args:
         run: the run; its reader of controls is used if it has one, else `CaptionControls`.
@@ -124,6 +124,9 @@ def control_targets(
         max_images: number of images, from the first, whose captions are used; None: all.
         generated: folder of captions generated for the split's photos, whose controls are requested
             in place of those of people's captions (CIC-BART-SSA, Tables 5 and 7).
+        nouns: ``"phrases"``: the last ones of the phrases whose regions are requested;
+            ``"labels"``: the labels of these regions, in COCO Entities the head nouns of the
+            annotated chunks (CIC-BART-SSA, C.1).
 
     Raises:
         ValueError: no caption has a control, or ``generated`` is of other photos or boxes.
@@ -137,6 +140,28 @@ def control_targets(
             f"generated={generated}: no caption is of a photo of {run.roster.name}; set split="
         )
     controls = _control_reader(run)(samples)
+    names = _labels(samples, controls) if nouns == "labels" else _heads(samples, controls, parser)
+    targets = [target for target in zip(samples, controls, names, strict=True) if target[2]]
+    if not targets:
+        raise ValueError(
+            f"{run.roster.name}: no caption has a phrase with a region and a noun; choose data "
+            "with grounded phrases, such as data=flickr8k_entities"
+        )
+    return targets
+
+
+def _labels(samples: Sequence[Sample], controls: Sequence[Control]) -> list[tuple[str, ...]]:
+    """Labels of the regions requested."""
+    return [
+        tuple(dict.fromkeys(sample.regions[number].label for number in control.regions or ()))
+        for sample, control in zip(samples, controls, strict=True)
+    ]
+
+
+def _heads(
+    samples: Sequence[Sample], controls: Sequence[Control], parser: AbstractParser
+) -> list[tuple[str, ...]]:
+    """Last nouns of the phrases whose regions are requested."""
     phrases = [
         [
             phrase.text
@@ -146,17 +171,10 @@ def control_targets(
         for sample, control in zip(samples, controls, strict=True)
     ]
     parses = iter(parser.parse([text for texts in phrases for text in texts]))
-    nouns = [
+    return [
         tuple(dict.fromkeys(noun for _ in texts for noun in find_nouns(next(parses))[-1:]))
         for texts in phrases
     ]
-    targets = [target for target in zip(samples, controls, nouns, strict=True) if target[2]]
-    if not targets:
-        raise ValueError(
-            f"{run.roster.name}: no caption has a phrase with a region and a noun; choose data "
-            "with grounded phrases, such as data=flickr8k_entities"
-        )
-    return targets
 
 
 def _control_reader(run: LoadedRun) -> CaptionControls:

@@ -87,6 +87,7 @@ def _read_splits(config: DictConfig) -> tuple[Splits, StepContext]:
             val=read_roster(config, "val"),
             test=read_roster(config, "test") if config.data.get("test") else None,
             left_out=steps.left_out,
+            words=steps.words,
             train_has_photos=not trains_on_text(config),
         )
     return splits, steps

@@ -213,7 +213,7 @@ def build_captioner(
     """The model that training begins with, new or of another run, and its loaders."""
     start = load_start(config)
     if start is None:
-        tokenizer = build_tokenizer(config, inputs.splits.train)
+        tokenizer = build_tokenizer(config, inputs.splits.train, inputs.splits.words)
     else:
         captions = (sample.caption for sample in inputs.splits.train.samples)
         tokenizer = start.tokenizer(captions, new_words=config.get("new_words"))

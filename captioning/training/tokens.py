@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.file_lock import locked
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, build_roster
 from captioning.data.token_table import TokenTable, id_type
 from captioning.files import read_json, write_json
 from captioning.interfaces import AbstractTokenizer
@@ -25,6 +25,7 @@ from captioning.text.tokenizers.subwords import restored
 from captioning.text.tokenizers.treebank import SplitCaptions
 from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus
+from captioning.types import Sample
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +37,17 @@ PACKAGES = ("nltk", "tokenizers")  # and where these do
 Value = TypeVar("Value")
 
 
-def build_tokenizer(config: DictConfig, train: Roster) -> AbstractTokenizer:
+def build_tokenizer(
+    config: DictConfig, train: Roster, words: Sequence[Sample] = ()
+) -> AbstractTokenizer:
     """The tokenizer of a run; a vocabulary that was counted before is read.
 
     Args:
         config: of the run.
         train: captions of the vocabulary, with those of ``config.vocabulary``.
+        words: further ones, which are not trained on.
     """
-    rosters = [train]
+    rosters = [train, build_roster("words", words)] if words else [train]
     if has_corpus(config, "vocabulary"):
         rosters.append(read_corpus(config, "vocabulary"))
     build = build_part(config.tokenizer)

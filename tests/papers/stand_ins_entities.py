@@ -57,7 +57,7 @@ def boxes_of(number: int) -> np.ndarray:
 
 
 def write_entities(folder: Path) -> None:
-    """Twelve photos with five captions each, as ``data=flickr30k_entities`` reads them.
+    """Twelve photos with five captions each, as ``data=flickr30k_entities_karpathy`` reads them.
 
     Args:
         folder: gets annotations, splits and ``flickr30k-images``.
@@ -72,7 +72,7 @@ def write_entities(folder: Path) -> None:
             photo = folder / "flickr30k-images" / f"{number}.jpg"
             Image.new("RGB", SIDES, (20 * number, 90, 60)).save(photo)
     for split, numbers in ids.items():
-        (folder / f"split_{split}.txt").write_text("\n".join(numbers) + "\n", encoding="utf-8")
+        (folder / f"karpathy_{split}.txt").write_text("\n".join(numbers) + "\n", encoding="utf-8")
 
 
 def _sentences(draw: random.Random) -> str:

@@ -16,7 +16,7 @@ from captioning.data.batches.loaders import build_loader, pins_memory
 from captioning.data.batches.sampler import CaptionBatchSampler, Positions
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import CurationView, Roster
-from captioning.data.steps.add_pairs import num_original
+from captioning.data.steps.add_pairs import original_samples
 from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import Seed
@@ -139,8 +139,9 @@ class CaptionDataModule(pl.LightningDataModule):
         """Batches of an epoch, usually over the uncurated roster; the unit of every schedule."""
         if self.loader.updates_per_epoch is not None:
             return self.loader.updates_per_epoch
-        number = num_original(self.train) if self.loader.original_updates else len(self.train)
-        number = len(self.train.rows_by_image) if self.loader.one_of_image else number
+        loader, samples = self.loader, self.train.samples
+        samples = original_samples(self.train) if loader.original_updates else samples
+        number = len({s.image_id for s in samples}) if loader.one_caption else len(samples)
         return -(-number // self.loader.batch_size)
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -153,9 +154,9 @@ class CaptionDataModule(pl.LightningDataModule):
             [sample.image_id for sample in samples],
             batch_size=self.loader.batch_size,
             captions_per_image=self.loader.captions_per_image,
+            one_caption=self.loader.one_caption,
             seed=self.seed,
             num_batches=self.updates_per_epoch if self.loader.fixed_updates else None,
-            one_of_image=self.loader.one_of_image,
             rank=rank,
             world_size=world_size,
         )

@@ -49,12 +49,11 @@ class CaptionBatchSampler(Sampler[list[int]]):
         image_ids: image of each sample of the epoch.
         batch_size: captions a batch over all processes.
         captions_per_image: at most so many captions of an image stand together; 1 shuffles freely.
+        one_caption: a pass takes one caption of each image, drawn anew in each; False: all.
         seed: of the run.
         num_batches: batches an epoch; None means once through the samples. A larger number goes
             on with a second shuffle, so that a set that curation has shrunk still gives the same
             number of updates.
-        one_of_image: a pass takes one caption of each image, drawn anew, so that images come up
-            alike often, however many captions they have.
         rank, world_size: this process's share.
 
     Attributes:
@@ -70,9 +69,9 @@ class CaptionBatchSampler(Sampler[list[int]]):
         *,
         batch_size: int,
         captions_per_image: int = 5,
+        one_caption: bool = False,
         seed: int = 0,
         num_batches: int | None = None,
-        one_of_image: bool = False,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -82,7 +81,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
                 f"got {batch_size} and {captions_per_image}"
             )
         self.batch_size = batch_size
-        self.captions_per_image = captions_per_image
+        self.captions_per_image, self.one_caption = captions_per_image, one_caption
         self.seed = seed
         self.epoch = self.first = 0
         self.rank, self.world_size = rank, world_size
@@ -90,8 +89,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         images = [numbers.setdefault(image_id, len(numbers)) for image_id in image_ids]
         self._positions = np.argsort(images, kind="stable")  # image by image
         self._captions = np.bincount(images)  # of each image
-        self._one_of_image = one_of_image
-        self._num_samples = len(self._captions) if one_of_image else len(image_ids)
+        self._num_samples = len(numbers) if one_caption else len(image_ids)
         self._num_batches = num_batches or -(-self._num_samples // batch_size)
         self._fills_batches = num_batches is not None
 
@@ -103,7 +101,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         return self._num_batches
 
     def _pass(self, number: int) -> np.ndarray:
-        """All positions once, or one of each image, in the order of the ``number``-th pass."""
+        """Positions in the order of the epoch's ``number``-th pass, each once."""
         rng = np.random.default_rng((self.seed, self.epoch, number))
         order = self._positions.copy()
         # images with equally many captions that follow each other are shuffled in one call
@@ -112,9 +110,10 @@ class CaptionBatchSampler(Sampler[list[int]]):
         for images, size in zip(np.split(order, ends[:-1]), self._captions[last], strict=True):
             captions = images.reshape(-1, size)
             rng.permuted(captions, axis=1, out=captions)
-        if self._one_of_image:
-            return rng.permutation(order[np.cumsum(self._captions) - self._captions])
         starts, sizes = _chunks(self._captions, self.captions_per_image)
+        if self.one_caption:
+            starts = np.cumsum(self._captions) - self._captions
+            sizes = np.ones_like(starts)
         drawn = rng.permutation(len(starts))
         return order[_ranges(starts[drawn], sizes[drawn])]
 

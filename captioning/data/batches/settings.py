@@ -17,6 +17,7 @@ class Splits:
     Attributes:
         train, val, test: rosters; ``test`` may be None.
         left_out: captions of training that are not trained on but may lend contexts.
+        words: captions that are not trained on, but whose words the vocabulary counts.
         train_has_photos: False: training sees captions alone.
     """
 
@@ -24,6 +25,7 @@ class Splits:
     val: Roster
     test: Roster | None = None
     left_out: tuple[Sample, ...] = ()
+    words: tuple[Sample, ...] = ()
     train_has_photos: bool = True
 
     @property
@@ -50,11 +52,11 @@ class LoaderSettings:
             the set, as in the paper.
         original_updates: an epoch has as many batches as the original captions fill, without added
             pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
+        one_caption: an epoch has one caption of each image, drawn anew each time, so images weigh
+            the same, however many captions they have.
         updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
             count updates. An epoch takes the first captions of its shuffle, or goes on with further
             ones; None: once through the captions.
-        one_of_image: an epoch is once through the images, with a caption drawn of each, so that
-            images with fewer captions come up as often as others.
         num_workers: loader processes of each training process; 0 makes batches in the training
             process itself. ``"auto"``: 0 where cached features are read, which takes milliseconds;
             where photos are read, one for each processor core that is left, at most 8.
@@ -62,9 +64,9 @@ class LoaderSettings:
         multiprocessing_context: how they are started; None for Python's default.
 
     Raises:
-        ValueError: a number below 1 (below 0 of workers), ``original_updates`` or
-            ``updates_per_epoch`` for epochs whose length something else decides, or
-            ``one_of_image`` with several captions of an image side by side.
+        ValueError: a number below 1 (below 0 of workers), ``one_caption`` where several shall stand
+            together, or ``original_updates`` or ``updates_per_epoch`` for epochs whose length
+            something else decides.
     """
 
     batch_size: PositiveInt = 125
@@ -72,8 +74,8 @@ class LoaderSettings:
     eval_batch_size: PositiveInt = 50
     fixed_updates: bool = True
     original_updates: bool = False
+    one_caption: bool = False
     updates_per_epoch: PositiveInt | None = None
-    one_of_image: bool = False
     num_workers: NumWorkers | Literal["auto"] = "auto"
     prefetch_factor: PositiveInt = 4
     multiprocessing_context: Literal["fork", "spawn", "forkserver"] | None = None
@@ -95,15 +97,15 @@ class LoaderSettings:
                 raise ValueError(
                     f"loader.{name} must be a whole number of at least {minimum}: got {value!r}"
                 )
+        if self.one_caption and self.captions_per_image != 1:
+            raise ValueError(
+                "loader.one_caption=true takes one caption of each image: set "
+                f"loader.captions_per_image=1, not {self.captions_per_image}"
+            )
         if self.updates_per_epoch and (self.original_updates or not self.fixed_updates):
             raise ValueError(
                 f"loader.updates_per_epoch={self.updates_per_epoch} says how long epochs are: set "
                 "loader.fixed_updates=true and loader.original_updates=false"
-            )
-        if self.one_of_image and (self.captions_per_image > 1 or self.original_updates):
-            raise ValueError(
-                "loader.one_of_image=true needs loader.captions_per_image=1 and "
-                "loader.original_updates=false"
             )
         if self.original_updates and not self.fixed_updates:
             raise ValueError(

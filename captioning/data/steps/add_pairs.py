@@ -107,9 +107,9 @@ class AddPairs(AbstractStep):
         return [pair for pair in pairs if _name(pair) in selected]
 
 
-def num_original(roster: Roster) -> int:
+def original_samples(roster: Roster) -> list[Sample]:
     """Captions of a roster that were not added."""
-    return sum(not sample.origin.startswith(ADDED) for sample in roster.samples)
+    return [sample for sample in roster.samples if not sample.origin.startswith(ADDED)]
 
 
 def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:

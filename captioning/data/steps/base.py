@@ -30,6 +30,7 @@ class StepContext:
         held_out_remaining: forms of held-out words that remain in the training captions, with the
             number of captions; None: no class is held out. Written to ``held_out_left.json``.
         left_out: captions that are not trained on but may lend contexts, in roster order.
+        words: captions that are not trained on, but whose words the vocabulary counts.
         is_cut: whether photos of the split were left out, by ``first_images`` or a step. Pairs made
             of them are then left out too, and a held-out class may be mentioned by none.
     """
@@ -41,6 +42,7 @@ class StepContext:
     planted_words: dict[str, PlantedWord] = field(default_factory=dict)
     held_out_remaining: dict[str, int] | None = None
     left_out: tuple[Sample, ...] = ()
+    words: tuple[Sample, ...] = ()
     is_cut: bool = False
 
 

@@ -25,6 +25,7 @@ class ShareOfPhotos(AbstractStep):
         share: of the photos, in (0, 1].
         photos_of: a file of COCO's captions, such as ``pycocoevalcap:captions_train2014``: its
             photos alone remain, and the share is one of them. None: all photos.
+        all_words: whether the vocabulary counts the captions that are left out, too.
         seed: of the draw, which the roster's order does not change.
 
     Raises:
@@ -33,6 +34,7 @@ class ShareOfPhotos(AbstractStep):
 
     share: Share
     photos_of: str | None = None
+    all_words: bool = False
     seed: Seed = 0
 
     def __post_init__(self) -> None:
@@ -61,6 +63,8 @@ class ShareOfPhotos(AbstractStep):
             )
         left_out = tuple(sample for sample in roster.samples if sample.image_id not in selected)
         context.left_out = (*context.left_out, *left_out)
+        if self.all_words:
+            context.words = (*context.words, *left_out)
         context.is_cut = True
         return build_roster(roster.name, samples, roster.dropped)
 

@@ -19,6 +19,7 @@ SPLITS = {
     "coco_train2014": ("train", "test"),
     "coco_val2014": ("test",),
     "flickr30k_entities": ("train", "val", "test"),
+    "flickr30k_entities_karpathy": ("train", "val", "test"),
     "flickr8k": ("train", "val", "test"),
     "flickr8k_entities": ("train", "val", "test"),
     "flickr8k_karpathy": ("train", "val", "test"),

@@ -72,6 +72,8 @@ def test_nouns_are_those_of_the_regions_asked_for() -> None:
     run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(readers={"control": controls}))
     ((first, control, nouns),) = control_targets(run, build_caption_parser())
     assert (first.sample_id, control.regions, nouns) == ("s0", (0, 1), ("men",))
+    ((_, _, labels),) = control_targets(run, build_caption_parser(), nouns="labels")
+    assert labels == ("x",)
     run.datamodule.readers = {}
     assert len(control_targets(run, build_caption_parser())) == 2
     assert len(control_targets(run, build_caption_parser(), max_images=1)) == 1

@@ -67,6 +67,14 @@ def test_other_captions_and_settings_have_files_of_their_own(config) -> None:
     assert "brown" in start(config, roster())[0]["words"]
 
 
+def test_captions_that_are_not_trained_on_may_count_for_the_words(config) -> None:
+    share, left_out = roster(CAPTIONS[:1]), roster(CAPTIONS[1:]).samples
+    tokenizer = build_tokenizer(config, share, left_out)
+    assert tokenizer.state() == start(config, roster())[0]
+    table = tokens_of(config, share, tokenizer)
+    assert [table[i].tolist() for i in range(len(table))] == [tokenizer.encode(CAPTIONS[0])]
+
+
 @pytest.mark.parametrize("suffix", [".json", ".bin"])
 def test_a_damaged_file_is_told_and_made_anew(config, caplog, suffix: str) -> None:
     first, _ = start(config, roster())

@@ -287,6 +287,7 @@ def test_long_captions_of_a_writer_are_refused():
 def test_the_published_preset_samples_a_photo_once_as_the_paper_does():
     published = compose_config("augmentation", ["method=ssa_published"]).method
     assert (published.rounds, published.detail_probability) == (1, 1.0)
+    assert list(published.rules.banned) == []  # "one woman is sitting on a bench", Figure 24
     assert compose_config("augmentation", ["method=ssa"]).method.rounds == 3
 
 

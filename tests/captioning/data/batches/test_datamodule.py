@@ -227,11 +227,11 @@ def test_two_readers_of_one_name_are_refused(module, name):
             r"loader\.original_updates=true needs",
         ),
         ({"updates_per_epoch": 0}, r"loader\.updates_per_epoch must be"),
+        ({"one_caption": True}, r"loader\.one_caption=true takes one caption of each image"),
         (
             {"updates_per_epoch": 7, "original_updates": True},
             r"loader\.updates_per_epoch=7 says how long",
         ),
-        ({"one_of_image": True}, r"loader\.one_of_image=true needs loader\.captions_per_image=1"),
     ],
 )
 def test_settings_of_loaders_that_cannot_be_are_named(settings, message):
@@ -252,20 +252,6 @@ def test_an_epoch_has_the_updates_that_are_asked_for(module, number):
     rows = [row for batch in batches for row in batch.rows.tolist()]
     assert module.updates_per_epoch == number
     assert len(set(rows)) == min(12, 4 * number)
-
-
-def test_an_epoch_may_be_once_through_the_images(module):
-    loader = {"batch_size": 2, "captions_per_image": 1, "one_of_image": True, "num_workers": 0}
-    module = CaptionDataModule(
-        splits=module.splits,
-        tokenizer=module.tokenizer,
-        readers=module.readers,
-        loader=LoaderSettings(**loader),
-    )
-    rows = [row for batch in module.train_dataloader() for row in batch.rows.tolist()]
-    assert module.updates_per_epoch == -(-len(module.train.rows_by_image) // 2)
-    image_ids = [module.train.samples[row].image_id for row in rows]
-    assert set(image_ids) == set(module.train.rows_by_image)
 
 
 def test_tokens_of_a_table_are_taken_unless_the_caption_was_replaced(module) -> None:

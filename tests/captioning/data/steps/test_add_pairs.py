@@ -11,7 +11,7 @@ from PIL import Image
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import Roster, build_roster
-from captioning.data.steps.add_pairs import AddPairs, num_original
+from captioning.data.steps.add_pairs import AddPairs, original_samples
 from captioning.data.steps.base import StepContext
 from captioning.data.steps.share_of_photos import ShareOfPhotos
 from captioning.files import write_json
@@ -84,6 +84,9 @@ def test_a_share_may_be_of_the_photos_of_a_file(roster, folder):
     assert set(half.rows_by_image) == {f"p{n}" for n in range(10, 20)}
     assert step.is_cut
     assert {sample.image_id for sample in step.left_out} == {f"p{n}" for n in range(10)}
+    assert step.words == ()
+    ShareOfPhotos(share=1.0, photos_of=str(file), all_words=True)(roster, step)
+    assert {sample.image_id for sample in step.words} == {f"p{n}" for n in range(10)}
     some = ShareOfPhotos(share=0.3, photos_of=str(file))(roster, context())
     assert len(some.rows_by_image) == 3
     assert set(some.rows_by_image) <= set(half.rows_by_image)
@@ -116,7 +119,7 @@ def test_as_many_pairs_as_asked_for_and_only_of_the_photos_left(roster, folder):
 
 def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(roster, folder):
     more = with_added(roster, [folder])
-    assert (num_original(more), len(more)) == (40, 50)
+    assert (len(original_samples(more)), len(more)) == (40, 50)
 
     def batches(of: Roster, **options) -> int:
         module = CaptionDataModule(
@@ -130,6 +133,9 @@ def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(
 
     assert batches(more, original_updates=True) == batches(roster, original_updates=True) == 5
     assert batches(more) == 7
+    single = {"one_caption": True, "captions_per_image": 1}
+    assert batches(more, original_updates=True, **single) == batches(roster, **single) == 3
+    assert batches(more, **single) == 4  # 30 images
     with pytest.raises(ValueError, match="original_updates"):
         batches(more, original_updates=True, fixed_updates=False)
 
