@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
+import torch
 from torch import Tensor
 
 from curation.base import AbstractScore, AbstractSelector, Context
 from curation.score.loss import Loss
+
+log = logging.getLogger(__name__)
 
 
 class AbstractByScore(AbstractSelector):
@@ -17,6 +22,7 @@ class AbstractByScore(AbstractSelector):
 
     def __init__(self, score: AbstractScore | None = None) -> None:
         self.score = score if score is not None else Loss()
+        self._has_warned = False
 
     @property
     def opens_photos(self) -> bool:
@@ -29,5 +35,19 @@ class AbstractByScore(AbstractSelector):
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """Those of ``score``."""
-        return self.score.scores(context)
+        """Those of ``score``; warns once where the epoch has not shown all samples."""
+        scores = self.score.scores(context)
+        if context.epoch >= 0 and not self._has_warned:
+            self._warn_of_unseen(context, scores)
+        return scores
+
+    def _warn_of_unseen(self, context: Context, scores: Tensor) -> None:
+        rows = torch.from_numpy(context.live_rows)
+        number = int((context.losses[rows].isnan() & scores[rows].isnan()).sum())
+        if number:
+            self._has_warned = True
+            log.warning(
+                f"epoch {context.epoch} has shown {len(rows) - number} of {len(rows)} captions: "
+                f"{self.score.name} of the others is unknown, and none of them is selected; "
+                "curation/probe=rescore measures all"
+            )

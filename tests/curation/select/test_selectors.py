@@ -53,6 +53,17 @@ def test_top_loss_counts_a_fraction_of_what_is_live_now():
     assert rows_of(Top(ratio=0.25).select(later)) == [11, 10, 9]
 
 
+def test_captions_that_an_epoch_has_not_shown_are_told_once(caplog):
+    select = Top(ratio=0.7)
+    seen = context_of([1.0, 2.0, 3.0, float("nan")], removed=[3])
+    assert rows_of(select.select(seen)) == [2, 1]  # 2 of 3 that are live
+    assert not caplog.messages
+    for _ in range(2):
+        assert rows_of(select.select(context_of([1.0, float("nan"), 3.0, float("nan")]))) == [2, 0]
+    [message] = caplog.messages
+    assert message.startswith("epoch 0 has shown 2 of 4 captions: loss of the others is unknown")
+
+
 @pytest.mark.parametrize(("ratio", "total"), [(0.29, 100), (0.07, 100), (0.1, 30), (1, 7)])
 def test_fractions_are_not_cut_by_rounding_error(ratio, total):
     context = context_of([0.5] * total)
