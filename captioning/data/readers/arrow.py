@@ -23,6 +23,7 @@ from captioning.data.readers.packed import (
     packed_roster,
 )
 from captioning.data.readers.parquet_conversion import as_arrow
+from captioning.data.readers.record_keys import answer_of
 from captioning.data.readers.split_words import not_a_split, split_of
 from captioning.data.roster import Roster
 from captioning.loadable import loadable
@@ -53,8 +54,8 @@ def read_arrow(
 ) -> Roster:
     """The photos and captions of Arrow or Parquet files, which stay packed.
 
-    Photos are bytes in the file, or paths below the folder. The image id is the file's name and the
-    row's number, unless a column has ids.
+    Photos are bytes in the file, or paths below the folder or that of the file. The image id is the
+    file's name and the row's number, unless a column has ids. Rows of the same path are joined.
 
     Args:
         name: of the roster.
@@ -66,7 +67,8 @@ def read_arrow(
             each, by a hash of the image id, and ``"train"`` the rest.
         image_column: None: the one with a usual name, such as ``image``.
         caption_columns: with texts or lists of texts; ``sentences.raw`` is a field of structures.
-            None: the one with a usual name, such as ``captions``.
+            None: the one with a usual name, such as ``captions``, or a chat as LLaVA has it
+            (``conversations``), of one question, whose answer is the caption.
         id_column: with image ids; None: there is none.
         split_column: with words for the part; of what files are called nothing then counts.
         convert: write Parquet files once as Arrow files, where photos open as fast as from files
@@ -100,7 +102,9 @@ def read_arrow(
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
-        photos=_unique(photo for table in tables for photo in _photos(table, Path(folder), part)),
+        photos=_unique(
+            photo for table in tables for photo in _joined(_photos(table, Path(folder), part))
+        ),
         division=division,
         rules=rules,
         bad_captions=bad_captions,
@@ -135,6 +139,21 @@ def _converted(tables: Sequence[_Table], cache_folder: Path) -> list[_Table]:
     return result
 
 
+def _joined(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
+    """The same, where rows of one photo file without ids of their own are joined."""
+    rows: dict[str | Path, list[PackedPhoto]] = {}
+    for photo in photos:
+        file = photo.path if isinstance(photo.path, Path) and not photo.has_own_id else None
+        if file or rows:  # rows before the first file need not wait
+            rows.setdefault(file or photo.where, []).append(photo)
+        else:
+            yield photo
+    for first, *others in rows.values():
+        captions = (*first.captions, *(text for other in others for text in other.captions))
+        bad = (*first.bad, *(rule for other in others for rule in other.bad))
+        yield replace(first, captions=captions, bad=bad)
+
+
 def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
     places: dict[str, str] = {}
     for photo in photos:
@@ -165,6 +184,7 @@ def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
                 NO_CAPTION,
                 where,
                 bad,
+                has_own_id=columns.image_id is not None,
             )
 
 
@@ -205,11 +225,15 @@ def _photo(
         return row_path(path, column, row, own if own in PHOTO_SUFFIXES else suffix)
     if not name:
         return None
-    photo = folder / checked_file_name(name, f"{path}: row {rows.first + place}")
-    return photo if photo.is_file() else None
+    name = checked_file_name(name, f"{path}: row {rows.first + place}")
+    photos = (folder / name, path.parent / name)  # metadata.parquet lies beside its photos
+    return next((photo for photo in photos if photo.is_file()), None)
 
 
 def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The captions of a row, and why others are none."""
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    if texts and isinstance(texts[0], dict):
+        answer = answer_of(texts)
+        texts = texts if answer is None else [answer]
     return good_and_bad([text for text in texts if text is not None])

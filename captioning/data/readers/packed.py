@@ -29,6 +29,7 @@ class PackedPhoto:
         problem: why there are none.
         where: file and place, for messages.
         bad: why further captions are none, for each.
+        has_own_id: whether the data set gave the id.
     """
 
     image_id: str
@@ -37,6 +38,7 @@ class PackedPhoto:
     problem: str
     where: str
     bad: tuple[str, ...] = ()
+    has_own_id: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

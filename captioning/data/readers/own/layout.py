@@ -13,6 +13,7 @@ from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
 from captioning.data.readers.arrow_columns import splits_of_rows
 from captioning.data.readers.own.photos import folders_below
+from captioning.data.readers.record_keys import first_object, names_photo_and_caption
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 
 Kind = Literal[
@@ -21,6 +22,7 @@ Kind = Literal[
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _HEAD = 1 << 16  # bytes from which a file is recognised
+_LINES = (".jsonl", ".jsonlines", ".ndjson")
 _DEPTH = 3  # folders below that are looked into for text files
 _NO_CAPTIONS = (
     "instances", "person_keypoints", "panoptic", "image_info", "stuff", "dataset_info",
@@ -241,7 +243,8 @@ def _token_file(search: _Search) -> Iterator[Source]:
 
 def _karpathy(search: _Search) -> Iterator[Source]:
     for path in search.json_files():
-        if b'"sentences"' in _head(path):
+        head = _head(path)
+        if b'"sentences"' in head and not _is_list(head):
             names = {record.value.get("split") for record in stream_records(str(path), "images")}
             splits = {karpathy.split_named(name) for name in names}
             present: list[Split | None] = [split for split in SPLITS if split in splits]
@@ -258,12 +261,14 @@ def _coco(search: _Search) -> Iterator[Source]:
 
 
 def _jsonl(search: _Search) -> Iterator[Source]:
-    for path in search.files((".jsonl", ".json")):
+    for path in search.files((*_LINES, ".json")):
         head = _head(path)
-        is_lines = path.suffix.lower() == ".jsonl"
+        is_lines = path.suffix.lower() != ".json"
         first = head.partition(b"\n")[0] if is_lines else head
-        has_images = b'"image"' in first or search.annotations is not None
-        if has_images and (is_lines or _is_list(head)):
+        is_named = b'"image"' in first or search.annotations is not None
+        if (is_lines or _is_list(head)) and (
+            is_named or names_photo_and_caption(first_object(path, first))
+        ):
             yield Source(path, split_of(path.stem))
 
 
@@ -281,7 +286,7 @@ def _table(search: _Search) -> Iterator[Source]:
 
 def _arrow(search: _Search) -> Iterator[Source]:
     if search.annotations is None:
-        files = arrow_files.all_files(search.root)
+        files = arrow_files.of_photos(arrow_files.all_files(search.root))
         named = list(_packed(search.root, files))
         # files that all are of one split may have rows of several: test-00000.parquet of a hub's
         # data set with Karpathy's splits in a column

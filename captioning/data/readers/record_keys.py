@@ -1,0 +1,154 @@
+"""Which keys of a JSON object name its photo and hold its captions, by the names in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from captioning.data.json_files import Record
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.caption_columns import TURNS, found_captions, numbered_captions
+from captioning.data.readers.table import FILE_COLUMNS
+
+FILES = "images"  # of chats: a list of one
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
+
+
+def file_name_of(record: Record, key: str | None = None) -> str:
+    """The name of a record's photo, made plain.
+
+    Args:
+        record: a line.
+        key: that holds it; None: ``image``, or the one other with a usual name.
+
+    Raises:
+        ValueError: no such key, several that could be meant, or no name of a file.
+    """
+    key = _file_key(record) if key is None else key
+    if key != FILES:
+        return checked_file_name(record.text(key), record.where)
+    names = record.items(FILES)
+    if len(names) != 1 or not isinstance(names[0], str):
+        raise record.invalid(FILES, "a list of one file name")
+    return checked_file_name(names[0], record.where)
+
+
+def _file_key(record: Record) -> str:
+    present = [name for name in FILE_COLUMNS if name in record]
+    if "image" in present or not (present or FILES in record):
+        return "image"  # where it is missing, its getter says so
+    if len(present) > 1:
+        raise ValueError(
+            f"{record.where}: {present} could be meant of the keys {list(record.value)}; choose "
+            "file_column="
+        )
+    return present[0] if present else FILES
+
+
+class CaptionKeys:
+    """Which keys hold captions, alike in all lines of a file.
+
+    Of the usual keys a line has one. It is read with the same numbered, such as ``caption_2``.
+    Where the first lines have none of them, the one key with another usual name is; such a name
+    beside the usual ones may be anything.
+
+    Args:
+        usual: names.
+        columns: the keys that are read instead; None: the usual ones.
+    """
+
+    def __init__(self, usual: Sequence[str], columns: str | Sequence[str] | None = None) -> None:
+        self._columns = [columns] if isinstance(columns, str) else columns
+        self.usual = usual if self._columns is None else self._columns
+        self._has_usual = False
+
+    def __call__(self, record: Record) -> list[str]:
+        """Those that a line has; none where it has no caption.
+
+        Raises:
+            ValueError: several that could be meant.
+        """
+        if self._columns is not None:
+            return [key for key in self._columns if key in record]
+        present = [key for key in self.usual if key in record]
+        if len(present) > 1:
+            raise ValueError(
+                f"{record.where}: needs exactly one of the keys {list(self.usual)}: has {present}; "
+                "choose caption_columns="
+            )
+        names = [name for name in record.value if name in record]
+        if present:
+            self._has_usual = True
+            return [*present, *(names[n] for n in numbered_captions(names, present[0]))]
+        if self._has_usual:
+            return []
+        return [names[place] for place in found_captions(names, record.where)]
+
+
+def chat_captions(record: Record) -> list[tuple[str, str]] | None:
+    """The answer of a chat of one question and one answer, with its place; None: it is no chat.
+
+    Raises:
+        ValueError: another chat, whose answers are no captions.
+    """
+    key = next((key for key in TURNS if key in record), None)
+    if key is None:
+        return None
+    turns = record.items(key)
+    answer = answer_of(turns)
+    if answer is None:
+        raise ValueError(
+            f"{record.where}: {key!r} must be one question and one answer, which is the caption: "
+            f"got {len(turns)} turns; leave such lines out by bad_captions=drop"
+        )
+    return [(answer, f"{record.where}: {key!r}")]
+
+
+def answer_of(turns: Sequence[Any]) -> str | None:
+    """The answer of a chat of one question and one answer; None: it is another."""
+    said = [_turn(turn) if isinstance(turn, dict) else ("", None) for turn in turns]
+    said = [turn for turn in said if turn[0] != "system"]
+    return said[1][1] if [role for role, _ in said] == ["user", "assistant"] else None
+
+
+def _turn(turn: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Role and text of a turn."""
+    role, text = (turn.get(a) or turn.get(b) for a, b in (("from", "role"), ("value", "content")))
+    if isinstance(text, list):  # parts, of which some may be photos
+        parts = [part.get("text") for part in text if isinstance(part, dict)]
+        text = " ".join(part for part in parts if isinstance(part, str))
+    return _ROLES.get(str(role), str(role)), text if isinstance(text, str) else None
+
+
+def no_captions(record: Record) -> ValueError:
+    """The error that no line has captions; names the keys of the first."""
+    return ValueError(
+        f"{record.where}: none of the keys {list(record.value)} has a usual name of captions, such "
+        "as 'captions' or 'caption', here and below; rename it, or choose caption_columns="
+    )
+
+
+def names_photo_and_caption(value: Mapping[str, Any]) -> bool:
+    """Whether an object is like a line of captions, by the names of its keys."""
+    record = Record(dict.fromkeys(value, True), "")
+    try:
+        has_captions = bool(CaptionKeys(())(record))
+    except ValueError:  # several
+        has_captions = True
+    return (has_captions or any(key in value for key in TURNS)) and any(
+        key in value for key in (*FILE_COLUMNS, FILES)
+    )
+
+
+def first_object(path: Path, head: bytes) -> dict[str, Any]:
+    """The first object of JSON Lines or of a JSON list; empty where the head holds none."""
+    text = head.decode("utf-8-sig", errors="ignore").lstrip()
+    if path.suffix.lower() == ".json":
+        text = text.removeprefix("[").lstrip()
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
