@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from captioning.loadable import loadable
 from captioning.ranges import Name
 from captioning.vision.photo_places import open_photo, row_path
 
+log = logging.getLogger(__name__)
+
 _MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp"}
 
 
@@ -55,7 +58,8 @@ def read_arrow(
     """The photos and captions of Arrow or Parquet files, which stay packed.
 
     Photos are bytes in the file, or paths below the folder or that of the file. The image id is the
-    file's name and the row's number, unless a column has ids. Rows of the same path are joined.
+    file's name and the row's number, unless a column has ids. Rows of the same path are joined,
+    and so are those of the same id whose photos have the same name.
 
     Args:
         name: of the roster.
@@ -140,12 +144,11 @@ def _converted(tables: Sequence[_Table], cache_folder: Path) -> list[_Table]:
 
 
 def _joined(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
-    """The same, where rows of one photo file without ids of their own are joined."""
-    rows: dict[str | Path, list[PackedPhoto]] = {}
+    """The same, where rows of one photo are joined."""
+    rows: dict[str, list[PackedPhoto]] = {}
     for photo in photos:
-        file = photo.path if isinstance(photo.path, Path) and not photo.has_own_id else None
-        if file or rows:  # rows before the first file need not wait
-            rows.setdefault(file or photo.where, []).append(photo)
+        if photo.same or rows:  # rows before the first that may be joined need not wait
+            rows.setdefault(photo.same or photo.where, []).append(photo)
         else:
             yield photo
     for first, *others in rows.values():
@@ -160,7 +163,8 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
         if photo.image_id in places:
             raise ValueError(
                 f"{photo.where}: image id {photo.image_id!r} is used twice, first at "
-                f"{places[photo.image_id]}; choose another id_column=, or none"
+                f"{places[photo.image_id]}, and their photos have no name in common; choose "
+                "another id_column=, or none"
             )
         places[photo.image_id] = photo.where
         yield photo
@@ -168,6 +172,7 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
 
 def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
     path, columns, suffix = table.path, table.columns, ""
+    names: Counter[str] = Counter()
     for rows in read_rows(path, columns):
         for place, values in enumerate(rows.captions):
             row = rows.first + place
@@ -177,15 +182,26 @@ def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
             if columns.split is not None and not _is_of(part, rows.splits[place], where):
                 continue
             captions, bad = _captions(values)
-            yield PackedPhoto(
-                _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where),
-                _photo(path, columns.image, rows, place, folder, suffix),
-                captions,
-                NO_CAPTION,
-                where,
-                bad,
-                has_own_id=columns.image_id is not None,
-            )
+            image_id = _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where)
+            photo = _photo(path, columns.image, rows, place, folder, suffix)
+            same = str(photo) if isinstance(photo, Path) else ""
+            if columns.image_id is not None:  # and the photo has the same name
+                name = rows.paths[place]
+                same = f"{image_id}\n{name}" if name else ""
+            names.update([rows.paths[place] or ""] if rows.has_bytes[place] else [])
+            yield PackedPhoto(image_id, photo, captions, NO_CAPTION, where, bad, same)
+    _warn_of_rows(path, columns, names)
+
+
+def _warn_of_rows(path: Path, columns: Columns, names: Counter[str]) -> None:
+    """Say where rows may be captions of one photo: each is an image of its own without ids."""
+    repeated = sum(count - 1 for name, count in names.items() if name)
+    if columns.image_id is None and repeated:
+        log.warning(
+            f"{path}: {repeated} rows have photos of the same name as others, and are images of "
+            "their own; if they are further captions of one photo, choose the column of its id: "
+            "data=arrow data.id_column=NAME"
+        )
 
 
 def _is_of(part: Part, said: Any, where: str) -> bool:

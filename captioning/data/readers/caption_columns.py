@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 TURNS = ("conversations", "messages")  # of chats about a photo, as LLaVA and others have them
-OTHER_COLUMNS = ("caption_text", "description", "comment")  # beside a caption they are no captions
+# Beside a caption they are no captions.
+OTHER_COLUMNS = ("caption_text", "caption_str", "description", "comment")
 ADDRESSES = (
     "holds addresses of photos and no photos; download these first, for example by img2dataset, "
     "whose tar shards data=webdataset reads"

@@ -37,6 +37,7 @@ from captioning.loadable import loadable
 from captioning.ranges import Name
 
 CAPTION_KEYS = ("captions", "caption")
+LIST = "data"  # of TextCaps' objects
 
 
 @loadable
@@ -106,7 +107,7 @@ def read_jsonl(
 
 
 def records_of(path: Path) -> Iterator[Record]:
-    """The objects of JSON Lines, or of a ``.json`` file with a list.
+    """The objects of JSON Lines, or of a ``.json`` file with a list, which may be its ``"data"``.
 
     Raises:
         FileNotFoundError: no such file.
@@ -116,6 +117,8 @@ def records_of(path: Path) -> Iterator[Record]:
         yield from load_json_lines(path)
         return
     values = parse_json(read_text(path), str(path))
+    if isinstance(values, dict) and isinstance(values.get(LIST), list):
+        values = values[LIST]
     if not isinstance(values, list):
         raise ValueError(f"{path}: must be a list of objects: got {shown(values)}")
     for position, value in enumerate(values):

@@ -29,7 +29,7 @@ class PackedPhoto:
         problem: why there are none.
         where: file and place, for messages.
         bad: why further captions are none, for each.
-        has_own_id: whether the data set gave the id.
+        same: equal for rows of one photo, which are joined; empty: it stands alone.
     """
 
     image_id: str
@@ -38,7 +38,7 @@ class PackedPhoto:
     problem: str
     where: str
     bad: tuple[str, ...] = ()
-    has_own_id: bool = False
+    same: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

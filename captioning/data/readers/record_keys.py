@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from captioning.data.readers.caption_columns import TURNS, found_captions, numbe
 from captioning.data.readers.table import FILE_COLUMNS
 
 FILES = "images"  # of chats: a list of one
+_LIST = re.compile(r'\[\s*|\{[^\[{]*"data"\s*:\s*\[\s*')  # up to the first of a list's objects
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
 
 
@@ -146,7 +148,8 @@ def first_object(path: Path, head: bytes) -> dict[str, Any]:
     """The first object of JSON Lines or of a JSON list; empty where the head holds none."""
     text = head.decode("utf-8-sig", errors="ignore").lstrip()
     if path.suffix.lower() == ".json":
-        text = text.removeprefix("[").lstrip()
+        begin = _LIST.match(text)
+        text = text if begin is None else text[begin.end() :]
     try:
         value, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):

@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from captioning.data.readers.arrow import read_arrow
 from captioning.data.readers.own.own import read_own
 from captioning.data.readers.webdataset import read_webdataset
-from tests.packed_files import photo, write_parquet, write_tar
+from tests.packed_files import photo, table, write_parquet, write_tar
 
 NAMES = [f"p{number}.jpg" for number in range(6)]
 ASKED = {"from": "human", "value": "<image>\nDescribe it."}
@@ -188,3 +189,48 @@ def test_captions_that_vizwiz_marks_as_none_are_left_out(root):
     assert captions_of(root) == ["0"]
     rules = [drop.rule for drop in read_own(name="o", folder=root).dropped]
     assert rules == ["caption precanned", "caption rejected"] * 6
+
+
+def test_photos_alone_are_no_captions(root):
+    images = [{"id": number, "file_name": name} for number, name in enumerate(NAMES)]
+    captions = [{"id": n, "image_id": n, "caption": f"{n}"} for n in range(6)]
+    (root / "annotations").mkdir()
+    for split, more in (("train", {"annotations": captions}), ("test", {})):
+        path = root / "annotations" / f"{split}.json"
+        path.write_text(json.dumps({"info": {}, "images": images} | more))
+    assert captions_of(root) == ["1"]
+    with pytest.raises(ValueError, match="test.json: key 'annotations' is missing"):
+        read_own(name="o", folder=root, annotations="annotations/test.json")
+
+
+def test_names_without_suffix(root):
+    (root / "images").rename(root / "train_images")
+    (root / "train_images" / "p1.txt").write_text("no photo")
+    record = {
+        "image_id": "p1",
+        "image_name": "p1",
+        "image_path": "train/p1.jpg",
+        "caption_str": "A.",
+    }
+    document = {"dataset_name": "textcaps", "data": [record, record | {"caption_str": "B."}]}
+    (root / "TextCaps_train.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"train.json\[0\]: \['image_name', .*file_column="):
+        read_own(name="o", folder=root)
+    roster = read_own(name="o", folder=root, file_column="image_id")
+    assert [s.image_path.name for s in roster.samples] == ["p1.jpg", "p1.jpg"]
+    assert len(roster.dropped) == 5  # photos without captions
+    (root / "train_images" / "p1.png").write_bytes(photo())
+    with pytest.raises(ValueError, match="no photo 'p1'"):
+        read_own(name="o", folder=root, file_column="image_id")
+
+
+def test_rows_of_one_photo_by_its_id(tmp_path, caplog):
+    content = table([photo(n // 2) for n in range(6)], [[f"{n}"] for n in range(6)])
+    images = [{"bytes": photo(n // 2), "path": f"{n // 2}.jpg"} for n in range(6)]
+    ids = pa.array([f"id{n // 2}" for n in range(6)])
+    content = content.set_column(0, "image", pa.array(images)).append_column("id", ids)
+    write_parquet(tmp_path / "t.parquet", content)
+    assert len(read_arrow(name="o", folder=tmp_path).rows_by_image) == 6
+    assert "3 rows have photos of the same name" in caplog.text
+    roster = read_arrow(name="o", folder=tmp_path, id_column="id")
+    assert [s.sample_id for s in roster.samples][:3] == ["id0#0", "id0#1", "id1#0"]
