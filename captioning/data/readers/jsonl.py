@@ -15,6 +15,7 @@ from captioning.data.json_files import (
     shown,
 )
 from captioning.data.line_files import read_text
+from captioning.data.photo_folder import has_photo_suffix
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
@@ -28,6 +29,7 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.record_keys import (
     CaptionKeys,
+    by_photo,
     chat_captions,
     file_name_of,
     no_captions,
@@ -107,7 +109,9 @@ def read_jsonl(
 
 
 def records_of(path: Path) -> Iterator[Record]:
-    """The objects of JSON Lines, or of a ``.json`` file with a list, which may be its ``"data"``.
+    """The objects of JSON Lines, or of a ``.json`` file.
+
+    That has a list, which may be its ``"data"``, or names of photos as keys, see `by_photo`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -119,6 +123,9 @@ def records_of(path: Path) -> Iterator[Record]:
     values = parse_json(read_text(path), str(path))
     if isinstance(values, dict) and isinstance(values.get(LIST), list):
         values = values[LIST]
+    if isinstance(values, dict) and has_photo_suffix(next(iter(values), "")):
+        yield from by_photo(values, str(path))
+        return
     if not isinstance(values, list):
         raise ValueError(f"{path}: must be a list of objects: got {shown(values)}")
     for position, value in enumerate(values):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from captioning.data.json_files import Record
-from captioning.data.photo_folder import checked_file_name
+from captioning.data.photo_folder import checked_file_name, has_photo_suffix
 from captioning.data.readers.caption_columns import TURNS, found_captions, numbered_captions
 from captioning.data.readers.table import FILE_COLUMNS
 
 FILES = "images"  # of chats: a list of one
 _LIST = re.compile(r'\[\s*|\{[^\[{]*"data"\s*:\s*\[\s*')  # up to the first of a list's objects
+_FIRST_KEY = re.compile(r'\{\s*"([^"\\]+)"\s*:')
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
 
 
@@ -124,6 +125,18 @@ def _turn(turn: Mapping[str, Any]) -> tuple[str, str | None]:
     return _ROLES.get(str(role), str(role)), text if isinstance(text, str) else None
 
 
+def by_photo(values: Mapping[str, Any], where: str) -> Iterator[Record]:
+    """The lines that an object with names of photos as keys stands for.
+
+    Under a name is a caption, a list of captions, or an object with other keys of a line.
+    """
+    for name, value in values.items():
+        others = value if isinstance(value, dict) else {"captions": value}
+        if isinstance(value, str):
+            others = {"caption": value}
+        yield Record({"image": name} | others, f"{where}: {name!r}")
+
+
 def no_captions(record: Record) -> ValueError:
     """The error that no line has captions; names the keys of the first."""
     return ValueError(
@@ -144,12 +157,20 @@ def names_photo_and_caption(value: Mapping[str, Any]) -> bool:
     )
 
 
-def first_object(path: Path, head: bytes) -> dict[str, Any]:
-    """The first object of JSON Lines or of a JSON list; empty where the head holds none."""
+def first_object(path: Path, head: bytes, *, is_asked_for: bool) -> dict[str, Any]:
+    """The first object of JSON Lines or of JSON with a list or with names of photos as keys.
+
+    It is empty where the head holds none. The latter count where the file is asked for, or its name
+    says that it has captions.
+    """
     text = head.decode("utf-8-sig", errors="ignore").lstrip()
     if path.suffix.lower() == ".json":
-        begin = _LIST.match(text)
-        text = text if begin is None else text[begin.end() :]
+        begin, name = _LIST.match(text), _FIRST_KEY.match(text)
+        if begin is None:  # labels of photos have this form, too
+            is_photo = name is not None and has_photo_suffix(name[1])
+            is_meant = is_asked_for or "caption" in path.stem
+            return {"image": True, "caption": True} if is_photo and is_meant else {}
+        text = text[begin.end() :]
     try:
         value, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):

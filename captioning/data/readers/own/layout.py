@@ -257,8 +257,9 @@ def _coco(search: _Search) -> Iterator[Source]:
     for path in search.json_files():
         head = _head(path)
         is_coco = b'"images"' in head or b'"annotations"' in head
-        # files of photos alone, as of test sets whose captions are withheld, are none
-        is_coco = is_coco and (search.annotations is not None or _holds(path, b'"annotations"'))
+        # files of photos alone, as of test sets whose captions are withheld, or of boxes are none
+        is_asked_for = search.kind == "coco" or search.annotations is not None
+        is_coco = is_coco and (is_asked_for or _holds(path, b'"caption"'))
         if is_coco and b'"sentences"' not in head and not _is_list(head):
             yield Source(path, split_of(path.stem))
 
@@ -268,9 +269,11 @@ def _jsonl(search: _Search) -> Iterator[Source]:
         head = _head(path)
         is_lines = path.suffix.lower() != ".json"
         first = head.partition(b"\n")[0] if is_lines else head
+        is_asked_for = search.kind == "jsonl" or search.annotations is not None
         is_named = b'"image"' in first or search.annotations is not None
         is_list = is_lines or _is_list(head)
-        if (is_list and is_named) or names_photo_and_caption(first_object(path, first)):
+        record = first_object(path, first, is_asked_for=is_asked_for)
+        if (is_list and is_named) or names_photo_and_caption(record):
             yield Source(path, split_of(path.stem))
 
 

@@ -203,6 +203,24 @@ def test_photos_alone_are_no_captions(root):
         read_own(name="o", folder=root, annotations="annotations/test.json")
 
 
+def test_boxes_beside_captions_are_none(root):
+    boxes = {"images": [], "annotations": [{"id": 1, "image_id": 1, "bbox": [0, 0, 1, 1]}]}
+    (root / "_annotations.coco.json").write_text(json.dumps(boxes))
+    (root / "dataset.json").write_text(json.dumps({"path": "x", "description": "Photos."}))
+    (root / "data.csv").write_text("image,caption\n" + "".join(f"{n},{n}\n" for n in NAMES))
+    assert captions_of(root) == ["p1.jpg"]
+
+
+@pytest.mark.parametrize("value", ["A.", ["A."], {"caption": "A.", "tags": "dog"}])
+def test_names_of_photos_as_keys(root, value):
+    (root / "data.json").write_text(json.dumps(dict.fromkeys(NAMES, value)))
+    with pytest.raises(FileNotFoundError, match="no captions are found"):
+        read_own(name="o", folder=root)
+    assert captions_of(root, annotations="data.json") == ["A."]
+    (root / "data.json").rename(root / "captions.json")
+    assert captions_of(root) == ["A."]
+
+
 def test_names_without_suffix(root):
     (root / "images").rename(root / "train_images")
     (root / "train_images" / "p1.txt").write_text("no photo")
