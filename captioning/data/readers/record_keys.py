@@ -39,9 +39,11 @@ def file_name_of(record: Record, key: str | None = None) -> str:
 
 
 def _file_key(record: Record) -> str:
+    if "image" in record:
+        return "image"
     present = [name for name in FILE_COLUMNS if name in record]
-    if "image" in present or not (present or FILES in record):
-        return "image"  # where it is missing, its getter says so
+    if not present and FILES not in record:
+        return "image"  # whose getter says that it is missing
     if len(present) > 1:
         raise ValueError(
             f"{record.where}: {present} could be meant of the keys {list(record.value)}; choose "
@@ -66,6 +68,8 @@ class CaptionKeys:
         self._columns = [columns] if isinstance(columns, str) else columns
         self.usual = usual if self._columns is None else self._columns
         self._has_usual = False
+        self._last: tuple[str, tuple[str, ...]] = ("", ())
+        self._found: list[str] = []
 
     def __call__(self, record: Record) -> list[str]:
         """Those that a line has; none where it has no caption.
@@ -81,13 +85,21 @@ class CaptionKeys:
                 f"{record.where}: needs exactly one of the keys {list(self.usual)}: has {present}; "
                 "choose caption_columns="
             )
-        names = [name for name in record.value if name in record]
         if present:
             self._has_usual = True
-            return [*present, *(names[n] for n in numbered_captions(names, present[0]))]
+            numbered = self._numbered(present[0], tuple(record.value))
+            return [*present, *(key for key in numbered if key in record)]
         if self._has_usual:
             return []
+        names = [name for name in record.value if name in record]
         return [names[place] for place in found_captions(names, record.where)]
+
+    def _numbered(self, key: str, names: tuple[str, ...]) -> list[str]:
+        """Names of the numbered keys, looked for once where lines have the same keys."""
+        if (key, names) != self._last:
+            self._last = key, names
+            self._found = [names[place] for place in numbered_captions(names, key)]
+        return self._found
 
 
 def chat_captions(record: Record) -> list[tuple[str, str]] | None:
