@@ -119,8 +119,15 @@ class _Search:
         wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
         as_table = f". As a table: {problem}" if problem else ""
         return FileNotFoundError(
-            f"{self.root}: no captions are found in it; it needs {wanted}{as_table}"
+            f"{self.root}: no captions are found in it; it needs {wanted}{as_table}{self._below()}"
         )
+
+    def _below(self) -> str:
+        """What is said of files in folders, which are read where they are asked for."""
+        suffixes = (".csv", ".tsv", ".json", *_LINES)
+        folders = (_files(folder, suffixes) for folder in folders_below(self.root))
+        names = [place(path, self.root) for files in folders for path in files[:1]]
+        return f"; annotations= names a file in a folder, such as {names[:3]}" if names else ""
 
 
 def recognise(

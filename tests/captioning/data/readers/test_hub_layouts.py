@@ -221,6 +221,15 @@ def test_names_of_photos_as_keys(root, value):
     assert captions_of(root) == ["A."]
 
 
+def test_files_in_folders_below_are_named(root):
+    (root / "images" / "data.csv").write_text(
+        "image,caption\n" + "".join(f"{n},A\n" for n in NAMES)
+    )
+    with pytest.raises(FileNotFoundError, match=r"annotations= names .* \['images/data.csv'\]"):
+        read_own(name="o", folder=root)
+    assert captions_of(root, annotations="images/data.csv") == ["A"]
+
+
 def test_names_without_suffix(root):
     (root / "images").rename(root / "train_images")
     (root / "train_images" / "p1.txt").write_text("no photo")
