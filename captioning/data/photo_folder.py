@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -55,6 +56,7 @@ class PhotoFolder:
                 "says where to get it, and image_folder=null reads the captions alone"
             )
         self._names: dict[str, frozenset[str]] = {}
+        self._stems: dict[str, dict[str, str]] = {}
 
     def names(self, directory: str = "") -> frozenset[str]:
         """File names in a directory below the folder; empty when there is none."""
@@ -65,9 +67,25 @@ class PhotoFolder:
         return self._names[directory]
 
     def find(self, file_name: str) -> Path | None:
-        """The path of a photo, or None when it is not there."""
+        """The path of a photo, or None when it is not there.
+
+        A name without suffix is of the one photo of that name.
+        """
         directory, _, base = file_name.rpartition("/")
-        return self.folder / file_name if base in self.names(directory) else None
+        if base in self.names(directory):
+            return self.folder / file_name
+        name = None if has_photo_suffix(base) else self._by_stem(directory).get(base)
+        return None if name is None else self.folder / directory / name
+
+    def _by_stem(self, directory: str) -> dict[str, str]:
+        """Photos of a directory by their names without suffix, where there is one of a name."""
+        if directory not in self._stems:
+            photos = sorted(filter(has_photo_suffix, self.names(directory)))
+            counts = Counter(os.path.splitext(name)[0] for name in photos)
+            self._stems[directory] = {
+                stem: name for name in photos if counts[stem := os.path.splitext(name)[0]] == 1
+            }
+        return self._stems[directory]
 
     def spelt_otherwise(self, file_name: str) -> str | None:
         """A photo whose name differs in case or in how accents are stored alone, or None."""
@@ -81,9 +99,19 @@ class PhotoFolder:
             f"{directory}/{name}" if directory else name
             for directory, names in self._names.items()
             for name in names
-            if PurePosixPath(name).suffix.lower() in PHOTO_SUFFIXES
+            if has_photo_suffix(name)
         )
-        return sorted(set(known_names).difference(claimed))
+        names = (name if has_photo_suffix(name) else self._full_name(name) for name in claimed)
+        return sorted(set(known_names).difference(names))
+
+    def _full_name(self, file_name: str) -> str:
+        path = self.find(file_name)
+        return file_name if path is None else path.relative_to(self.folder).as_posix()
+
+
+def has_photo_suffix(name: str) -> bool:
+    """Whether a file name ends as those of photos."""
+    return os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES
 
 
 def _plain(name: str) -> str:

@@ -190,3 +190,23 @@ def test_every_need_is_of_a_run_and_every_file_of_others_is_a_need(name: str) ->
         named = [text for need in needs for text in (need.path, *need.named)]
         found = (re.findall(r"\{(?:data|models)\}[\w./-]+", step) for step in steps)
         assert {path for paths in found for path in paths if path not in named} == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("augment method=toca_published", "{data}/llm/"),
+        (" data=nocaps", "{data}/vinvl/"),
+        (" data=flickr30k_karpathy", "{data}/vinvl/"),
+        ("corpus=flickr30k_karpathy", "{data}/flickr30k/"),
+        ("similarity=clip", "{models}/timm/"),
+        ("evaluate run=", "{models}/timm/"),
+    ],
+)
+def test_runs_of_toca_say_what_their_configs_read(command: str, file: str) -> None:
+    paper = load("toca")
+    for run in paper.runs.values():
+        text = " ".join(run.ways["full"].steps) if "full" in run.ways else ""
+        if command in text:
+            needs = [n for n in paper.needs if n.scale == "full" and n.path.startswith(file)]
+            assert any(name in text for need in needs for name in need.named), run.id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +24,14 @@ from captioning.data.readers.packed import (
     packed_roster,
 )
 from captioning.data.readers.parquet_conversion import as_arrow
+from captioning.data.readers.record_keys import answer_of
 from captioning.data.readers.split_words import not_a_split, split_of
 from captioning.data.roster import Roster
 from captioning.loadable import loadable
 from captioning.ranges import Name
 from captioning.vision.photo_places import open_photo, row_path
+
+log = logging.getLogger(__name__)
 
 _MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp"}
 
@@ -53,8 +57,9 @@ def read_arrow(
 ) -> Roster:
     """The photos and captions of Arrow or Parquet files, which stay packed.
 
-    Photos are bytes in the file, or paths below the folder. The image id is the file's name and the
-    row's number, unless a column has ids.
+    Photos are bytes in the file, or paths below the folder or that of the file. The image id is the
+    file's name and the row's number, unless a column has ids. Rows of the same path are joined,
+    and so are those of the same id whose photos have the same name.
 
     Args:
         name: of the roster.
@@ -66,7 +71,8 @@ def read_arrow(
             each, by a hash of the image id, and ``"train"`` the rest.
         image_column: None: the one with a usual name, such as ``image``.
         caption_columns: with texts or lists of texts; ``sentences.raw`` is a field of structures.
-            None: the one with a usual name, such as ``captions``.
+            None: the one with a usual name, such as ``captions``, or a chat as LLaVA has it
+            (``conversations``), of one question, whose answer is the caption.
         id_column: with image ids; None: there is none.
         split_column: with words for the part; of what files are called nothing then counts.
         convert: write Parquet files once as Arrow files, where photos open as fast as from files
@@ -100,7 +106,9 @@ def read_arrow(
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
-        photos=_unique(photo for table in tables for photo in _photos(table, Path(folder), part)),
+        photos=_unique(
+            photo for table in tables for photo in _joined(_photos(table, Path(folder), part))
+        ),
         division=division,
         rules=rules,
         bad_captions=bad_captions,
@@ -135,13 +143,28 @@ def _converted(tables: Sequence[_Table], cache_folder: Path) -> list[_Table]:
     return result
 
 
+def _joined(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
+    """The same, where rows of one photo are joined."""
+    rows: dict[str, list[PackedPhoto]] = {}
+    for photo in photos:
+        if photo.same or rows:  # rows before the first that may be joined need not wait
+            rows.setdefault(photo.same or photo.where, []).append(photo)
+        else:
+            yield photo
+    for first, *others in rows.values():
+        captions = (*first.captions, *(text for other in others for text in other.captions))
+        bad = (*first.bad, *(rule for other in others for rule in other.bad))
+        yield replace(first, captions=captions, bad=bad)
+
+
 def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
     places: dict[str, str] = {}
     for photo in photos:
         if photo.image_id in places:
             raise ValueError(
                 f"{photo.where}: image id {photo.image_id!r} is used twice, first at "
-                f"{places[photo.image_id]}; choose another id_column=, or none"
+                f"{places[photo.image_id]}, and their photos have no name in common; choose "
+                "another id_column=, or none"
             )
         places[photo.image_id] = photo.where
         yield photo
@@ -149,6 +172,7 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
 
 def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
     path, columns, suffix = table.path, table.columns, ""
+    names: Counter[str] = Counter()
     for rows in read_rows(path, columns):
         for place, values in enumerate(rows.captions):
             row = rows.first + place
@@ -158,14 +182,26 @@ def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
             if columns.split is not None and not _is_of(part, rows.splits[place], where):
                 continue
             captions, bad = _captions(values)
-            yield PackedPhoto(
-                _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where),
-                _photo(path, columns.image, rows, place, folder, suffix),
-                captions,
-                NO_CAPTION,
-                where,
-                bad,
-            )
+            image_id = _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where)
+            photo = _photo(path, columns.image, rows, place, folder, suffix)
+            same = str(photo) if isinstance(photo, Path) else ""
+            if columns.image_id is not None:  # and the photo has the same name
+                name = rows.paths[place]
+                same = f"{image_id}\n{name}" if name else ""
+            names.update([rows.paths[place] or ""] if rows.has_bytes[place] else [])
+            yield PackedPhoto(image_id, photo, captions, NO_CAPTION, where, bad, same)
+    _warn_of_rows(path, columns, names)
+
+
+def _warn_of_rows(path: Path, columns: Columns, names: Counter[str]) -> None:
+    """Say where rows may be captions of one photo: each is an image of its own without ids."""
+    repeated = sum(count - 1 for name, count in names.items() if name)
+    if columns.image_id is None and repeated:
+        log.warning(
+            f"{path}: {repeated} rows have photos of the same name as others, and are images of "
+            "their own; if they are further captions of one photo, choose the column of its id: "
+            "data=arrow data.id_column=NAME"
+        )
 
 
 def _is_of(part: Part, said: Any, where: str) -> bool:
@@ -205,11 +241,15 @@ def _photo(
         return row_path(path, column, row, own if own in PHOTO_SUFFIXES else suffix)
     if not name:
         return None
-    photo = folder / checked_file_name(name, f"{path}: row {rows.first + place}")
-    return photo if photo.is_file() else None
+    name = checked_file_name(name, f"{path}: row {rows.first + place}")
+    photos = (folder / name, path.parent / name)  # metadata.parquet lies beside its photos
+    return next((photo for photo in photos if photo.is_file()), None)
 
 
 def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The captions of a row, and why others are none."""
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    if texts and isinstance(texts[0], dict):
+        answer = answer_of(texts)
+        texts = texts if answer is None else [answer]
     return good_and_bad([text for text in texts if text is not None])

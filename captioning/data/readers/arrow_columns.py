@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioning.data.readers.caption_columns import usual_captions
+from captioning.data.readers.caption_columns import (
+    ADDRESSES,
+    TURNS,
+    found_captions,
+    has_addresses,
+    usual_captions,
+)
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 from captioning.extras import import_extra
 from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table, parquet
@@ -81,6 +87,8 @@ def choose_columns(
         schema = _schema(file)
         types = {name: schema.field(place).type for place, name in enumerate(schema.names)}
     named = [captions] if isinstance(captions, str) else captions
+    if named is None and not found_captions(schema.names, str(file)):
+        named = [name for name in TURNS if name in types][:1]
     chosen = Columns(
         image=image or _usual_image(file, types),
         captions=tuple(named or [schema.names[n] for n in usual_captions(schema.names, str(file))]),
@@ -120,6 +128,8 @@ def _schema(file: Path) -> Any:
 
 def _usual_image(file: Path, types: Mapping[str, Any]) -> str:
     present = [name for name in _image_columns(types) if name in types]
+    if not present and has_addresses(types):
+        raise ValueError(f"{file}: {ADDRESSES}")
     if len(present) != 1:
         problem = f"{present} could be meant" if present else "none has a usual name"
         raise ValueError(f"{file}: {problem} of the columns {list(types)}; choose image_column=")

@@ -11,6 +11,7 @@ from captioning.data.readers.shard_names import shard_files
 from captioning.data.readers.split_words import SPLIT_WORDS, split_of
 
 SUFFIXES = (".arrow", ".parquet")
+_STATS = "_stats.json"  # behind a shard's number, by img2dataset
 _STATE = "state.json"  # of a folder that `save_to_disk` wrote
 _INDICES = ("_indices_files", "_indices_data_files")  # rows in another order, as it once wrote
 
@@ -71,6 +72,16 @@ def all_files(folder: Path) -> list[Path]:
         for path in paths
         if listed[path.parent] is None or path.name in (listed[path.parent] or ())
     )
+
+
+def of_photos(files: list[Path]) -> list[Path]:
+    """Files without the tables that img2dataset writes beside its shards or folders of photos."""
+    return [path for path in files if not (path.suffix == ".parquet" and _is_beside(path))]
+
+
+def _is_beside(path: Path) -> bool:
+    is_folder = path.with_suffix("").is_dir() and path.with_name(f"{path.stem}{_STATS}").is_file()
+    return path.with_suffix(".tar").is_file() or is_folder
 
 
 def _listed(folder: Path) -> list[str] | None:

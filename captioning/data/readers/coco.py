@@ -34,6 +34,8 @@ from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
 
 JAR_PREFIX = "pycocoevalcap:"
+# Captions that a data set marks as none, as VizWiz does: "Quality issues are too severe ...".
+NO_CAPTIONS = {"is_precanned": "caption precanned", "is_rejected": "caption rejected"}
 Paths = str | Path | Sequence[str | Path]
 
 
@@ -53,6 +55,8 @@ def read_coco(
     bad_boxes: Policy = "error",
 ) -> Roster:
     """COCO captions of one split; image ids are COCO's numbers as text.
+
+    Captions that are marked ``is_precanned`` or ``is_rejected``, as in VizWiz, are left out.
 
     Args:
         annotations: ``captions_*.json``; several are read as one.
@@ -91,7 +95,7 @@ def _read_entries(
     documents = [load_annotations(path) for path in annotations]
     boxes, dropped = _read_instances(instances)
     bad = dropped if bad_captions == "drop" else None
-    return coco_entries(documents, boxes, bad), dropped
+    return coco_entries(documents, boxes, bad, dropped), dropped
 
 
 def _chosen(
@@ -140,10 +144,11 @@ def coco_entries(
     documents: Sequence[Record],
     boxes: dict[str, list[BoxEntry]] | None = None,
     dropped: list[Dropped] | None = None,
+    marked: list[Dropped] | None = None,
 ) -> list[ImageEntry]:
     """Images in file order, each with its captions in file order.
 
-    Bad captions are added to ``dropped`` if it is given.
+    Bad captions are added to ``dropped`` if it is given, and those of `NO_CAPTIONS` to ``marked``.
 
     Raises:
         ValueError: ids twice, captions of unknown images, empty captions, wrong types.
@@ -156,6 +161,10 @@ def coco_entries(
         image_id = record.identifier("image_id")
         if image_id not in captions:
             raise ValueError(f"{record.where}: caption of image {image_id}, not among the images")
+        rule = next((rule for key, rule in NO_CAPTIONS.items() if record.value.get(key)), None)
+        if rule is not None and marked is not None:
+            marked.append(Dropped(item=f"{record.where} (image {image_id})", rule=rule))
+            continue
         read = record.text if dropped is None else record.text_or_odd
         caption = read("caption")
         captions[image_id].append((caption, f"{record.where}: 'caption'"))

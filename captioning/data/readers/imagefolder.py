@@ -8,6 +8,7 @@ from pathlib import Path
 from captioning.data.json_files import load_json_lines
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
 from captioning.data.readers.jsonl import caption_pairs
+from captioning.data.readers.record_keys import CaptionKeys, no_captions
 from captioning.data.readers.rows import Row, entries_of
 from captioning.data.readers.table import read_table
 from captioning.data.roster import Dropped, Roster
@@ -31,9 +32,10 @@ def read_imagefolder(
     """The captions of ``FOLDER/metadata.jsonl`` or ``FOLDER/metadata.csv``.
 
     A line is ``{"file_name": "a.jpg", "captions": ["...", "..."]}``; ``caption`` or ``text`` may
-    stand for ``captions``, with one text or a list. Other keys are left alone. A table has a column
-    ``file_name``, and one of captions. Lines of the same photo add their captions. The same folder
-    loads with ``datasets.load_dataset("imagefolder", data_dir=FOLDER)``.
+    stand for ``captions``, with one text or a list, and ``caption_0``, ``caption_1`` and so on are
+    all read. Other keys are left alone. A table has a column ``file_name``, and one of captions.
+    Lines of the same photo add their captions. The same folder loads with
+    ``datasets.load_dataset("imagefolder", data_dir=FOLDER)``.
 
     Args:
         name: of the roster.
@@ -65,7 +67,7 @@ def read_imagefolder(
             missing_captions=missing_captions,
             bad_captions=bad_captions,
         )
-    keys = CAPTION_KEYS if caption_columns is None else _listed(caption_columns)
+    keys = CaptionKeys(CAPTION_KEYS, caption_columns)
     dropped: list[Dropped] = []
     entries = entries_of(_rows(lines, keys, rules), dropped if bad_captions == "drop" else None)
     return roster_from_entries(
@@ -79,12 +81,12 @@ def read_imagefolder(
     )
 
 
-def _rows(path: Path, keys: tuple[str, ...], rules: Rules) -> Iterator[Row]:
+def _rows(path: Path, keys: CaptionKeys, rules: Rules) -> Iterator[Row]:
     may_lack, may_be_bad = rules.missing_captions == "drop", rules.bad_captions == "drop"
+    first, has_captions = None, False
     for record in load_json_lines(path):
         captions = caption_pairs(record, keys, may_lack=may_lack, may_be_bad=may_be_bad)
+        first, has_captions = first or record, has_captions or bool(captions)
         yield Row(record.text("file_name"), captions, record.where)
-
-
-def _listed(names: str | list[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    if first is not None and not has_captions:
+        raise no_captions(first)

@@ -15,7 +15,7 @@ from captioning.data.json_files import (
     shown,
 )
 from captioning.data.line_files import read_text
-from captioning.data.photo_folder import checked_file_name
+from captioning.data.photo_folder import has_photo_suffix
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
@@ -27,10 +27,19 @@ from captioning.data.readers.entries import (
     numbered,
     roster_from_entries,
 )
+from captioning.data.readers.record_keys import (
+    CaptionKeys,
+    by_photo,
+    chat_captions,
+    file_name_of,
+    no_captions,
+)
 from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
+from captioning.ranges import Name
 
 CAPTION_KEYS = ("captions", "caption")
+LIST = "data"  # of TextCaps' objects
 
 
 @loadable
@@ -40,6 +49,8 @@ def read_jsonl(
     name: str,
     annotations: str | Path,
     image_folder: str | Path | None,
+    file_column: Name | None = None,
+    caption_columns: str | list[str] | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
@@ -50,12 +61,16 @@ def read_jsonl(
     A line is ``{"image": "a.jpg", "caption": "..."}`` or ``{"image": ..., "captions": [...]}``,
     with an optional ``"image_id"`` (the file name if left out) and optional ``"regions"``:
     ``[{"box": [x1, y1, x2, y2], "label": "dog", "score": 1.0}]`` in pixels. Lines of the same image
-    add their captions; its regions stand in one of them. Other keys are left alone.
+    add their captions; its regions stand in one of them. ``caption_2`` and so on are captions, too.
+    Other names that data sets have, such as ``file_name`` and ``text``, may stand for the two. A
+    chat about a photo, as LLaVA has it, is one question (``"conversations"`` or ``"messages"``),
+    whose answer is the caption. Other keys are left alone.
 
     Args:
         name: of the roster.
         annotations: the ``.jsonl`` file, or a ``.json`` file with a list of such objects.
         image_folder: what ``image`` is relative to; None for the captions alone.
+        file_column, caption_columns: keys of file names and captions; None: those with usual names.
         missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
         missing_captions: the same for a line without captions.
         bad_captions: the same for a caption with nothing visible.
@@ -67,7 +82,8 @@ def read_jsonl(
     """
     lines: dict[str, list[Record]] = {}
     for record in records_of(Path(annotations)):
-        lines.setdefault(image_id_of(record), []).append(record)
+        lines.setdefault(image_id_of(record, file_column), []).append(record)
+    keys = CaptionKeys(CAPTION_KEYS, caption_columns)
     dropped: list[Dropped] = []
     rules = Rules(
         missing_photos=missing_photos,
@@ -75,7 +91,12 @@ def read_jsonl(
         bad_captions=bad_captions,
         bad_boxes=bad_boxes,
     )
-    entries = [_entry(image_id, records, rules, dropped) for image_id, records in lines.items()]
+    entries = [
+        _entry(image_id, records, (file_column, keys), rules, dropped)
+        for image_id, records in lines.items()
+    ]
+    if lines and not dropped and not any(entry.captions for entry in entries):
+        raise no_captions(next(iter(lines.values()))[0])
     return roster_from_entries(
         name=name,
         source=str(annotations),
@@ -88,56 +109,81 @@ def read_jsonl(
 
 
 def records_of(path: Path) -> Iterator[Record]:
-    """The objects of JSON Lines, or of a ``.json`` file with a list.
+    """The objects of JSON Lines, or of a ``.json`` file.
+
+    That has a list, which may be its ``"data"``, or names of photos as keys, see `by_photo`.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: it is not as said.
     """
-    if path.suffix != ".json":
+    if path.suffix.lower() != ".json":
         yield from load_json_lines(path)
         return
     values = parse_json(read_text(path), str(path))
+    if isinstance(values, dict) and isinstance(values.get(LIST), list):
+        values = values[LIST]
+    if isinstance(values, dict) and has_photo_suffix(next(iter(values), "")):
+        yield from by_photo(values, str(path))
+        return
     if not isinstance(values, list):
         raise ValueError(f"{path}: must be a list of objects: got {shown(values)}")
     for position, value in enumerate(values):
         yield as_record(value, f"{path}[{position}]")
 
 
-def captions_of(record: Record, keys: tuple[str, ...] = CAPTION_KEYS) -> list[str]:
-    """The caption or captions of a line, under exactly one of ``keys``.
+def captions_of(record: Record) -> list[str]:
+    """The caption or captions of a line, under exactly one of `CAPTION_KEYS`.
 
     Raises:
         ValueError: none or several of the keys, an empty list, an empty caption.
     """
-    return [normalised(text, where) for text, where in caption_pairs(record, keys)]
+    pairs = caption_pairs(record, CaptionKeys(CAPTION_KEYS))
+    return [normalised(text, where) for text, where in pairs]
 
 
 def caption_pairs(
-    record: Record,
-    keys: tuple[str, ...] = CAPTION_KEYS,
-    *,
-    may_lack: bool = False,
-    may_be_bad: bool = False,
+    record: Record, keys: CaptionKeys, *, may_lack: bool = False, may_be_bad: bool = False
 ) -> list[tuple[Any, str]]:
     """Captions of a line as they stand there, each with its place.
 
     Args:
         record: the line.
-        keys: exactly one of them has the captions.
+        keys: of captions.
         may_lack: whether a line may have no caption.
         may_be_bad: whether a caption may be no text; `numbered` leaves such out.
 
     Raises:
-        ValueError: none or several of the keys, an empty list, something else than texts.
+        ValueError: no keys or several that could be meant, an empty list, something else than
+            texts.
     """
-    present_keys = [key for key in keys if key in record]
-    if may_lack and (not present_keys or record.value[present_keys[0]] == []):
-        return []
-    if len(present_keys) != 1:
-        problem = f"has {present_keys}" if present_keys else "has none"
-        raise ValueError(f"{record.where}: needs exactly one of the keys {list(keys)}: {problem}")
-    key = present_keys[0]
+    present = keys(record)
+    if not present:
+        return _answers(record, keys, may_lack, may_be_bad)
+    if may_lack:
+        present = [key for key in present if record.value[key] != []]
+    return [pair for key in present for pair in _pairs(record, key, may_be_bad)]
+
+
+def _answers(
+    record: Record, keys: CaptionKeys, may_lack: bool, may_be_bad: bool
+) -> list[tuple[Any, str]]:
+    """The answer of a chat, where no key has captions."""
+    try:
+        answers = chat_captions(record)
+    except ValueError as error:
+        if not may_be_bad:
+            raise
+        return [(None, str(error).partition("; ")[0])]
+    if answers is None and not may_lack:
+        raise ValueError(
+            f"{record.where}: needs exactly one of the keys {list(keys.usual)}: has none"
+        )
+    return [*(answers or ())]
+
+
+def _pairs(record: Record, key: str, may_be_bad: bool) -> list[tuple[Any, str]]:
+    """The caption or captions under a key."""
     if isinstance(record.value[key], str):
         return [(record.text(key), f"{record.where}: {key!r}")]
     if may_be_bad and not isinstance(record.value[key], list):
@@ -151,29 +197,35 @@ def caption_pairs(
     return [(value, f"{record.where}: {key}[{position}]") for position, value in enumerate(values)]
 
 
-def _file_name(record: Record) -> str:
-    return checked_file_name(record.text("image"), record.where)
-
-
-def image_id_of(record: Record) -> str:
+def image_id_of(record: Record, file_column: str | None = None) -> str:
     """The image id of a line: its own, or the file name."""
-    return record.identifier("image_id") if "image_id" in record else _file_name(record)
+    if "image_id" in record:
+        return record.identifier("image_id")
+    return file_name_of(record, file_column)
 
 
 def _entry(
-    image_id: str, records: list[Record], rules: Rules, dropped: list[Dropped]
+    image_id: str,
+    records: list[Record],
+    columns: tuple[str | None, CaptionKeys],
+    rules: Rules,
+    dropped: list[Dropped],
 ) -> ImageEntry:
+    file_column, keys = columns
     first = records[0]
+    file_name = file_name_of(first, file_column)
     pairs: list[tuple[Any, str]] = []
     boxes: list[BoxEntry] = []
     for record in records:
-        if _file_name(record) != _file_name(first):
+        own_name = file_name_of(record, file_column)
+        if own_name != file_name:
             raise ValueError(
-                f"{record.where}: image_id {image_id!r} is of {_file_name(first)!r} at "
-                f"{first.where} and of {_file_name(record)!r} here; give each image its own id"
+                f"{record.where}: image_id {image_id!r} is of {file_name!r} at {first.where} and "
+                f"of {own_name!r} here; give each image its own id"
             )
         pairs += caption_pairs(
             record,
+            keys,
             may_lack=rules.missing_captions == "drop",
             may_be_bad=rules.bad_captions == "drop",
         )
@@ -185,7 +237,7 @@ def _entry(
         boxes += record_boxes
     return ImageEntry(
         image_id=image_id,
-        file_name=_file_name(first),
+        file_name=file_name,
         where=first.where,
         captions=numbered(pairs, dropped if rules.bad_captions == "drop" else None),
         boxes=tuple(boxes),

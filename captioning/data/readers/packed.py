@@ -29,6 +29,7 @@ class PackedPhoto:
         problem: why there are none.
         where: file and place, for messages.
         bad: why further captions are none, for each.
+        same: equal for rows of one photo, which are joined; empty: it stands alone.
     """
 
     image_id: str
@@ -37,6 +38,7 @@ class PackedPhoto:
     problem: str
     where: str
     bad: tuple[str, ...] = ()
+    same: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

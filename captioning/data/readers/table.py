@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from captioning.data.line_files import decode, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.data.readers.caption_columns import usual_captions
+from captioning.data.readers.caption_columns import ADDRESSES, has_addresses, usual_captions
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
 from captioning.data.readers.rows import Row, entries_of
@@ -51,8 +51,8 @@ def read_table(
 ) -> Roster:
     """Captions of one's own photos in a table.
 
-    The first row names the columns; without it the table has two, file and caption. Rows of the
-    same file are joined. A cell such as ``["A dog.", "Dogs run."]`` holds several captions.
+    The first row names the columns; without it the table has two, of files and captions. Rows of
+    the same file are joined. A cell such as ``["A dog.", "Dogs run."]`` holds several captions.
 
     Args:
         name: of the roster.
@@ -146,7 +146,10 @@ def columns_of(
     first = next(_cells(text, where), (0, []))[1]
     head = [cell.strip().lower() for cell in first]
     if file_column is None and captions is None and _is_row(first):
-        return Columns(0, (1,), 2, has_head=False)
+        file = 0 if _is_photo(first[0]) else 1
+        return Columns(file, (1 - file,), 2, has_head=False)
+    if file_column is None and has_addresses(first) and not set(head).intersection(FILE_COLUMNS):
+        raise ValueError(f"{where}: {ADDRESSES}")
     file = _position(head, file_column, FILE_COLUMNS, where, "file_column")
     if head.count(head[file]) > 1:
         raise ValueError(f"{where}: column {head[file]!r} stands twice; rename one of the two")
@@ -165,7 +168,12 @@ def _same(head: Sequence[str], place: int) -> list[int]:
 
 def _is_row(cells: Sequence[str]) -> bool:
     """Whether the first row holds a photo and its caption already."""
-    return len(cells) == 2 and PurePosixPath(cells[0].strip()).suffix.lower() in PHOTO_SUFFIXES
+    return len(cells) == 2 and sum(map(_is_photo, cells)) == 1
+
+
+def _is_photo(cell: str) -> bool:
+    has_suffix = PurePosixPath(cell.strip()).suffix.lower() in PHOTO_SUFFIXES
+    return has_suffix and not has_addresses([cell])
 
 
 def _position(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.caption_columns import numbered_captions
 from captioning.data.readers.entries import NO_CAPTION
 from captioning.data.readers.packed import good_and_bad
 from captioning.files import write_json
@@ -22,9 +23,10 @@ from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
 PHOTOS = ("jpg", "jpeg", "png", "webp")
 TEXT, JSON = "txt", "json"
 CAPTION_KEYS = ("caption", "captions")
+OTHER_KEY = "text"  # where a record has neither of these, not even null, nor caption_0
 MAX_TEXT_BYTES = 1024**2
 TWICE = "stands twice in its shard; the first counts"
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(slots=True)
@@ -71,7 +73,8 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
     Args:
         shard: a tar file.
         caption_key: of the ``.json`` members; None: captions are the ``.txt`` members, or else
-            ``caption`` or ``captions`` of the ``.json`` members.
+            ``caption`` or ``captions`` of the ``.json`` members, with ``caption_0`` and so on, or
+            ``text``.
         cache_folder: where listings are kept; None: nowhere.
 
     Raises:
@@ -192,5 +195,14 @@ def _texts(
 def _value(record: Any, caption_key: str | None) -> Any:
     if not isinstance(record, dict):
         return None
-    keys = CAPTION_KEYS if caption_key is None else (caption_key,)
-    return next((record[key] for key in keys if record.get(key) is not None), None)
+    if caption_key is not None:
+        return record.get(caption_key)
+    names = [name for name in record if record[name] is not None]
+    keys = [key for key in CAPTION_KEYS if key in names][:1]
+    keys += [names[place] for place in numbered_captions(names, "caption")]
+    if not keys and not any(key in record for key in CAPTION_KEYS):
+        keys = [OTHER_KEY]
+    if len(keys) == 1:
+        return record.get(keys[0])
+    values = (record[key] for key in keys)
+    return [one for value in values for one in (value if isinstance(value, list) else [value])]

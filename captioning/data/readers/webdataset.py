@@ -63,7 +63,7 @@ def read_webdataset(
             ``held_out`` of them each, ``"train"`` the rest; ``"all"`` gets all.
         held_out: 0: each part has all the keys of its shards.
         caption_key: of ``KEY.json``, with a text or a list of texts; None: ``KEY.txt``, or else
-            ``caption`` or ``captions`` of ``KEY.json``.
+            ``caption`` or ``captions`` of ``KEY.json``, with ``caption_0`` and so on, or ``text``.
         cache_folder: what shards hold is kept here, so that they are listed once; None: nowhere.
         missing_photos: ``"error"`` or ``"drop"`` for a key that has captions alone; ``"keep"``
             takes it, as where features were imported.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
 from captioning.data.readers.arrow_columns import splits_of_rows
 from captioning.data.readers.own.photos import folders_below
+from captioning.data.readers.record_keys import first_object, names_photo_and_caption
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 
 Kind = Literal[
@@ -21,6 +23,7 @@ Kind = Literal[
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _HEAD = 1 << 16  # bytes from which a file is recognised
+_LINES = (".jsonl", ".jsonlines", ".ndjson")
 _DEPTH = 3  # folders below that are looked into for text files
 _NO_CAPTIONS = (
     "instances", "person_keypoints", "panoptic", "image_info", "stuff", "dataset_info",
@@ -116,8 +119,15 @@ class _Search:
         wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
         as_table = f". As a table: {problem}" if problem else ""
         return FileNotFoundError(
-            f"{self.root}: no captions are found in it; it needs {wanted}{as_table}"
+            f"{self.root}: no captions are found in it; it needs {wanted}{as_table}{self._below()}"
         )
+
+    def _below(self) -> str:
+        """What is said of files in folders, which are read where they are asked for."""
+        suffixes = (".csv", ".tsv", ".json", *_LINES)
+        folders = (_files(folder, suffixes) for folder in folders_below(self.root))
+        names = [place(path, self.root) for files in folders for path in files[:1]]
+        return f"; annotations= names a file in a folder, such as {names[:3]}" if names else ""
 
 
 def recognise(
@@ -241,7 +251,8 @@ def _token_file(search: _Search) -> Iterator[Source]:
 
 def _karpathy(search: _Search) -> Iterator[Source]:
     for path in search.json_files():
-        if b'"sentences"' in _head(path):
+        head = _head(path)
+        if b'"sentences"' in head and not _is_list(head):
             names = {record.value.get("split") for record in stream_records(str(path), "images")}
             splits = {karpathy.split_named(name) for name in names}
             present: list[Split | None] = [split for split in SPLITS if split in splits]
@@ -253,17 +264,23 @@ def _coco(search: _Search) -> Iterator[Source]:
     for path in search.json_files():
         head = _head(path)
         is_coco = b'"images"' in head or b'"annotations"' in head
+        # files of photos alone, as of test sets whose captions are withheld, or of boxes are none
+        is_asked_for = search.kind == "coco" or search.annotations is not None
+        is_coco = is_coco and (is_asked_for or _holds(path, b'"caption"'))
         if is_coco and b'"sentences"' not in head and not _is_list(head):
             yield Source(path, split_of(path.stem))
 
 
 def _jsonl(search: _Search) -> Iterator[Source]:
-    for path in search.files((".jsonl", ".json")):
+    for path in search.files((*_LINES, ".json")):
         head = _head(path)
-        is_lines = path.suffix.lower() == ".jsonl"
+        is_lines = path.suffix.lower() != ".json"
         first = head.partition(b"\n")[0] if is_lines else head
-        has_images = b'"image"' in first or search.annotations is not None
-        if has_images and (is_lines or _is_list(head)):
+        is_asked_for = search.kind == "jsonl" or search.annotations is not None
+        is_named = b'"image"' in first or search.annotations is not None
+        is_list = is_lines or _is_list(head)
+        record = first_object(path, first, is_asked_for=is_asked_for)
+        if (is_list and is_named) or names_photo_and_caption(record):
             yield Source(path, split_of(path.stem))
 
 
@@ -281,7 +298,7 @@ def _table(search: _Search) -> Iterator[Source]:
 
 def _arrow(search: _Search) -> Iterator[Source]:
     if search.annotations is None:
-        files = arrow_files.all_files(search.root)
+        files = arrow_files.of_photos(arrow_files.all_files(search.root))
         named = list(_packed(search.root, files))
         # files that all are of one split may have rows of several: test-00000.parquet of a hub's
         # data set with Karpathy's splits in a column
@@ -365,6 +382,12 @@ def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         return []
     names = (entry.name for entry in os.scandir(folder) if entry.is_file())
     return [folder / name for name in sorted(names) if name.lower().endswith(suffixes)]
+
+
+def _holds(path: Path, text: bytes) -> bool:
+    """Whether a text stands anywhere in a file."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(text) >= 0
 
 
 def _head(path: Path) -> bytes:

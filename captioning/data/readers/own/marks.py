@@ -59,7 +59,8 @@ def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:
         lines = load_json_lines(path.with_name(imagefolder.LINES))
         yield from _keys((record.text("file_name"), record) for record in lines)
     elif kind == "jsonl":
-        yield from _keys((image_id_of(record), record) for record in records_of(path))
+        records = records_of(path)
+        yield from _keys((image_id_of(record, file_column), record) for record in records)
 
 
 def _keys(records: Iterable[tuple[str, Record]]) -> list[_Mark]:

@@ -34,6 +34,7 @@ from captioning.data.readers.own.marks import split_marks
 from captioning.data.readers.own.photos import photo_folder
 from captioning.data.readers.own.splits import ReadPart, chosen, joined, share
 from captioning.data.readers.packed import Part
+from captioning.data.readers.record_keys import file_name_of
 from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.readers.text_files import read_text_files
 from captioning.data.readers.webdataset import read_webdataset
@@ -48,8 +49,8 @@ _NUM_PROBED = 40  # photos that are looked for to find their folder
 # Settings that are not for all layouts.
 _READ_BY: dict[str, tuple[Kind, ...]] = {
     "image_folder": ("token_file", "karpathy", "coco", "jsonl", "table"),
-    "file_column": ("table", "arrow"),
-    "caption_columns": ("imagefolder", "table", "arrow", "webdataset"),
+    "file_column": ("jsonl", "table", "arrow"),
+    "caption_columns": ("imagefolder", "jsonl", "table", "arrow", "webdataset"),
 }
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
 
@@ -87,7 +88,7 @@ def read_own(
         annotations: path below the folder of the file with the captions, where several could be
             meant.
         image_folder: that names of photos are relative to, below the folder; None: it is found.
-        file_column, caption_columns: of tables and Parquet; None: those with usual names.
+        file_column, caption_columns: of tables, JSON Lines and Parquet; None: those of usual names.
         held_out: share of the photos, above 0 and below 0.5.
         seed: of the draw.
         missing_photos, missing_captions, bad_captions: see `captioning.data.readers.entries.Rules`.
@@ -243,8 +244,15 @@ class _Reader:
 
     def jsonl(self, name: str, source: Source) -> Roster:
         lines = itertools.islice(records_of(source.path), _NUM_PROBED)
-        photos = self.photos(source, [str(r.value.get("image")) for r in lines])
-        return read_jsonl(name=name, annotations=source.path, image_folder=photos, **self._rules)
+        photos = self.photos(source, [file_name_of(r, self._file_column) for r in lines])
+        return read_jsonl(
+            name=name,
+            annotations=source.path,
+            image_folder=photos,
+            file_column=self._file_column,
+            caption_columns=self._caption_columns,
+            **self._rules,
+        )
 
     def table(self, name: str, source: Source) -> Roster:
         names = table.file_names(source.path, self._file_column, self._caption_columns, _NUM_PROBED)

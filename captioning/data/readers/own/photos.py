@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from captioning.data.photo_folder import PHOTO_SUFFIXES, has_photo_suffix
 from captioning.data.readers.split_words import Split, split_of
 
 _DEPTH = 3  # folders below that are looked into
@@ -23,7 +24,7 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
     names = [name for name in names if not Path(name).is_absolute()]  # which are in no folder
     folders = [root, *folders_below(root, _DEPTH)]
     splits = {folder: split_of(str(folder.relative_to(root))) for folder in folders}
-    counts = {folder: sum((folder / name).is_file() for name in names) for folder in folders}
+    counts = {folder: sum(_is_there(folder, name) for name in names) for folder in folders}
     of_split = [f for f in folders if split is not None and splits[f] == split]
     if any(counts[folder] for folder in of_split):
         folders = [folder for folder in folders if splits[folder] in (None, split)]
@@ -37,9 +38,16 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
         shown = [folder.relative_to(root).as_posix() for folder in equal]
         raise ValueError(
             f"{root}: {shown} all have photos of the names in the annotations, such as "
-            f"{next(name for name in names if (best / name).is_file())!r}; choose image_folder="
+            f"{next(name for name in names if _is_there(best, name))!r}; choose image_folder="
         )
     return best
+
+
+def _is_there(folder: Path, name: str) -> bool:
+    if (folder / name).is_file():
+        return True
+    suffixes = () if has_photo_suffix(name) else PHOTO_SUFFIXES
+    return any((folder / f"{name}{suffix}").is_file() for suffix in suffixes)
 
 
 def folders_below(root: Path, depth: int = 1) -> list[Path]:
