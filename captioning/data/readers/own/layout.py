@@ -5,35 +5,27 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
 
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
 from captioning.data.readers.arrow_columns import splits_of_rows
+from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
 from captioning.data.readers.own.photos import folders_below
 from captioning.data.readers.record_keys import first_object, names_photo_and_caption
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 
-Kind = Literal[
-    "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
-    "text_files",
-]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
 _HEAD = 1 << 16  # bytes from which a file is recognised
 _LINES = (".jsonl", ".jsonlines", ".ndjson")
 _DEPTH = 3  # folders below that are looked into for text files
+# Layouts with a file of captions, which may lie in the folder of its split: train/captions.csv.
+_ONE_FILE: tuple[Kind, ...] = ("coco", "jsonl", "table")
 _NO_CAPTIONS = (
     "instances", "person_keypoints", "panoptic", "image_info", "stuff", "dataset_info",
     "dataset_dict", "state.json",
 )  # fmt: skip
-LAYOUTS = (
-    "photos beside metadata.csv or metadata.jsonl, COCO's captions JSON, a table (CSV, TSV) or "
-    "JSON Lines of files and captions, Parquet or Arrow files, tar shards, or a .txt beside each "
-    "photo (docs/own_photos.md)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +77,7 @@ class _Search:
         annotations: the one file that counts, or None.
         file_column, caption_columns: of tables; None: usual names.
         problems: why files are no tables.
+        in_splits: files of folders whose names say a split count, not those of the root.
     """
 
     root: Path
@@ -93,12 +86,20 @@ class _Search:
     file_column: str | None
     caption_columns: str | Sequence[str] | None
     problems: list[str] = field(default_factory=list)
+    in_splits: bool = False
 
     def files(self, suffixes: tuple[str, ...], *folders: str) -> list[Path]:
         """Files that could have captions, in order."""
-        if self.annotations is None:
-            return [p for folder in folders or ("",) for p in _files(self.root / folder, suffixes)]
-        return [self.annotations] if self.annotations.name.lower().endswith(suffixes) else []
+        if self.annotations is not None:
+            return [self.annotations] if self.annotations.name.lower().endswith(suffixes) else []
+        places = [self.root / folder for folder in folders or ("",)]
+        if self.in_splits:
+            places = [folder for folder in folders_below(self.root) if split_of(folder.name)]
+        return [path for folder in places for path in _files(folder, suffixes)]
+
+    def split_of(self, path: Path) -> Split | None:
+        """The split that a file's name says, or the folder in which it was looked for."""
+        return split_of_file(path, self.root) if self.in_splits else split_of(path.stem)
 
     def json_files(self) -> list[Path]:
         """The same of JSON, without files that are known to have none."""
@@ -166,8 +167,13 @@ def recognise(
         file_column=file_column,
         caption_columns=caption_columns,
     )
-    for candidate in KINDS if kind is None else (kind,):
-        sources = list(_FINDERS[candidate](search))
+    kinds: tuple[Kind, ...] = KINDS if kind is None else (kind,)
+    searches = [(search, candidate) for candidate in kinds]
+    if annotations is None:
+        in_splits = replace(search, in_splits=True)
+        searches += [(in_splits, candidate) for candidate in kinds if candidate in _ONE_FILE]
+    for of_kind, candidate in searches:
+        sources = list(_FINDERS[candidate](of_kind))
         if sources:
             return _layout(candidate, root, sources)
     raise search.not_found()
@@ -177,7 +183,7 @@ def _layout(kind: Kind, root: Path, sources: Sequence[Source]) -> Layout:
     _check_splits(root, [(source.images or source.path, source.split) for source in sources])
     names = [place(source.path, root) for source in sources]
     shown = ", ".join(dict.fromkeys(name for name in names if name != "."))
-    description = _NAMES[kind] + (f" ({shown})" if shown and len(shown) < 120 else "")
+    description = NAMES[kind] + (f" ({shown})" if shown and len(shown) < 120 else "")
     return Layout(kind=kind, root=root, sources=tuple(sources), description=description)
 
 
@@ -207,19 +213,6 @@ def _check_splits(root: Path, found: Sequence[tuple[Path, Split | None]]) -> Non
 def place(path: Path, root: Path) -> str:
     """A path as messages show it: below the root, if it lies there."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-
-
-_NAMES: dict[Kind, str] = {
-    "imagefolder": "an image folder with metadata",
-    "token_file": "a token file as Flickr8k's",
-    "karpathy": "Karpathy's JSON",
-    "coco": "COCO captions",
-    "jsonl": "JSON Lines",
-    "table": "a table",
-    "arrow": "Arrow or Parquet files",
-    "webdataset": "tar shards (webdataset)",
-    "text_files": "photos with text files beside them",
-}
 
 
 def _imagefolder(search: _Search) -> Iterator[Source]:
@@ -268,7 +261,7 @@ def _coco(search: _Search) -> Iterator[Source]:
         is_asked_for = search.kind == "coco" or search.annotations is not None
         is_coco = is_coco and (is_asked_for or _holds(path, b'"caption"'))
         if is_coco and b'"sentences"' not in head and not _is_list(head):
-            yield Source(path, split_of(path.stem))
+            yield Source(path, search.split_of(path))
 
 
 def _jsonl(search: _Search) -> Iterator[Source]:
@@ -281,7 +274,7 @@ def _jsonl(search: _Search) -> Iterator[Source]:
         is_list = is_lines or _is_list(head)
         record = first_object(path, first, is_asked_for=is_asked_for)
         if (is_list and is_named) or names_photo_and_caption(record):
-            yield Source(path, split_of(path.stem))
+            yield Source(path, search.split_of(path))
 
 
 def _table(search: _Search) -> Iterator[Source]:
@@ -291,7 +284,7 @@ def _table(search: _Search) -> Iterator[Source]:
             continue
         problem = table.problem_of(path, search.file_column, search.caption_columns)
         if not problem:
-            yield Source(path, split_of(path.stem))
+            yield Source(path, search.split_of(path))
         elif is_asked_for or path.suffix.lower() != ".txt":  # texts may be about anything
             search.problems.append(problem)
 
@@ -317,14 +310,14 @@ def shards_of(root: Path) -> list[Path]:
     return [path for path in names if not path.name.startswith((".", "tmp"))]
 
 
-def packed_split(path: Path, root: Path) -> Split | None:
-    """The split that the path of a packed file below the root says."""
+def split_of_file(path: Path, root: Path) -> Split | None:
+    """The split that the path of a file below the root says."""
     return split_of(place(path.with_suffix(""), root))
 
 
 def _packed(root: Path, files: Sequence[Path]) -> Iterator[Source]:
     """The root, once for each split that names of its files say."""
-    splits: dict[Path, Split | None] = {path: packed_split(path, root) for path in files}
+    splits: dict[Path, Split | None] = {path: split_of_file(path, root) for path in files}
     if any(splits.values()):
         _check_splits(root, list(splits.items()))
     present: list[Split | None] = [split for split in (*SPLITS, None) if split in splits.values()]

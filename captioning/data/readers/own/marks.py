@@ -11,7 +11,7 @@ from captioning.data.json_files import Record, load_json_lines
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers import imagefolder, table
 from captioning.data.readers.jsonl import image_id_of, records_of
-from captioning.data.readers.own.layout import Kind
+from captioning.data.readers.own.kinds import Kind
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, not_a_split, split_of
 from captioning.data.roster import Roster
 

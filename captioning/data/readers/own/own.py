@@ -21,14 +21,14 @@ from captioning.data.readers.flickr8k import read_flickr8k
 from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.data.readers.jsonl import read_jsonl, records_of
 from captioning.data.readers.karpathy import read_karpathy
+from captioning.data.readers.own.kinds import Kind
 from captioning.data.readers.own.layout import (
-    Kind,
     Layout,
     Source,
-    packed_split,
     place,
     recognise,
     shards_of,
+    split_of_file,
 )
 from captioning.data.readers.own.marks import split_marks
 from captioning.data.readers.own.photos import photo_folder
@@ -298,7 +298,7 @@ class _Reader:
         return [
             place(path, source.path)
             for path in files
-            if source.column or source.split in (None, packed_split(path, source.path))
+            if source.column or source.split in (None, split_of_file(path, source.path))
         ]
 
     def text_files(self, name: str, source: Source) -> Roster:

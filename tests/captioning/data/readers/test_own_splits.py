@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -226,3 +226,33 @@ def test_a_folder_without_split_beside_others_is_refused(tmp_path, kind):
             path.write_text(path.read_text().replace("image", "file_name"))
     with pytest.raises(ValueError, match=r"\['more'\] do not say .* others there say train, test"):
         read_own(name="o", folder=tmp_path)
+
+
+def below(folder: Path, write: Callable[[Path, Sequence[str]], None], name: str) -> None:
+    """Folders of splits, each with its photos and a file of captions."""
+    for number, split in enumerate(("train", "valid", "test")):
+        names = [f"images/{n}.jpg" for n in range(3 - number)]
+        photos(folder / split, names, first=10 * number)
+        write(folder / split / name, names)
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "kind"),
+    [(write_csv, "captions.csv", "table"), (write_coco, "annotations.coco.json", "coco")],
+)
+def test_folders_of_splits_may_each_have_a_file_of_captions(tmp_path, write, name, kind):
+    below(tmp_path, write, name)
+    (tmp_path / "README.txt").write_text("Photos of dogs.\nWith captions.\n")
+    parts = parts_of(tmp_path)
+    assert {part: len(roster) for part, roster in parts.items()} == {
+        "train": 3,
+        "val": 2,
+        "test": 1,
+    }
+    for part, folder in (("train", "train"), ("val", "valid"), ("test", "test")):
+        for sample in parts[part].samples:
+            assert sample.image_path.is_relative_to(tmp_path / folder / "images")
+    assert len(read_own(name="all", folder=tmp_path, part="all")) == 6
+    photos(tmp_path, ["a.jpg"])
+    write_csv(tmp_path / "captions.csv", ["a.jpg", "train/images/0.jpg", "test/images/0.jpg"])
+    assert len(read_own(name="all", folder=tmp_path, part="all")) == 3, "a file above goes first"
