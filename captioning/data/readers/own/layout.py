@@ -168,7 +168,7 @@ def recognise(
         caption_columns=caption_columns,
     )
     kinds: tuple[Kind, ...] = KINDS if kind is None else (kind,)
-    searches = [(search, candidate) for candidate in kinds]
+    searches: list[tuple[_Search, Kind]] = [(search, candidate) for candidate in kinds]
     if annotations is None:
         in_splits = replace(search, in_splits=True)
         searches += [(in_splits, candidate) for candidate in kinds if candidate in _ONE_FILE]
