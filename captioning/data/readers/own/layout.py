@@ -167,16 +167,23 @@ def recognise(
         file_column=file_column,
         caption_columns=caption_columns,
     )
-    kinds: tuple[Kind, ...] = KINDS if kind is None else (kind,)
-    searches: list[tuple[_Search, Kind]] = [(search, candidate) for candidate in kinds]
-    if annotations is None:
-        in_splits = replace(search, in_splits=True)
-        searches += [(in_splits, candidate) for candidate in kinds if candidate in _ONE_FILE]
-    for of_kind, candidate in searches:
-        sources = list(_FINDERS[candidate](of_kind))
-        if sources:
-            return _layout(candidate, root, sources)
-    raise search.not_found()
+    kinds = KINDS if kind is None else (kind,)
+    found = _first(search, kinds)
+    if found is None and annotations is None:
+        found = _first(replace(search, in_splits=True), kinds)
+    if found is None:
+        raise search.not_found()
+    return found
+
+
+def _first(search: _Search, kinds: Sequence[Kind]) -> Layout | None:
+    """The first layout that is there."""
+    for kind in kinds:
+        if kind in _ONE_FILE or not search.in_splits:
+            sources = list(_FINDERS[kind](search))
+            if sources:
+                return _layout(kind, search.root, sources)
+    return None
 
 
 def _layout(kind: Kind, root: Path, sources: Sequence[Source]) -> Layout:
