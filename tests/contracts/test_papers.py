@@ -210,3 +210,14 @@ def test_runs_of_toca_say_what_their_configs_read(command: str, file: str) -> No
         if command in text:
             needs = [n for n in paper.needs if n.scale == "full" and n.path.startswith(file)]
             assert any(name in text for need in needs for name in need.named), run.id
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_a_set_is_made_by_the_first_step_of_its_run(name: str) -> None:
+    # it takes no folder that holds something else already, such as a language model that was taught
+    for run in load_paper(name).runs.values():
+        for scale, way in run.ways.items():
+            making = [
+                n for n, step in enumerate(way.steps) if re.search(r"^augment .*out={run}$", step)
+            ]
+            assert making in ([], [0]), f"{run.id}, {scale}"
