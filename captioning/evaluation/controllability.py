@@ -153,7 +153,7 @@ def control_targets(
 def _labels(samples: Sequence[Sample], controls: Sequence[Control]) -> list[tuple[str, ...]]:
     """Labels of the regions requested."""
     return [
-        tuple(dict.fromkeys(sample.regions[number].label for number in control.regions or ()))
+        tuple(dict.fromkeys(filter(None, (sample.regions[n].label for n in control.regions or ()))))
         for sample, control in zip(samples, controls, strict=True)
     ]
 
