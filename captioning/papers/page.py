@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from captioning.papers.cells import Cells
 from captioning.papers.measured import QUOTED, measured_lines, note_marks, numbered_lines
 from captioning.papers.paper import Item, Paper
+from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
 MEASURED = (
@@ -112,15 +114,26 @@ def _source_lines(scales: Sequence[Cells]) -> list[str]:
     for cells in scales:
         for name in cells.paper.runs:
             runs = cells.runs_of(name)
+            known = [_source(run) for run in runs]
             facts = [
-                ", ".join(dict.fromkeys(str(run.versions.get(key) or "—") for run in runs))
+                ", ".join(dict.fromkeys(str(facts.get(key) or "—") for facts in known))
                 for key in ("commit", "date", "machine")
             ]
-            seeds = ", ".join(str(run.setting("seed")) for run in runs)
+            seeds = ", ".join(str(facts["seed"]) for facts in known)
             rows += [[cells.scale, name, seeds, *facts]] if runs else []
     if not rows:
         return ["Nothing is measured yet."]
     return markdown_lines(["scale", "run", "seeds", "commit", "date", "machine"], rows)
+
+
+def _source(run: Run) -> dict[str, Any]:
+    """Versions and seed of a run; those of a set that was made are in its card."""
+    versions, seed = run.versions, run.setting("seed")
+    if not versions:
+        contents = (content for content in run.files.values() if isinstance(content, dict))
+        made = next((content for content in contents if content.get("versions")), {})
+        versions, seed = made.get("versions", {}), (made.get("config") or {}).get("seed")
+    return {**versions, "seed": "—" if seed is None else seed}
 
 
 def label(name: str) -> str:

@@ -171,6 +171,10 @@ def test_the_page_is_built_from_the_records(name: str) -> None:
     scales = [Cells(paper, scale, results) for scale in SCALES if scale in paper.scales]
     page = (paper_folder() / f"{name}.md").read_text(encoding="utf-8")
     assert page == "\n".join(page_lines(paper, scales)).rstrip() + "\n", "run make tables"
+    sources = page.partition("| scale | run | seeds | commit | date | machine |")[2].splitlines()
+    facts = [line.split(" | ")[3:] for line in sources if line.startswith(("| flickr", "| mini"))]
+    assert facts
+    assert all(len(of_run) == 3 and "—" not in of_run for of_run in facts)
 
 
 def test_all_files_are_papers() -> None:
