@@ -25,7 +25,7 @@ from captioning.data.readers.packed import (
 )
 from captioning.data.readers.parquet_conversion import as_arrow
 from captioning.data.readers.record_keys import answer_of
-from captioning.data.readers.split_words import not_a_split, split_of
+from captioning.data.readers.split_words import split_said
 from captioning.data.roster import Roster
 from captioning.loadable import loadable
 from captioning.ranges import Name
@@ -205,10 +205,7 @@ def _warn_of_rows(path: Path, columns: Columns, names: Counter[str]) -> None:
 
 
 def _is_of(part: Part, said: Any, where: str) -> bool:
-    split = split_of(said) if isinstance(said, str) else None
-    if split is None:
-        raise not_a_split(where, said)
-    return part in ("all", split)
+    return split_said(said, where) == part or part == "all"
 
 
 def _suffix(path: Path, column: str, row: int) -> str:

@@ -23,9 +23,16 @@ def split_of(name: str) -> Split | None:
     return found[0] if len(found) == 1 else None
 
 
-def not_a_split(where: str, said: object) -> ValueError:
-    """The error that a row says none."""
-    return ValueError(
-        f"{where}: the split {str(said)[:60]!r} is none of train, val (validation, valid, dev) and "
-        "test; correct it"
-    )
+def split_said(said: object, where: str) -> Split:
+    """The split that a row says.
+
+    Raises:
+        ValueError: it says none.
+    """
+    split = split_of(said) if isinstance(said, str) else None
+    if split is None:
+        raise ValueError(
+            f"{where}: the split {str(said)[:60]!r} is none of train, val (validation, valid, dev) "
+            "and test; correct it, or give the column another name"
+        )
+    return split

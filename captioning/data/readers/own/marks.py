@@ -12,7 +12,7 @@ from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers import imagefolder, table
 from captioning.data.readers.jsonl import image_id_of, records_of
 from captioning.data.readers.own.kinds import Kind
-from captioning.data.readers.split_words import COLUMN, SPLITS, Split, not_a_split, split_of
+from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of, split_said
 from captioning.data.roster import Roster
 
 log = logging.getLogger(__name__)
@@ -71,9 +71,7 @@ def _keys(records: Iterable[tuple[str, Record]]) -> list[_Mark]:
 def _of_column(marks: Iterable[_Mark]) -> dict[str, Split]:
     splits: dict[str, Split] = {}
     for image_id, said, where in marks:
-        split = split_of(said)
-        if split is None:
-            raise not_a_split(where, said)
+        split = split_said(said, where)
         if splits.setdefault(image_id, split) != split:
             raise ValueError(
                 f"{where}: {image_id!r} is of {split} here and of {splits[image_id]} above; give "
