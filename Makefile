@@ -1,6 +1,7 @@
 # make env    the environment, .venv
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   all tests
+# make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
@@ -35,6 +36,10 @@ demo: env
 # Python keeps what it compiles, even where a container forbids it: else each process of the tests would compile all.
 test: env
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+.PHONY: gpu-test
+gpu-test: env
+	$(BIN)/python -m pytest tests/captioning/gpu tests/augmentation/images/test_pictures_on_a_gpu.py
 
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0

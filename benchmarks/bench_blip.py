@@ -11,12 +11,14 @@ busy moment of the machine hits both.
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import BlipConfig, BlipForConditionalGeneration
 
 from captioning.decoding.greedy import GreedySearch
@@ -73,7 +75,9 @@ def build(
         num_layers=options.layers,
         num_heads=options.hidden // 64,
         intermediate_size=4 * options.hidden,
-        backbone=BlipVision(network=theirs.vision_model, checkpointing=checkpointing),
+        backbone=BlipVision(
+            network=with_same_parameters(theirs.vision_model), checkpointing=checkpointing
+        ),
         checkpointing=checkpointing,
         tokenizer=tokenizer,
         search=GreedySearch.with_settings(max_length=20),
@@ -81,6 +85,14 @@ def build(
     theirs.text_decoder.label_smoothing = 0.1
     ours.decoder.text = theirs.text_decoder
     return ours.train(), theirs.train()
+
+
+def with_same_parameters(network: nn.Module) -> Any:
+    """A copy of its modules, which ours changes some of, with the very parameters."""
+    copied = copy.deepcopy(network)
+    for new, old in zip(copied.modules(), network.modules(), strict=True):
+        new._parameters = old._parameters
+    return copied
 
 
 def plain_loss(model: BlipForConditionalGeneration, batch: Batch) -> Tensor:

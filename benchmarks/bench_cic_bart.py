@@ -139,7 +139,7 @@ class Nothing(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """0, to be added."""
-        return torch.zeros(1)
+        return torch.zeros(1, device=ids.device)
 
 
 def main() -> None:

@@ -11,6 +11,9 @@ operations, which also makes it several times faster on a processor.
 
 Networks need not know of it: within `by_caption` and `by_image` it takes the place of torch's
 ``dropout``, also of that in ``scaled_dot_product_attention``.
+
+On a GPU torch's own is one operation, and its attention needs no matrix of weights: `use_torchs`
+goes back to it for a whole run.
 """
 
 from __future__ import annotations
@@ -165,6 +168,7 @@ class _Current:
 
     keys: AbstractKeys | None = None
     told: bool = False
+    torchs: bool = False
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -218,6 +222,14 @@ def _attention(
     return _dropout(weights, dropout_p) @ value
 
 
+def use_torchs(is_on: bool) -> None:
+    """From now on drop by torch's generator (``speed.torch_dropout``), or again by sample.
+
+    Masks by torch's generator depend on batches, devices and the number of processes.
+    """
+    _Current.torchs = is_on
+
+
 @contextmanager
 def under(keys: AbstractKeys | None) -> Iterator[None]:
     """Dropout by these keys within; None: torch's own."""
@@ -230,6 +242,8 @@ def under(keys: AbstractKeys | None) -> Iterator[None]:
 
 
 def _use(keys: AbstractKeys | None) -> None:
+    if _Current.torchs:
+        keys = None
     _Current.keys = keys
     dropout, attention = _native_dropout, _native_attention
     if keys is not None:

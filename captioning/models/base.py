@@ -202,6 +202,11 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         candidates = self.candidates(batch, search=search, machines=machines)
         return [captions[0] for captions in candidates]
 
+
+    def on_fit_start(self) -> None:
+        """Train with dropout: pretrained networks are read in evaluation mode, and would stay."""
+        self.train()
+
     def configure_optimizers(self) -> Any:
         """The optimiser, and its schedule stepped once an update, or an epoch where it says so."""
         optimizer = self._optimizer(p for p in self.parameters() if p.requires_grad)

@@ -43,6 +43,7 @@ from captioning.training.signals import Stopped, StopSignals
 from captioning.training.speed import (
     check_speed,
     compile_model,
+    set_dropout,
     set_matmul_precision,
     with_speed,
 )
@@ -121,6 +122,7 @@ def _train(
         torch.set_num_threads(config.threads)
     _quieten(config, folder.path)
     set_matmul_precision(config)
+    set_dropout(config)
     pl.seed_everything(config.seed, workers=True, verbose=False)
     experiment = build(config, folder.path, signals)
     if checkpoint is not None:

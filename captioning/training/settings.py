@@ -76,6 +76,7 @@ class Speed(TypedDict):
 
     matmul_precision: Literal["highest", "high", "medium"] | None
     compile: bool
+    torch_dropout: NotRequired[bool]
 
 
 class Paths(TypedDict):

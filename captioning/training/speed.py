@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from captioning.models.base import AbstractCaptioner
+from captioning.sample_dropout import use_torchs
 from captioning.training.sharding import is_sharded
 
 log = logging.getLogger(__name__)
@@ -90,9 +91,18 @@ def uses_cuda(config: DictConfig) -> bool:
 
 
 def set_matmul_precision(config: DictConfig) -> None:
-    """Tell torch how precise products of ``float32`` matrices are to be."""
-    chosen = OmegaConf.select(config, "speed.matmul_precision")
-    torch.set_float32_matmul_precision(chosen or "highest")
+    """Tell torch how precise products of ``float32`` matrices are to be.
+
+    Convolutions and recurrent layers of cuDNN go with them: torch has them in TF32 by itself.
+    """
+    chosen = OmegaConf.select(config, "speed.matmul_precision") or "highest"
+    torch.set_float32_matmul_precision(chosen)
+    torch.backends.cudnn.allow_tf32 = chosen != "highest"
+
+
+def set_dropout(config: DictConfig) -> None:
+    """Drop by sample, or by torch's generator where ``speed.torch_dropout`` says so."""
+    use_torchs(bool(OmegaConf.select(config, "speed.torch_dropout")))
 
 
 def precision_plugin(config: DictConfig) -> Precision | None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipVisionConfig
-from transformers.models.blip.modeling_blip import BlipVisionModel
+from transformers.models.blip.modeling_blip import BlipAttention, BlipVisionModel
 
 from captioning.files import read_json
 from captioning.loadable import loadable
@@ -21,6 +22,25 @@ from captioning.ranges import PositiveFloat, PositiveInt
 # Of CLIP's training photos, which BLIP uses too.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+class FusedAttention(BlipAttention):
+    """The same attention by torch's fused operation, which keeps no matrix of weights.
+
+    Photos have 577 patches: transformers' own keeps 4 million weights a photo and layer.
+    """
+
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> tuple[Tensor, None]:  # pyright: ignore
+        """States ``(B, P, D)`` of states; weights are not known."""
+        queries, keys, values = (
+            self.qkv(hidden_states)
+            .unflatten(2, (3, self.num_heads, self.head_dim))
+            .permute(2, 0, 3, 1, 4)
+        )
+        attended = functional.scaled_dot_product_attention(
+            queries, keys, values, dropout_p=self.dropout.p if self.training else 0.0
+        )
+        return self.projection(attended.transpose(1, 2).flatten(2)), None
 
 
 class BlipVision(nn.Module):
@@ -55,6 +75,9 @@ class BlipVision(nn.Module):
             raise ValueError(
                 f"image_size must be a multiple of the {patch} pixels of a patch: got {image_size}"
             )
+        for module in network.modules():
+            if type(module) is BlipAttention:
+                module.__class__ = FusedAttention
         self.network = network
         self.dim = int(config.hidden_size)
         self.mean, self.std = MEAN, STD

@@ -48,6 +48,22 @@ def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
 
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Within it GPUs compute in ``float32`` what is in ``float32``, and not in TF32.
+
+    For what is kept and used again: it is the same then, whatever a run's ``speed`` is.
+    """
+    products, others = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = others
+
+
 class Resident:
     """A frozen network that is on its device only while it is used, so that others have room.
 

@@ -40,7 +40,7 @@ from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import chosen_device
+from captioning.vision.placement import chosen_device, full_precision
 
 __all__ = ["FeatureStore", "ensure_features", "store_folder"]
 
@@ -210,7 +210,8 @@ class Extraction:
     ) -> Iterator[Records]:
         """The records of photos in order, batch by batch, with several batches at once."""
         batches = [photos[n : n + batch_size] for n in range(0, len(photos), batch_size)]
-        return _in_threads(self.features, batches, workers)
+        with full_precision():
+            yield from _in_threads(self.features, batches, workers)
 
     def _decode(self, photo: Photo) -> tuple[Tensor, Tensor]:
         """Pixels ``(3, H, W) uint8`` and boxes ``(n, 4)`` in shares of the photo."""

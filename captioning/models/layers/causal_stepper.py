@@ -70,8 +70,14 @@ class CausalStepper(AbstractStepper[PromptedState]):
         Raises:
             ValueError: the text is longer than the model's context.
         """
-        self._check_length(vectors.shape[1])
-        return self._states(inputs_embeds=vectors, use_cache=False)
+        number = vectors.shape[1]
+        self._check_length(number)
+        mask = None
+        if vectors.device.type != "cpu":
+            # without one transformers asks the device whether texts are packed, and waits for it
+            causal = torch.ones(number, number, dtype=torch.bool, device=vectors.device).tril()
+            mask = additive_mask(causal[None, None], vectors.dtype)
+        return self._states(inputs_embeds=vectors, attention_mask=mask, use_cache=False)
 
     def logits(self, states: Tensor) -> Tensor:
         """``(M, V)`` of states ``(M, D)``."""

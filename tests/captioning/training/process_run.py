@@ -193,7 +193,6 @@ def fit(
     )
     policy = CurationPolicy(select=case.select(), amend=case.amend(), name="policy")
     trainer = pl.Trainer(
-        accelerator="cpu",
         devices=num_processes,
         strategy="ddp" if num_processes > 1 else "auto",
         max_epochs=epochs,
@@ -213,7 +212,7 @@ def fit(
         num_sanity_val_steps=1,
         reload_dataloaders_every_n_epochs=1,
         use_distributed_sampler=False,
-        **{"gradient_clip_val": 2.0, **case.trainer},
+        **{"accelerator": "cpu", "gradient_clip_val": 2.0, **case.trainer},
     )
     trainer.fit(model, data, ckpt_path=resume_from, weights_only=True)
     if trainer.is_global_zero:

@@ -21,9 +21,13 @@ from captioning.training.speed import (
     check_speed,
     compile_model,
     precision_plugin,
+    set_dropout,
+    set_matmul_precision,
     with_speed,
 )
 from captioning.vision.blip import build_blip_vision
+from tests.captioning.training.process_run import CASES as PROCESS_CASES
+from tests.captioning.training.process_run import captioner
 from tests.tiny import MODELS, NUM_IMAGES, build, make_batch
 
 SHARDS = {"_target_": "pytorch_lightning.strategies.ModelParallelStrategy"}
@@ -109,6 +113,45 @@ def fit(model: Any, batch: Any, folder: Path, **settings: Any) -> None:
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:.*no loggers"
 )
+
+
+def test_networks_that_were_read_in_evaluation_mode_train_with_dropout(
+    tmp_path: Path, monkeypatch
+) -> None:
+    losses, modes = Blip.losses, []
+
+    def watched(self: Blip, batch: Any) -> Any:
+        if torch.is_grad_enabled():
+            modes.append({module.training for module in self.modules()})
+        return losses(self, batch)
+
+    monkeypatch.setattr(Blip, "losses", watched)
+    fit(build("blip").eval(), make_batch(), tmp_path)
+    assert modes == [{True}, {True}]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_dropout_is_torchs_where_that_is_asked_for(is_on: bool) -> None:
+    model, batch = captioner(PROCESS_CASES["blip"]).train(), make_batch()
+    set_dropout(config(speed={"torch_dropout": is_on}))
+    try:
+        torch.manual_seed(0)
+        first = model.losses(batch).per_sample
+        torch.manual_seed(0)
+        other = model.losses(replace(batch, rows=batch.rows + 10)).per_sample
+    finally:
+        set_dropout(config())
+    assert torch.equal(first, other) is is_on
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_convolutions_are_as_precise_as_products(is_exact: bool, monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", is_exact)
+    try:
+        set_matmul_precision(config(speed={"matmul_precision": None if is_exact else "high"}))
+        assert torch.backends.cudnn.allow_tf32 is not is_exact
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 @pytest.mark.parametrize("name", HALVES)

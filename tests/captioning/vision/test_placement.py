@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.vision.placement import chosen_device
+from captioning.vision.placement import chosen_device, full_precision
 
 
 def test_auto_and_devices_that_are_there_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +27,16 @@ def test_a_device_that_is_not_there_is_told_with_the_remedy(
     for device in ("cuda", "cuda:0"):
         with pytest.raises(ValueError, match=f"device={device}: torch sees none .*give device=cpu"):
             chosen_device(device)
+
+
+def test_what_is_kept_is_computed_in_full_precision(monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    torch.set_float32_matmul_precision("high")
+    try:
+        with full_precision():
+            assert torch.get_float32_matmul_precision() == "highest"
+            assert not torch.backends.cudnn.allow_tf32
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -1,0 +1,141 @@
+"""Pictures a second of Stable Diffusion 1.5's size by REPLACEIMG's generator, and its memory.
+
+python benchmarks/bench_stable_diffusion.py [--steps 50] [--device auto] [--size full|small]
+    [--folder FOLDER]
+
+Weights are random, and written once to ``--folder`` in diffusers' format (2 GB; a temporary one by
+default); pictures are 512 pixels wide. A line of JSON for each setting of the generator: seconds
+until it is loaded, pictures a second of one batch, GiB of the GPU. ``small`` is to try the script,
+on a processor in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+from augmentation.images.generator import Job
+from augmentation.images.stable_diffusion import StableDiffusion
+from captioning.results.run_folder import versions
+
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"precision": "float16", "batch_size": 4},
+    {"precision": "float16", "batch_size": 16},
+    {"precision": "bfloat16", "batch_size": 16},
+    {"precision": "float32", "batch_size": 4},
+    {"precision": "float16", "batch_size": 4, "offload": "model"},
+)
+UNET = {"full": (320, 640, 1280, 1280), "small": (32, 32, 64, 64)}
+VAE = {"full": (128, 256, 512, 512), "small": (32, 32, 32, 32)}
+
+
+def letters(folder: Path) -> CLIPTokenizer:
+    """Letters as tokens; a letter that ends a word is another one."""
+    known = [chr(code) for code in range(33, 127)]
+    tokens = [*known, *(f"{letter}</w>" for letter in known), "<|startoftext|>", "<|endoftext|>"]
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (folder / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
+    return CLIPTokenizer.from_pretrained(folder, model_max_length=77)
+
+
+def write(folder: Path, size: str) -> None:
+    """The pipeline, in half precision."""
+    torch.manual_seed(0)
+    tokenizer = letters(folder / "words")
+    text = CLIPTextConfig(
+        vocab_size=49408,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    unet = UNet2DConditionModel(
+        sample_size=64,
+        cross_attention_dim=768,
+        attention_head_dim=8,
+        block_out_channels=UNET[size],
+    )
+    vae = AutoencoderKL(
+        block_out_channels=VAE[size],
+        layers_per_block=2,
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        latent_channels=4,
+        sample_size=512,
+    )
+    pipeline = StableDiffusionPipeline(
+        vae=vae,
+        text_encoder=CLIPTextModel(text),
+        tokenizer=tokenizer,
+        unet=unet,
+        scheduler=DDIMScheduler(clip_sample=False, set_alpha_to_one=False, steps_offset=1),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipeline.to(dtype=torch.float16).save_pretrained(folder / "pipeline", safe_serialization=True)
+
+
+def measured(folder: Path, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """One line; a batch of three steps warms up."""
+    on_gpu = options.device == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    generator = StableDiffusion(
+        model=str(folder / "pipeline"), num_steps=3, device=options.device, **settings
+    )
+    generator.load()
+    loaded = time.perf_counter() - begin
+    jobs = [Job(prompt=f"a dog {seed}", seed=seed) for seed in range(settings["batch_size"])]
+    generator.generate(jobs)
+    generator.num_steps = options.steps
+    begin = time.perf_counter()
+    generator.generate(jobs)
+    spent = time.perf_counter() - begin
+    gib = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
+    generator.release()
+    return {
+        **settings,
+        "load_s": round(loaded, 1),
+        "pictures_per_s": round(len(jobs) / spent, 2),
+        "gib": gib and round(gib, 2),
+    }
+
+
+def main() -> None:
+    """A line a setting."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--size", choices=UNET, default="full")
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    if options.device == "auto":
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    print(json.dumps({"steps": options.steps, **versions()}), flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        if not (folder / "pipeline" / "model_index.json").is_file():
+            write(folder, options.size)
+        for settings in SETTINGS:
+            if options.device == "cuda" or settings["precision"] == "float32":
+                print(json.dumps(measured(folder, settings, options)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
