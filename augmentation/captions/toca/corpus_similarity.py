@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,10 +61,15 @@ def compare_counts(synthetic: Mapping[Item, int], target: Mapping[Item, int]) ->
 def compare_corpora(
     synthetic: CorpusStatistics, target: CorpusStatistics
 ) -> dict[str, CorpusSimilarity]:
-    """By ``"token"`` (lexical words of any part of speech) and ``"structure"``."""
+    """By ``"token"`` (lexical words of any part of speech), ``"structure"`` and ``"slots"``.
+
+    Slots are a structure's parts of speech without its function words. The paper does not say what
+    it counts: Flickr30k's measures on COCO come near to the printed ones by slots alone.
+    """
     return {
         "token": compare_counts(_tokens(synthetic), _tokens(target)),
         "structure": compare_counts(_structures(synthetic), _structures(target)),
+        "slots": compare_counts(_slots(synthetic), _slots(target)),
     }
 
 
@@ -76,6 +82,13 @@ def _tokens(statistics: CorpusStatistics) -> Counter[str]:
 
 def _structures(statistics: CorpusStatistics) -> dict[str, int]:
     return dict(zip(statistics.structures, statistics.structure_counts.tolist(), strict=True))
+
+
+def _slots(statistics: CorpusStatistics) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for structure, count in _structures(statistics).items():
+        counts[" ".join(re.findall(r"\[\w+\]", structure))] += count
+    return counts
 
 
 def draw_neighbourhoods(

@@ -39,6 +39,18 @@ def test_a_corpus_is_like_itself_and_words_count_whatever_their_slot(gold) -> No
     assert similarities["structure"].precision == 0.0
 
 
+def test_slots_are_structures_without_function_words() -> None:
+    on, under = (
+        count_corpus([Deconstructed(structure=f"[N] [VBG] {word} [N] .", words=(("park", "N"),))])
+        for word in ("on", "under")
+    )
+    similarities = compare_corpora(on, under)
+    assert similarities["structure"].precision == 0.0
+    assert similarities["slots"].precision == 1.0
+    other = count_corpus([Deconstructed(structure="[N] [VBG] on .", words=(("park", "N"),))])
+    assert compare_corpora(on, other)["slots"].precision == 0.0
+
+
 def test_the_figure_shows_as_many_as_there_are(tmp_path: Path) -> None:
     sizes: list[int] = []
 
