@@ -12,6 +12,10 @@ from pathlib import Path
 # the client's minute of trying again.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+# A suite of the processor, also beside a GPU; `make gpu-test` is for that one.
+if os.environ.get("GPU_TESTS") != "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 import hypothesis
 import matplotlib
 import pytest

@@ -19,7 +19,7 @@ from augmentation.images.pipeline_files import INDEX, PipelineFolder, hub_files,
 from captioning.extras import check_shipped, import_extra
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, NonNegativeFloat, PositiveInt
-from captioning.vision.placement import chosen_device
+from captioning.vision.placement import chosen_device, full_precision
 
 PACKAGED = Path(__file__).parent / "weights"
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -265,16 +265,17 @@ class StableDiffusion(AbstractGenerator):
             further["negative_prompt"] = [self.negative_prompt] * len(jobs)
         if self.max_sequence_length is not None:
             further["max_sequence_length"] = self.max_sequence_length
-        result = self._pipeline(
-            prompt=[job.prompt for job in jobs],
-            **further,
-            num_inference_steps=self.num_steps,
-            guidance_scale=self.guidance_scale,
-            width=width,
-            height=height,
-            generator=[torch.Generator("cpu").manual_seed(job.seed) for job in jobs],
-            output_type="np",
-        )
+        with full_precision():
+            result = self._pipeline(
+                prompt=[job.prompt for job in jobs],
+                **further,
+                num_inference_steps=self.num_steps,
+                guidance_scale=self.guidance_scale,
+                width=width,
+                height=height,
+                generator=[torch.Generator("cpu").manual_seed(job.seed) for job in jobs],
+                output_type="np",
+            )
         withheld = getattr(result, "nsfw_content_detected", None) or [False] * len(jobs)
         return [
             None if flag else self._add_watermark(picture)

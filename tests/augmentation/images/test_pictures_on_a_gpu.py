@@ -16,7 +16,7 @@ from augmentation.images.stable_diffusion import StableDiffusion
 
 JOBS = [Job(prompt=f"dog {number}", seed=number + 2**62) for number in range(5)]
 pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a GPU: torch sees none"
+    not torch.cuda.is_available(), reason="needs a GPU and GPU_TESTS=1: torch sees none"
 )
 
 

@@ -15,7 +15,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 @pytest.fixture(autouse=True)
 def gpu() -> None:
     if not torch.cuda.is_available():
-        pytest.skip("needs a GPU: torch sees none")
+        pytest.skip("needs a GPU and GPU_TESTS=1 (make gpu-test): torch sees none")
 
 
 @pytest.fixture
