@@ -176,6 +176,8 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+    # Batch normalisation of backbones is meant to be, whether they train or not.
+    warnings.filterwarnings("ignore", "Found .* in eval mode at the start of training")
     # Updates are counted over epochs: an epoch of few of them is logged, too.
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     # All processes come to the same scores, as they have gathered captions and losses.
