@@ -202,7 +202,6 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         candidates = self.candidates(batch, search=search, machines=machines)
         return [captions[0] for captions in candidates]
 
-
     def on_fit_start(self) -> None:
         """Train with dropout: pretrained networks are read in evaluation mode, and would stay."""
         self.train()
