@@ -19,8 +19,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import bench_blip
@@ -28,7 +27,7 @@ import bench_cic_bart
 import bench_updown
 import bench_viecap
 import torch
-from bench_pretrained import seconds
+from bench_pretrained import medians
 from torch import Tensor
 
 from captioning.decoding.beam import BeamSearch
@@ -41,6 +40,7 @@ from captioning.results.run_folder import versions
 from captioning.sample_dropout import use_torchs
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
+from captioning.vision.placement import chosen_device
 from curation.loop.ledger import LossLedger
 
 BEAM = {"beam_size": 5, "max_length": 20, "min_length": 20}
@@ -83,12 +83,12 @@ def updown(options: argparse.Namespace, settings: dict[str, int | float]) -> Cas
     ).to(options.device)
     plain = bench_updown.UsualUpDown(model, 2048).to(options.device)
     batch = regions_batch(model, options.device, images=30, each=5)
-    case = Case(model=model, batch=batch, search=BeamSearch.with_settings(**BEAM))
-    plain.begin = lambda rows: tuple(  # pyright: ignore[reportAttributeAccessIssue]
-        torch.zeros(rows, plain.hidden, device=options.device) for _ in range(4)
+    return Case(
+        model=model,
+        batch=batch,
+        search=BeamSearch.with_settings(**BEAM),
+        plain_loss=lambda: plain.loss(batch),
     )
-    case.plain_loss = lambda: plain.loss(batch)
-    return case
 
 
 def cos_cvae(options: argparse.Namespace) -> Case:
@@ -138,16 +138,10 @@ def viecap(options: argparse.Namespace) -> Case:
     generator = torch.Generator().manual_seed(2)
     entities = torch.randint(bench_viecap.NUM_ENTITIES, (number, 3), generator=generator)
     embeddings = torch.randn(number, EMBEDDING, generator=generator).half()
-    extras = {"text_embeddings": embeddings, "text_entities": entities}
-    batch = Batch(
-        rows=photos.rows,
-        sample_ids=photos.sample_ids,
-        image_ids=photos.image_ids,
-        image_index=photos.image_index,
+    batch = replace(
+        photos,
         regions=torch.randn(number, 1, EMBEDDING, generator=generator),
-        tokens=photos.tokens,
-        token_mask=photos.token_mask,
-        extras=extras,
+        extras={"text_embeddings": embeddings, "text_entities": entities},
     )
     return Case(
         model=model,
@@ -201,8 +195,12 @@ def measured(case: Case, options: argparse.Namespace) -> dict[str, object]:
     optimizer = torch.optim.AdamW(parameters, lr=1e-6, fused=on_gpu)
     ledger = LossLedger(num_samples=number, device=torch.device(device))
 
+    gib = {}
+
     def step(way: str) -> None:
         kind, precision = way.split()
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         with computing(precision, device):
             if kind == "usual" and case.plain_loss is not None:
                 loss = case.plain_loss()
@@ -213,42 +211,27 @@ def measured(case: Case, options: argparse.Namespace) -> dict[str, object]:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        if on_gpu:
+            gib[way] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
 
     kinds = ("ours",) if case.plain_loss is None else ("usual", "ours")
     ways = [f"{kind} {precision}" for precision in options.precisions for kind in kinds]
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    gib = {}
-    for turn in range(options.rounds + 1):
-        for way in ways:
-            if on_gpu:
-                torch.cuda.reset_peak_memory_stats()
-            spent = seconds(lambda way=way: step(way), device)
-            if turn:
-                times[way].append(spent)
-            if on_gpu:
-                gib[way] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
-    return {
-        "captions_a_step": number,
-        "captions_per_s": {way: round(number / median(spent)) for way, spent in times.items()},
-        "gib": gib,
-        "photos_per_s": {
-            precision: round(len(case.batch.image_ids) / searched(case, precision, options), 1)
-            for precision in options.precisions
-        },
-    }
-
-
-@torch.inference_mode()
-def searched(case: Case, precision: str, options: argparse.Namespace) -> float:
-    """Seconds of the search over the batch's photos; the first one warms up."""
+    training = medians(step, tuple(ways), options)
     case.model.eval()
 
-    def search() -> None:
-        with computing(precision, options.device):
+    @torch.inference_mode()
+    def search(precision: str) -> None:
+        with computing(precision, device):
             case.model.candidates(case.batch, search=case.search)
 
-    spent = [seconds(search, options.device) for _ in range(4)]
-    return median(spent[1:])
+    searching = medians(search, tuple(options.precisions), options)
+    photos = len(case.batch.image_ids)
+    return {
+        "captions_a_step": number,
+        "captions_per_s": {way: round(number / spent) for way, spent in training.items()},
+        "gib": gib,
+        "photos_per_s": {name: round(photos / spent, 1) for name, spent in searching.items()},
+    }
 
 
 def main() -> None:
@@ -269,8 +252,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    if options.device == "auto":
-        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    options.device = str(chosen_device(options.device))
     print(json.dumps({"size": options.size, "device": options.device, **versions()}), flush=True)
     use_torchs(options.dropout == "torch")
     for name in options.models:

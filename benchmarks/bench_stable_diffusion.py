@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,11 +21,15 @@ from typing import Any
 
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+from transformers import CLIPTextConfig, CLIPTextModel
 
 from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
 from captioning.results.run_folder import versions
+from captioning.vision.placement import chosen_device
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.augmentation.images.tiny_pipeline import letters
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"precision": "float16", "batch_size": 4},
@@ -37,21 +42,10 @@ UNET = {"full": (320, 640, 1280, 1280), "small": (32, 32, 64, 64)}
 VAE = {"full": (128, 256, 512, 512), "small": (32, 32, 32, 32)}
 
 
-def letters(folder: Path) -> CLIPTokenizer:
-    """Letters as tokens; a letter that ends a word is another one."""
-    known = [chr(code) for code in range(33, 127)]
-    tokens = [*known, *(f"{letter}</w>" for letter in known), "<|startoftext|>", "<|endoftext|>"]
-    folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    (folder / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
-    return CLIPTokenizer.from_pretrained(folder, model_max_length=77)
-
-
 def write(folder: Path, size: str) -> None:
     """The pipeline, in half precision."""
     torch.manual_seed(0)
-    tokenizer = letters(folder / "words")
+    tokenizer = letters(folder / "words", max_tokens=77)
     text = CLIPTextConfig(
         vocab_size=49408,
         hidden_size=768,
@@ -125,8 +119,7 @@ def main() -> None:
     parser.add_argument("--size", choices=UNET, default="full")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
-    if options.device == "auto":
-        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    options.device = str(chosen_device(options.device))
     print(json.dumps({"steps": options.steps, **versions()}), flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)

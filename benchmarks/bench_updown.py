@@ -61,7 +61,9 @@ class UsualUpDown(nn.Module):
         self.hidden = hidden
 
     def begin(self, rows: int) -> tuple[Tensor, ...]:
-        return tuple(torch.zeros(rows, self.hidden) for _ in range(4))
+        return tuple(
+            torch.zeros(rows, self.hidden, device=self.output.weight.device) for _ in range(4)
+        )
 
     def look(self, regions: Tensor) -> tuple[Tensor, Tensor]:
         """Values and keys of the regions."""

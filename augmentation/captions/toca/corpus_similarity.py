@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from augmentation.captions.toca.corpus_statistics import CorpusStatistics
+from augmentation.captions.toca.templates import slots_of
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from captioning.files import write_atomically
 
@@ -87,7 +87,7 @@ def _structures(statistics: CorpusStatistics) -> dict[str, int]:
 def _slots(statistics: CorpusStatistics) -> Counter[str]:
     counts: Counter[str] = Counter()
     for structure, count in _structures(statistics).items():
-        counts[" ".join(re.findall(r"\[\w+\]", structure))] += count
+        counts[slots_of(structure)] += count
     return counts
 
 

@@ -66,6 +66,11 @@ def deconstruct(tagged: Tagged) -> Deconstructed:
     return Deconstructed(structure=" ".join([*parts, END]), words=tuple(words))
 
 
+def slots_of(structure: str) -> str:
+    """A structure without its function words, ``"[N] [VBG] [N] [N]"``."""
+    return " ".join(part for part in structure.split(" ") if part.startswith("["))
+
+
 def sentence_template(tokens: Sequence[str]) -> str:
     """s': function words and drawn lexical words with gaps, ``"[ ] horse [ ] on [ ] field [ ] ."``.
 

@@ -70,13 +70,11 @@ class CausalStepper(AbstractStepper[PromptedState]):
         Raises:
             ValueError: the text is longer than the model's context.
         """
-        number = vectors.shape[1]
-        self._check_length(number)
+        self._check_length(vectors.shape[1])
         mask = None
         if vectors.device.type != "cpu":
             # without one transformers asks the device whether texts are packed, and waits for it
-            causal = torch.ones(number, number, dtype=torch.bool, device=vectors.device).tril()
-            mask = additive_mask(causal[None, None], vectors.dtype)
+            mask = _causal_mask(vectors, 1)
         return self._states(inputs_embeds=vectors, attention_mask=mask, use_cache=False)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -104,10 +102,9 @@ class CausalStepper(AbstractStepper[PromptedState]):
         exist = places < lengths[:, None]
         tree = replace(empty.read_prompt(longest), read=exist[:, None])
         # Padding attends to the prompt before it: a row of masked places alone would give NaN.
-        causal = torch.ones(longest, longest, dtype=torch.bool, device=prompts.device).tril()
         states = self._states(
             inputs_embeds=prompts,
-            attention_mask=additive_mask(causal.expand(num_images, 1, -1, -1), prompts.dtype),
+            attention_mask=_causal_mask(prompts, num_images),
             position_ids=places.expand(num_images, -1),
             past_key_values=tree.cache(),
             use_cache=True,
@@ -183,3 +180,10 @@ class CausalStepper(AbstractStepper[PromptedState]):
                     f"{name} predicts other words when it is stepped than by its own code; use a "
                     "language model as plain as GPT-2 or Llama"
                 )
+
+
+def _causal_mask(vectors: Tensor, number: int) -> Tensor:
+    """Of ``number`` texts of vectors ``(B, N, D)``, ``(number, 1, N, N)``, to be added to scores."""
+    longest = vectors.shape[1]
+    causal = torch.ones(longest, longest, dtype=torch.bool, device=vectors.device).tril()
+    return additive_mask(causal.expand(number, 1, -1, -1), vectors.dtype)

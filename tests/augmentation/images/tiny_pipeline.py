@@ -64,7 +64,7 @@ def write_pipeline(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
-def letters(folder: Path) -> CLIPTokenizer:
+def letters(folder: Path, max_tokens: int = MAX_TOKENS) -> CLIPTokenizer:
     """Letters as tokens; a letter that ends a word is another one."""
     letters = [chr(code) for code in range(33, 127)]
     tokens = [*letters, *(f"{c}</w>" for c in letters), "<|startoftext|>", "<|endoftext|>"]
@@ -72,4 +72,4 @@ def letters(folder: Path) -> CLIPTokenizer:
     vocabulary = {token: number for number, token in enumerate(tokens)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    return CLIPTokenizer.from_pretrained(folder, model_max_length=MAX_TOKENS)
+    return CLIPTokenizer.from_pretrained(folder, model_max_length=max_tokens)

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -67,6 +68,14 @@ def test_losses_and_gradients_are_those_of_the_processor(name: str, deterministi
         )
 
 
+def captions_are_the_processors(model: AbstractCaptioner, batch: Batch, **options: Any) -> None:
+    expected = model.candidates(batch, **options)
+    found = model.cuda().candidates(batch.to("cuda"), **options)
+    assert [[p.caption for p in captions] for captions in found] == [
+        [p.caption for p in captions] for captions in expected
+    ]
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 @every_model
 def test_captions_are_those_of_the_processor(name: str, search: str, deterministic) -> None:
@@ -77,21 +86,13 @@ def test_captions_are_those_of_the_processor(name: str, search: str, determinist
         token = int(batch.tokens[0, 2])
         machines = [build_machine([[(token,)]])] * len(batch.image_ids)
     options = {"search": SEARCHES[search](), "machines": machines}
-    expected = model.candidates(batch, **options)
-    found = model.cuda().candidates(batch.to("cuda"), **options)
-    assert [[p.caption for p in captions] for captions in found] == [
-        [p.caption for p in captions] for captions in expected
-    ]
+    captions_are_the_processors(model, batch, **options)
 
 
 def test_latents_are_drawn_as_by_the_processor(deterministic) -> None:
     model, batch = build("cos_cvae"), batch_for(build("cos_cvae"))
     search = LatentSearch.with_settings(num_captions=4, beam_size=2, **SHORT)
-    expected = model.candidates(batch, search=search)
-    found = model.cuda().candidates(batch.to("cuda"), search=search)
-    assert [[p.caption for p in captions] for captions in found] == [
-        [p.caption for p in captions] for captions in expected
-    ]
+    captions_are_the_processors(model, batch, search=search)
 
 
 @contextmanager
