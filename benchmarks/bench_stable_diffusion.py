@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from diffusers import AutoencoderKL, UNet2DConditionModel
 from transformers import CLIPTextConfig, CLIPTextModel
 
 from augmentation.images.generator import Job
@@ -29,7 +29,7 @@ from captioning.results.run_folder import versions
 from captioning.vision.placement import chosen_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.augmentation.images.tiny_pipeline import letters
+from tests.augmentation.images.tiny_pipeline import letters, pipeline_of
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"precision": "float16", "batch_size": 4},
@@ -69,15 +69,8 @@ def write(folder: Path, size: str) -> None:
         latent_channels=4,
         sample_size=512,
     )
-    pipeline = StableDiffusionPipeline(
-        vae=vae,
-        text_encoder=CLIPTextModel(text),
-        tokenizer=tokenizer,
-        unet=unet,
-        scheduler=DDIMScheduler(clip_sample=False, set_alpha_to_one=False, steps_offset=1),
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
+    pipeline = pipeline_of(
+        vae=vae, text_encoder=CLIPTextModel(text), tokenizer=tokenizer, unet=unet
     )
     pipeline.to(dtype=torch.float16).save_pretrained(folder / "pipeline", safe_serialization=True)
 

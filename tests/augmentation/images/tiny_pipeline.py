@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import (
@@ -50,18 +51,22 @@ def write_pipeline(folder: Path, *, seed: int = 0) -> Path:
         latent_channels=4,
         norm_num_groups=4,
     )
-    pipeline = StableDiffusionPipeline(
-        vae=vae,
-        text_encoder=CLIPTextModel(text),
-        tokenizer=tokenizer,
-        unet=unet,
+    pipeline = pipeline_of(
+        vae=vae, text_encoder=CLIPTextModel(text), tokenizer=tokenizer, unet=unet
+    )
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+def pipeline_of(**parts: Any) -> StableDiffusionPipeline:
+    """Stable Diffusion 1's scheduler beside these parts, and no safety checker."""
+    return StableDiffusionPipeline(
+        **parts,
         scheduler=DDIMScheduler(clip_sample=False, set_alpha_to_one=False, steps_offset=1),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,
     )
-    pipeline.save_pretrained(folder, safe_serialization=True)
-    return folder
 
 
 def letters(folder: Path, max_tokens: int = MAX_TOKENS) -> CLIPTokenizer:
