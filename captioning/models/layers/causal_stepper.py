@@ -183,7 +183,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
 
 
 def _causal_mask(vectors: Tensor, number: int) -> Tensor:
-    """Of ``number`` texts of vectors ``(B, N, D)``, ``(number, 1, N, N)``, to be added to scores."""
+    """Of ``number`` texts ``(B, N, D)``, ``(number, 1, N, N)``, to be added to scores."""
     longest = vectors.shape[1]
     causal = torch.ones(longest, longest, dtype=torch.bool, device=vectors.device).tril()
     return additive_mask(causal.expand(number, 1, -1, -1), vectors.dtype)
