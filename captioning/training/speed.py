@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from pytorch_lightning.plugins.precision import HalfPrecision, MixedPrecision, Precision
 from torch import nn
 from torch.optim import Optimizer
@@ -90,6 +91,18 @@ def uses_cuda(config: DictConfig) -> bool:
     return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
 
 
+def own_device(config: DictConfig) -> torch.device:
+    """The device that this process trains on, before Lightning has taken it.
+
+    A network tried out on another GPU would leave some hundred MB there.
+    """
+    if not uses_cuda(config):
+        return torch.device("cpu")
+    number = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
+    chosen = config.trainer.get("devices")
+    return torch.device("cuda", chosen[number] if isinstance(chosen, ListConfig) else number)
+
+
 def set_matmul_precision(config: DictConfig) -> None:
     """Tell torch how precise products of ``float32`` matrices are to be.
 
@@ -155,7 +168,7 @@ def compile_model(config: DictConfig, model: AbstractCaptioner) -> None:
     if not OmegaConf.select(config, "speed.compile"):
         return
     try:
-        torch.compile(lambda x: x + 1)(torch.zeros(1))
+        torch.compile(lambda x: x + 1)(torch.zeros(1, device=own_device(config)))
     except Exception as error:  # torch raises types of its own, of several modules
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(

@@ -20,6 +20,7 @@ from captioning.training.speed import (
     MixedBfloat,
     check_speed,
     compile_model,
+    own_device,
     precision_plugin,
     set_dropout,
     set_matmul_precision,
@@ -216,6 +217,16 @@ def test_networks_are_compiled_and_a_missing_compiler_is_told(monkeypatch) -> No
     monkeypatch.setattr(torch, "compile", broken)
     with pytest.raises(ValueError, match=r"No working C\+\+ compiler\); install a C\+\+ compiler"):
         compile_model(chosen, model)
+
+
+def test_what_is_compiled_is_tried_on_the_device_of_the_process(with_gpu, monkeypatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.delenv("SLURM_LOCALID", raising=False)
+    assert own_device(config(trainer={"accelerator": "cpu"})) == torch.device("cpu")
+    assert own_device(config()) == torch.device("cuda", 0)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert own_device(config(trainer={"devices": 2})) == torch.device("cuda", 1)
+    assert own_device(config(trainer={"devices": [2, 5]})) == torch.device("cuda", 5)
 
 
 def test_the_rate_ends_at_nothing_with_accumulated_batches(small, monkeypatch) -> None:
