@@ -353,4 +353,5 @@ def test_entities_of_photos_are_published_by_data_set(experiment, names, thresho
 def test_published_toca_switches_off_what_is_not_in_the_paper():
     method = compose_config("augmentation", ["method=toca_published"]).method
     assert (method.complete_first, method.pace.keep, method.tau) == (False, 1, None)
+    assert method.whole_words is False
     assert "LlamaCpp" in method.writer._target_

@@ -30,7 +30,7 @@ from captioning.ranges import ArgumentsOf, PositiveInt, Seed
 from captioning.text.tagger import CaptionTagger
 
 NUM_EXAMPLE_CAPTIONS = 500  # captions that examples are drawn from
-FORMAT = 2  # increased when the same corpus gives other statistics
+FORMAT = 3  # increased when the same corpus gives other statistics
 
 
 class ToCa:
@@ -42,7 +42,7 @@ class ToCa:
         prompts: the style of the language model's prompts.
         cache_folder: for statistics of corpora.
         tau, use_structures, use_relations, complete_first, max_given_words: see `TemplateSampler`.
-        max_words: of a caption.
+        max_words, whole_words: see `Judge`.
         pace: arguments of `Pace`.
         seed: of all draws.
     """
@@ -60,11 +60,13 @@ class ToCa:
         complete_first: bool = True,
         max_given_words: PositiveInt | None = None,
         max_words: PositiveInt = 30,
+        whole_words: bool = True,
         pace: Annotated[Mapping[str, Any], ArgumentsOf(Pace)],
         seed: Seed = 0,
     ) -> None:
         self._writer, self._tagger, self._prompts = writer, tagger, prompts
-        self._cache_folder, self._max_words = Path(cache_folder), max_words
+        self._cache_folder = Path(cache_folder)
+        self._max_words, self._whole_words = max_words, whole_words
         self._sampling = {
             "tau": tau,
             "use_structures": use_structures,
@@ -113,7 +115,11 @@ class ToCa:
         synthesis = Synthesis(
             prompts=self._prompts,
             writer=self._writer,
-            judge=Judge(known_captions=captions, max_words=self._max_words),
+            judge=Judge(
+                known_captions=captions,
+                max_words=self._max_words,
+                whole_words=self._whole_words,
+            ),
             pace=replace(self.pace, num_captions=num_captions),
             seed=self._seed,
             elsewhere=elsewhere,

@@ -122,12 +122,17 @@ class TemplateSampler:
                 tokens.append((part, ""))
                 continue
             word = self._draw_word(part, drawn if self._use_relations else [], generator)
-            if word is not None and word not in drawn:
+            if word is not None and self._is_new(word, drawn):
                 drawn.append(word)
                 tokens.append((self.statistics.words[word], SLOTS[self.statistics.slots[word]]))
             elif complete:
                 return None
         return as_template(self.statistics.structures[number], tokens)
+
+    def _is_new(self, word: int, drawn: list[int]) -> bool:
+        """Whether no drawn word has its text, in whatever slot: "park" may be a verb, too."""
+        words = self.statistics.words
+        return all(words[word] != words[other] for other in drawn)
 
     def _parts(self, number: int) -> list[int | str]:
         """A structure as positions of slots and texts of function words; -1 is any slot."""

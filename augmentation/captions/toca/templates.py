@@ -17,8 +17,11 @@ SLOTS = ("J", "N", "R", "VB", "VBD", "VBG", "VBN", "VBP", "VBZ")
 _SLOT_TAGS = {"N": "NN NNS NNP NNPS", "J": "JJ JJR JJS", "R": "RB RBR RBS"}
 SLOT_OF_TAG = {tag: slot for slot in SLOTS for tag in _SLOT_TAGS.get(slot, slot).split()}
 FUNCTION_TAGS = frozenset(("CC", "EX", "IN", "MD", "WDT", "WP", "WP$", "WRB", ",", "."))
+# Table 1 lacks TO, which is every "to" for NLTK's tagger; for this package's some are IN.
+DROPPED_WORDS = ("to",)
 GAP = "[ ]"
 END = "."
+MARKS = (",", END, "!", "?")
 MAX_TOKENS = 60  # of a caption; structures of longer texts are of no use
 MAX_LETTERS = 30
 
@@ -57,11 +60,11 @@ def deconstruct(tagged: Tagged) -> Deconstructed:
         if tag in SLOT_OF_TAG and plain:
             words.append((word, SLOT_OF_TAG[tag]))
             parts.append(f"[{SLOT_OF_TAG[tag]}]")
-        elif tag in FUNCTION_TAGS and (plain or word in (",", END, "!", "?")):
+        elif tag in FUNCTION_TAGS and word not in DROPPED_WORDS and (plain or word in MARKS):
             parts.append(word)
     if not words:
         return Deconstructed(problem=NO_LEXICAL_WORD)
-    while parts[-1] in (".", "!", "?", ","):
+    while parts[-1] in MARKS:
         parts.pop()
     return Deconstructed(structure=" ".join([*parts, END]), words=tuple(words))
 

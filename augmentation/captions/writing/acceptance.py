@@ -75,11 +75,18 @@ class Judge:
     Args:
         known_captions: captions that must not be made again, such as the corpus'.
         max_words: of a caption.
+        whole_words: False: a requested word may be a part of another, such as "walk" of "walks".
     """
 
-    def __init__(self, *, known_captions: Sequence[str] = (), max_words: int = 30) -> None:
+    def __init__(
+        self,
+        *,
+        known_captions: Sequence[str] = (),
+        max_words: int = 30,
+        whole_words: bool = True,
+    ) -> None:
         self._known_keys = {hash(caption_key(caption)) for caption in known_captions}
-        self._max_words = max_words
+        self._max_words, self._whole_words = max_words, whole_words
         self._accepted: set[str] = set()
 
     def remember(self, caption: str) -> None:
@@ -109,7 +116,8 @@ class Judge:
             return TOO_LONG
         if line_words.total() < MIN_WORDS:
             return TOO_SHORT
-        if _word_parts(Counter(words)) - _word_parts(line_words):
+        missing = _word_parts(Counter(words)) - _word_parts(line_words)
+        if (self._whole_words and missing) or any(word not in line.lower() for word in missing):
             return MISSING
         if _TWICE.search(line.lower()):
             return REPEATS

@@ -104,6 +104,14 @@ def test_a_small_tau_prefers_rare_words_and_drops_no_slot(tau: float) -> None:
     assert ("a", "b") not in words
 
 
+def test_no_text_is_drawn_into_two_slots() -> None:
+    words = (("park", "N"), ("park", "VB"))
+    statistics = count_corpus([Deconstructed(structure="[N] [VB] .", words=words)])
+    sampler, draws = TemplateSampler(statistics), np.random.default_rng(0)
+    assert sampler.draw(draws).words == ("park",)
+    assert sampler.draw(draws, complete=True) is None
+
+
 def test_structures_are_drawn_by_their_counts() -> None:
     sampler, draws = TemplateSampler(small()), np.random.default_rng(0)
     counts = Counter(sampler.draw(draws).structure for _ in range(NUM))

@@ -33,6 +33,11 @@ def tagged(text: str) -> Tagged:
             "dogs quickly ran slept",
         ),
         ("There/EX are/VBP cats/NNS ,/, dogs/NNS !/.", "there [VBP] [N] , [N] .", "are cats dogs"),
+        (
+            "Man/NN next/RB to/IN a/DT car/NN ,/, to/IN go/VB",
+            "[N] [R] [N] , [VB] .",
+            "man next car go",
+        ),
         ("Dog/NN", "[N] .", "dog"),
         ("dog/NN http://a.b/NN 🙂/NN 犬/NN 12/NN runs/VBZ", "[N] [VBZ] .", "dog runs"),
         ("[N]/NN dog/NN [X]/IN on/IN", "[N] on .", "dog"),

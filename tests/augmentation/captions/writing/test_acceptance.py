@@ -93,6 +93,34 @@ def test_words_within_words_do_not() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A man walks down the street after sunset.", ("man", "walk", "street")),
+        (
+            "A woman fishing with a pierced lip in the clear waters of a lake.",
+            ("woman", "pier", "water"),
+        ),
+        (
+            "A kid playing a video game on a car seat next to another kid.",
+            ("kid", "playing", "game", "other", "video", "car"),
+        ),
+        (
+            "A person is passionately discussing the strategies and rules of a chess game.",
+            ("person", "discussing", "s", "game"),
+        ),
+    ],
+)
+def test_captions_that_the_paper_prints_are_accepted_by_parts_of_words(
+    text: str, words: tuple[str, ...]
+) -> None:
+    """ToCa, Tables 9, 10 and 12."""
+    by_parts = Judge(whole_words=False)
+    assert by_parts.judge(Answer(text=text), words).caption == text
+    assert judge(text, words)[1] == acceptance.MISSING
+    assert by_parts.judge(Answer(text=text), (*words, "dog")).problem == acceptance.MISSING
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "A t shirt can't walk.",
