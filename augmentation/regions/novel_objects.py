@@ -45,7 +45,7 @@ from captioning.ranges import Seed
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.plurals import pluralise
-from captioning.text.word_forms import form_patterns, words_of
+from captioning.text.word_forms import words_of
 from captioning.types import Region, Sample
 
 NO_BOXES = "caption names the candidate, but no box of it can be replaced"
@@ -199,12 +199,12 @@ class NovelObjects(AbstractRegionMethod):
             if self.predictions_roster is None
             else self._split(self.predictions_roster).novel
         )
-        patterns = form_patterns({label: self._name(label).names for label in labels})
+        names = {label: self._name(label).names for label in labels}
 
         def count(novel: NovelClass) -> tuple[str, ...]:
             ids = [photo.image_id for photo in novel_photos if novel.name in photo.classes]
             number = self.choices.num_candidates
-            return count_candidates(captions, ids, patterns, max_candidates=number)
+            return count_candidates(captions, ids, names, max_candidates=number)
 
         return choose_candidates(self.classes, labels, count)
 
