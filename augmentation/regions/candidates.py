@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from augmentation.regions.novel_class import NovelClass
 from captioning.files import read_json
-from captioning.text.word_forms import Patterns, mentioned_classes
+from captioning.text.word_forms import form_patterns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +58,38 @@ def choose_candidates(
 
 
 def count_candidates(
-    captions: Mapping[str, str], photos: Collection[str], patterns: Patterns, *, max_candidates: int
+    captions: Mapping[str, str],
+    photos: Collection[str],
+    names: Mapping[str, Iterable[str]],
+    *,
+    max_candidates: int,
 ) -> tuple[str, ...]:
     """The objects that captions of photos of a novel class name most often.
+
+    Every mention counts. Where names overlap, the first and longest counts alone: a "hot dog" is no
+    dog where hot dogs are known objects.
 
     Args:
         captions: generated ones by image id.
         photos: ids of the photos that show the class.
-        patterns: by known object, of its forms.
+        names: by known object, all words for it.
         max_candidates: the paper's m.
 
     Returns:
         At most ``max_candidates`` objects, the most frequent first, equals by name; may be empty.
     """
+    objects: dict[str, list[str]] = {}
+    for label, label_names in names.items():
+        for name in dict.fromkeys(" ".join(name.lower().split()) for name in label_names):
+            objects.setdefault(name, []).append(label)
+    if not objects:
+        return ()
+    longest_first = sorted(objects, key=len, reverse=True)
+    pattern = form_patterns({"known objects": longest_first})["known objects"]
     counts: Counter[str] = Counter()
     for image_id in photos:
-        counts.update(mentioned_classes(captions.get(image_id, ""), patterns))
+        for name in pattern.findall(captions.get(image_id, "")):
+            counts.update(objects[" ".join(name.lower().split())])
     return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:max_candidates])
 
 

@@ -70,6 +70,9 @@ class Choices:
         num_pictures: K, of each novel class at most; each of its m candidates gets K/m, rounded
             down. Where m is more than K, the first K candidates get one each.
         num_candidates: m, where candidates are counted.
+        not_counted: labels that are no candidates where these are counted.
+        pictures_per_photo: most pictures of a photo with each candidate, no two with patches of the
+            same photo; None: as many as K/m takes.
         allow_several: replace several objects of a photo at once; False: skip such photos.
         min_replaced: smallest share of the candidate's boxes in a photo that must be replaced; the
             paper requires one box or more (0).
@@ -85,6 +88,8 @@ class Choices:
 
     num_pictures: PositiveInt = 2400
     num_candidates: PositiveInt = 3
+    not_counted: Sequence[str] = ()
+    pictures_per_photo: PositiveInt | None = 1
     allow_several: bool = True
     min_replaced: Fraction = 0.0
     match_counts: bool = True
@@ -95,5 +100,15 @@ class Choices:
     def __post_init__(self) -> None:
         if min(self.num_pictures, self.num_candidates) < 1:
             raise ValueError(f"num_pictures and num_candidates must be at least 1: got {self}")
+        if isinstance(self.not_counted, str):  # it would be taken for a list of its letters
+            raise ValueError(
+                f"method.choices.not_counted must be a list, as in [{self.not_counted}]: got "
+                f"{self.not_counted!r}"
+            )
+        if self.pictures_per_photo is not None and self.pictures_per_photo < 1:
+            raise ValueError(
+                "method.choices.pictures_per_photo must be at least 1, or null for as many as it "
+                f"takes: got {self.pictures_per_photo!r}"
+            )
         if not (0 <= self.min_replaced <= 1 and 0 <= self.duplicate_iou <= 1):
             raise ValueError(f"min_replaced and duplicate_iou must be in [0, 1]: got {self}")

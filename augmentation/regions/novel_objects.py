@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from augmentation.regions.boxes import Box, Limits, without_containers, without_duplicates
@@ -39,13 +39,14 @@ from augmentation.regions.proposal import (
     finished_regions,
 )
 from augmentation.regions.sources import SourcePhoto, SourcePool
+from augmentation.regions.turns import counted, in_turns
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
 from captioning.ranges import Seed
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.plurals import pluralise
-from captioning.text.word_forms import form_patterns, words_of
+from captioning.text.word_forms import words_of
 from captioning.types import Region, Sample
 
 NO_BOXES = "caption names the candidate, but no box of it can be replaced"
@@ -140,8 +141,8 @@ class NovelObjects(AbstractRegionMethod):
             max_proposals = max(max_pictures // max(len(labels), 1), 1)
             for label in labels[:max_pictures]:
                 proposals = islice(self._of_pair(novel, label, pool, photos), max_proposals)
-                pairs.append(_counted(proposals, report, label, pool))
-        yield from _in_turns(pairs)
+                pairs.append(counted(proposals, report, label, pool))
+        yield from in_turns(pairs)
 
     def report(self) -> dict[str, Any]:
         """See `AbstractRegionMethod.report`."""
@@ -199,12 +200,13 @@ class NovelObjects(AbstractRegionMethod):
             if self.predictions_roster is None
             else self._split(self.predictions_roster).novel
         )
-        patterns = form_patterns({label: self._name(label).names for label in labels})
+        countable = labels.difference(self.choices.not_counted)
+        names = {label: self._name(label).names for label in countable}
 
         def count(novel: NovelClass) -> tuple[str, ...]:
             ids = [photo.image_id for photo in novel_photos if novel.name in photo.classes]
             number = self.choices.num_candidates
-            return count_candidates(captions, ids, patterns, max_candidates=number)
+            return count_candidates(captions, ids, names, max_candidates=number)
 
         return choose_candidates(self.classes, labels, count)
 
@@ -221,16 +223,34 @@ class NovelObjects(AbstractRegionMethod):
             samples_by_photo,
             key=lambda image_id: draw_key(self.seed, novel.name, candidate, image_id),
         )
-        for start in range(0, len(order), CHUNK):
-            chunk = order[start : start + CHUNK]
-            texts = [_text(s) for image_id in chunk for s in samples_by_photo[image_id]]
+        for turn in count(1):
+            groups, order = [samples_by_photo[image_id] for image_id in order], []
+            for proposal in self._of_photos(novel, name, pool, groups, turn):
+                order.append(proposal.image_id)
+                yield proposal
+            if not order or turn == self.choices.pictures_per_photo:
+                return
+
+    def _of_photos(
+        self,
+        novel: NovelClass,
+        old: Name,
+        pool: SourcePool,
+        groups: Sequence[Sequence[Sample]],
+        turn: int,
+    ) -> Iterator[Proposal]:
+        """One proposal for each photo that takes one, each turn with another novel photo."""
+        for start in range(0, len(groups), CHUNK):
+            chunk = groups[start : start + CHUNK]
+            texts = [_text(sample) for samples in chunk for sample in samples]
             parses = dict(zip(texts, self.parser.parse(texts), strict=True))
-            for image_id in chunk:
-                proposal = self._of_photo(novel, name, pool, samples_by_photo[image_id], parses)
-                if isinstance(proposal, str):
+            for samples in chunk:
+                proposal = self._of_photo(novel, old, pool, samples, parses)
+                if not isinstance(proposal, str):
+                    suffix = "" if turn == 1 else f"-turn{turn}"
+                    yield replace(proposal, name=proposal.name + suffix)
+                elif turn == 1:
                     self._left_out[proposal] += 1
-                else:
-                    yield proposal
 
     def _naming(
         self, label: str, photos: Mapping[str, tuple[Sample, ...]]
@@ -365,29 +385,6 @@ def _pastes(
         for patch, box in zip(patches, boxes, strict=True)
         if patch is not None
     )
-
-
-def _counted(
-    proposals: Iterator[Proposal], report: dict[str, Any], label: str, pool: SourcePool
-) -> Iterator[Proposal]:
-    """Pass the proposals of a pair through and count them in the report of their class."""
-    for proposal in proposals:
-        report["candidates"][label] += 1
-        report["photos used"] = int((pool.uses > 0).sum())
-        report["most uses of a photo"] = int(pool.uses.max(initial=0))
-        yield proposal
-
-
-def _in_turns(pairs: Sequence[Iterator[Proposal]]) -> Iterator[Proposal]:
-    """The first of each pair, then the second of each: the first few are of all classes."""
-    remaining = list(pairs)
-    while remaining:
-        for pair in tuple(remaining):
-            proposal = next(pair, None)
-            if proposal is None:
-                remaining.remove(pair)
-            else:
-                yield proposal
 
 
 def _photos(roster: Roster, duplicate_iou: float) -> dict[str, tuple[Sample, ...]]:

@@ -43,14 +43,16 @@ class SourcePool:
         self._boxes = [box for photo in self.photos for box in photo.boxes]
         counts = [len(photo.boxes) for photo in self.photos]
         self._starts = np.cumsum([0, *counts])[:-1]
+        self._chosen: dict[str, list[int]] = {}
 
     def choose(
         self, targets: Sequence[Box], *, min_targets: int, key: str
     ) -> tuple[SourcePhoto, tuple[Box | None, ...]] | None:
         """Choose a photo to paste from, and one of its boxes for each target.
 
-        The photo can replace at least ``min_targets`` targets. Of such photos the least used come
-        first, of these those that can replace most, and of these one is drawn by seed and key.
+        The photo can replace at least ``min_targets`` targets, and was not chosen for this key
+        before. Of such photos the least used come first, of these those that can replace most, and
+        of these one is drawn by seed and key.
 
         Args:
             targets: boxes that shall be replaced.
@@ -64,13 +66,15 @@ class SourcePool:
             return None
         allowed = self._limits.allowed(self._boxes, targets)
         num_replaceable = np.logical_or.reduceat(allowed, self._starts, axis=1).sum(axis=0)
-        usable = np.flatnonzero(num_replaceable >= max(min_targets, 1))
+        chosen = self._chosen.setdefault(key, [])
+        usable = np.setdiff1d(np.flatnonzero(num_replaceable >= max(min_targets, 1)), chosen)
         if not usable.size:
             return None
         draw = drawn_generator(self._seed, key)
         ranks = draw.permutation(len(self.photos))
         best = usable[np.lexsort((ranks[usable], -num_replaceable[usable], self.uses[usable]))[0]]
         self.uses[best] += 1
+        chosen.append(int(best))
         photo, start = self.photos[best], self._starts[best]
         allowed_boxes = allowed[:, start : start + len(photo.boxes)]
         return photo, _assign(photo.boxes, targets, allowed_boxes)

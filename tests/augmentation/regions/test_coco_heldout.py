@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from captioning.commands.main import main
+from captioning.configuration import compose_config
 
 # What each held-out class is called by COCO's boxes, and a label that it may replace.
 PAIRS = {
@@ -88,3 +89,9 @@ def test_a_class_without_candidates_is_named(tmp_path: Path):
     write_set(tmp_path)
     with pytest.raises(SystemExit, match="'bus' has no candidates"):
         augment(tmp_path, "novel_classes.classes.bus.likely=[]")
+
+
+@pytest.mark.parametrize(("data", "not_counted"), [("coco_heldout", ["person"]), ("miniworld", [])])
+def test_people_beside_the_objects_of_coco_are_no_candidates(data: str, not_counted: list[str]):
+    config = compose_config("augmentation", [f"data={data}"])
+    assert config.method.choices.not_counted == not_counted

@@ -12,7 +12,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.files import write_json
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.text.word_forms import form_patterns, words_of
+from captioning.text.word_forms import words_of
 from tests.augmentation.regions.scenes import sample
 
 LEMMATIZER = load_lemmas(LEMMAS)
@@ -77,19 +77,35 @@ def test_possessives_are_words_of_their_owner():
     assert words_of("The zebra's well-known T-shirt") == ["the", "zebra", "well-known", "t-shirt"]
 
 
-def test_candidates_are_counted_once_a_caption_equals_by_name():
+def test_candidates_are_counted_in_all_mentions_equals_by_name():
     predictions = {
-        "1": "A cup and a cup.",
+        "1": "A cup and a Cup.",
         "2": "A vase by a cup.",
         "3": "A glass.",
         "4": "Glasses.",
     }
-    forms = form_patterns({name: [name] for name in ("vase", "cup", "glass")})
-    assert count_candidates(predictions, ["1", "2", "3"], forms, max_candidates=2) == (
+    names = {name: [name] for name in ("vase", "cup", "glass")}
+    assert count_candidates(predictions, ["1", "2", "3"], names, max_candidates=2) == (
         "cup",
         "glass",
     )
-    assert count_candidates(predictions, ["4", "5"], forms, max_candidates=2) == ()
+    assert count_candidates(predictions, ["4", "5"], names, max_candidates=2) == ()
+    several = {"1": "A glass, a glass.", "2": "A vase.", "3": "A cup."}
+    assert count_candidates(several, ["1", "2", "3"], names, max_candidates=1) == ("glass",)
+
+
+def test_a_hot_dog_is_counted_as_no_dog():
+    predictions = {"1": "A hot dog.", "2": "Hot  dogs and a dog.", "3": "Two glasses of wine."}
+    names = {
+        "dog": ("dog", "dogs"),
+        "hot dog": ("hot dog", "hot dogs"),
+        "wine glass": ("wine glass", "glasses"),
+        "mug": ("mug", "glasses"),
+    }
+    counted = count_candidates(predictions, list(predictions), names, max_candidates=4)
+    assert counted == ("hot dog", "dog", "mug", "wine glass")
+    assert count_candidates(predictions, ["1"], names, max_candidates=2) == ("hot dog",)
+    assert count_candidates(predictions, ["1"], {}, max_candidates=2) == ()
 
 
 def test_predictions_are_read_as_runs_write_them(tmp_path: Path):

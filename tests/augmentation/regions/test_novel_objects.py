@@ -83,6 +83,36 @@ def test_k_is_shared_out_to_the_candidates_which_take_turns(parser, roster):
     assert names == ["cat", "bird", "cat", "bird"]
 
 
+@pytest.mark.parametrize(("most", "number"), [(1, 6), (2, 12), (None, 15)])
+def test_photos_are_taken_again_with_other_novel_photos_until_k_is_there(
+    parser, roster, most, number
+):
+    choices = Choices(num_pictures=15, pictures_per_photo=most)
+    augmenter = method(parser, choices=choices)
+    proposals = list(augmenter.proposals(roster))
+    assert len({proposal.name for proposal in proposals}) == len(proposals) == number
+    assert len({(p.image_id, p.notes["source id"]) for p in proposals}) == number
+    first = [p for p in proposals if "-turn" not in p.name]
+    assert proposals[:6] == first == list(method(parser).proposals(roster))
+    assert {p.name.rpartition("-")[2] for p in proposals[6:12]} <= {"turn2"}
+    assert augmenter.report()["photos left out, by reason"] == {}
+    sources_and_photos = 3 * 6
+    endless = method(parser, choices=Choices(pictures_per_photo=None))
+    assert len(list(endless.proposals(roster))) == sources_and_photos
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"pictures_per_photo": 0}, r"pictures_per_photo must be at least 1, or null .* got 0"),
+        ({"not_counted": "person"}, r"not_counted must be a list, as in \[person\]"),
+    ],
+)
+def test_wrong_choices_are_refused(setting: dict, told: str):
+    with pytest.raises(ValueError, match=told):
+        Choices(**setting)
+
+
 @pytest.mark.parametrize(("number", "names"), [(1, ["cat"]), (2, ["cat", "bird"])])
 def test_fewer_pictures_than_candidates_are_of_the_first_of_them(parser, roster, number, names):
     classes = {"dog": {"candidates": ["cat", "bird", "horse"]}}
@@ -196,6 +226,19 @@ def test_candidates_are_counted_in_predictions(parser, roster, tmp_path):
     augmenter = method(parser, classes={"dog": {}}, predictions=str(path))
     assert all(p.notes["candidate"] == "bird" for p in augmenter.proposals(roster))
     assert list(augmenter.report()["classes"]["dog"]["candidates"]) == ["bird"]
+
+
+def test_labels_that_are_not_counted_are_no_candidates(parser, roster, tmp_path):
+    path = tmp_path / "predictions.json"
+    captions = ["Two birds.", "A bird.", "A cat."]
+    write_json(path, [{"image_id": f"dog{n}", "caption": c} for n, c in enumerate(captions)])
+    choices = Choices(not_counted=("bird",))
+    settings = {"classes": {"dog": {}}, "predictions": str(path), "choices": choices}
+    augmenter = method(parser, **settings)
+    assert {p.notes["candidate"] for p in augmenter.proposals(roster)} == {"cat"}
+    named = method(parser, classes={"dog": {"candidates": ["bird"]}}, choices=choices)
+    list(named.proposals(roster))
+    assert list(named.report()["classes"]["dog"]["candidates"]) == ["bird"]
 
 
 def test_likely_candidates_stand_in_for_counted_ones(parser, roster, tmp_path):

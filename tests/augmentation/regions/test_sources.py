@@ -24,6 +24,14 @@ def test_photos_are_used_in_turns():
     assert sorted(chosen[:3]) == sorted(chosen[3:]) == ["a", "b", "c"]
 
 
+def test_what_is_replaced_again_gets_another_photo():
+    photos = pool(a=[SQUARE], b=[SQUARE])
+    chosen = [photos.choose([SQUARE], min_targets=1, key="same") for _ in range(3)]
+    assert {c[0].image_id for c in chosen[:2]} == {"a", "b"}
+    assert chosen[2] is None
+    assert photos.choose([SQUARE], min_targets=1, key="other") is not None
+
+
 def test_the_choice_does_not_depend_on_the_order_given():
     keys = [str(n) for n in range(8)]
     first_pool, second_pool = pool(a=[SQUARE], b=[SQUARE]), pool(b=[SQUARE], a=[SQUARE])

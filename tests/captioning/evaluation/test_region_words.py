@@ -159,7 +159,8 @@ def test_references_say_which_of_the_classes_are_there(chosen) -> None:
 
 def test_pseudo_labels_of_held_out_coco_are_asked_of_a_detector(tmp_path: Path) -> None:
     path = tmp_path / "boxes.jsonl"
-    line = detection_line("1", "1.jpg", (100, 100), [region("zebra"), region("mammal", 0.1)])
+    found = [region("zebra"), region("animal", 0.1, score=0.2), region("mammal", 0.1)]
+    line = detection_line("1", "1.jpg", (100, 100), found)
     path.write_text(f'{{"detector": "x"}}\n{line}\n')
     overrides = [
         "experiment=novel_objects/coco_heldout_pseudo_labels",
@@ -168,7 +169,7 @@ def test_pseudo_labels_of_held_out_coco_are_asked_of_a_detector(tmp_path: Path) 
     settings = compose_config("train", overrides).curation.amend
     unpaired = replace(sample(region("bus"), text="bus"), origin=UNPAIRED)
     words = instantiate(settings.constraints)([unpaired]).words
-    assert words == {"1": [("zebra", "zebras")]}
+    assert words == {"1": [("zebra", "zebras"), ("animal", "animals")]}  # overlapping ones stay
     assert settings.plain.ended == settings.constrained.ended == "hold"  # as updown-baseline
     assert not settings.met_only  # each photo gets its captions
     without_file = compose_config("train", overrides[:1]).curation.amend.constraints
