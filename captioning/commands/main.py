@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 
 import captioning
+from captioning.allocator import keep_freed_memory
 from captioning.commands import (
     app,
     assets,
@@ -112,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     import_torchmetrics_late()
+    keep_freed_memory()
     try:
         status = run(arguments)
         sys.stdout.flush()

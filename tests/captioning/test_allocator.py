@@ -1,0 +1,55 @@
+"""Memory that is freed stays with the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from captioning import allocator
+
+# Takes and frees 100 MB ten times, and prints how often the system had to hand out a page.
+PROGRAM = """
+import resource, torch
+from captioning.allocator import keep_freed_memory
+{call}
+pages = []
+for _ in range(10):
+    torch.ones(25_000_000)
+    pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(pages[-1] - pages[0])
+"""
+
+
+TUNABLE = "glibc.malloc.tcache_count=7"
+
+
+def pages_taken(call: str, **environment: str) -> int:
+    command = [sys.executable, "-c", PROGRAM.format(call=call)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_freed_memory_is_taken_again_unless_the_user_has_said_otherwise() -> None:
+    whole = 9 * 100_000_000 // 4096
+    assert pages_taken("") > whole / 2
+    assert pages_taken("keep_freed_memory()") < whole / 4
+    assert pages_taken("keep_freed_memory()", MALLOC_TOP_PAD_="131072") > whole / 2
+    assert pages_taken("keep_freed_memory()", GLIBC_TUNABLES=TUNABLE) > whole / 2
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def library(name: object) -> object:
+        asked.append(name)
+        return object()  # has no mallopt
+
+    monkeypatch.setattr(allocator.ctypes, "CDLL", library)
+    monkeypatch.setattr(allocator.os, "environ", {})
+    allocator.keep_freed_memory()
+    monkeypatch.setattr(allocator.sys, "platform", "darwin")
+    allocator.keep_freed_memory()
+    assert asked == [None]
