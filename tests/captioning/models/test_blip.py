@@ -15,6 +15,7 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BlipConfig, BlipForConditionalGeneration
 
+from captioning.configuration import compose_config
 from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.subwords import SubwordTokenizer, restored
@@ -195,6 +196,15 @@ def test_subwords_there_and_back(folder: Path) -> None:
     assert again.state() == tokenizer.state()
     assert again.encode("a dog") == tokenizer.encode("a dog")
     assert len(SubwordTokenizer.of_blip(name=str(folder), max_tokens=5).encode(CAPTIONS[2])) == 5
+
+
+def test_captions_are_cut_where_prompt_and_caption_have_40_tokens_as_there(folder: Path) -> None:
+    config = compose_config("train", ["experiment=blip/fine_tuning", "model.pretrained=null"])
+    prompt = config.model.module.prompt.split()  # each of them is a token of BERT's
+    tokenizer = SubwordTokenizer.of_blip(
+        name=str(folder), max_words=99, max_tokens=config.tokenizer.max_tokens
+    )
+    assert len(prompt) + len(tokenizer.encode("a dog " * 30)) == 40
 
 
 def test_weights_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
