@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
+from torch.nn import functional
 from transformers import BlipConfig, BlipForConditionalGeneration
 
 from captioning.configuration import compose_config
@@ -103,6 +104,11 @@ def test_losses_are_those_of_transformers(folder: Path) -> None:
         rows = log_probs[number][is_target]
         nll = -rows.gather(1, labels[number, 1:][is_target].unsqueeze(1)).mean()
         assert losses.per_sample[number].item() == pytest.approx(nll.item(), rel=1e-9)
+    # what the authors' decoder returns with reduction="none"
+    every = functional.cross_entropy(
+        log_probs.transpose(1, 2), labels[:, 1:], reduction="none", label_smoothing=0.1
+    )
+    torch.testing.assert_close(losses.smoothed, every.sum(1).detach())
 
 
 def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
