@@ -23,7 +23,10 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def distribute(
-    items: Sequence[Item], work: Callable[[Sequence[Item]], dict[Item, Value]]
+    items: Sequence[Item],
+    work: Callable[[Sequence[Item]], dict[Item, Value]],
+    *,
+    at_once: int | None = None,
 ) -> dict[Item, Value]:
     """Let each process do its share; all of them return the results of all.
 
@@ -31,7 +34,10 @@ def distribute(
 
     Args:
         items: the same in every process.
-        work: done on this process's share.
+        work: done on this process's share, or on some of it at a time.
+        at_once: items of a process after which all wait for each other; None: when all are done.
+            A process that waits for longer than the group's limit, half an hour, ends the run: for
+            work of hours, in which one may be so much slower than the others.
 
     Raises:
         RuntimeError: another process failed; its own error is raised where it failed.
@@ -39,6 +45,21 @@ def distribute(
     rank, size = rank_and_size()
     if size == 1:
         return work(items)
+    step = max(1, len(items)) if at_once is None else at_once * size
+    results: dict[Item, Value] = {}
+    for start in range(0, max(1, len(items)), step):
+        results |= _shared_out(items[start : start + step], work, rank=rank, size=size)
+    return results
+
+
+def _shared_out(
+    items: Sequence[Item],
+    work: Callable[[Sequence[Item]], dict[Item, Value]],
+    *,
+    rank: int,
+    size: int,
+) -> dict[Item, Value]:
+    """The results of all processes, each of which has done its share of the items."""
     failure: Exception | None = None
     results: dict[Item, Value] = {}
     try:

@@ -341,6 +341,8 @@ class CaptionLosses:
         nll: ``(B,)`` negative log-likelihood of each caption, summed over its tokens, in nats, or
             its bound; with gradient, without label smoothing and without weights of captions and
             tokens. None: the model does not give it, and objectives that need it are refused.
+        smoothed: ``(B,)`` the same with the model's label smoothing, detached. None: the model does
+            not give it, and curation that ranks by it is refused.
         means: the means that add up to ``total``, by which it is taken over several processes
             (`captioning.models.shared_loss`), on each in the same order; empty: it is one mean of
             the batch's captions.
@@ -350,6 +352,7 @@ class CaptionLosses:
     per_sample: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
     nll: Tensor | None = None
+    smoothed: Tensor | None = None
     means: tuple[Mean, ...] = ()
 
 

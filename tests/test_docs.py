@@ -13,6 +13,7 @@ import pytest
 from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
 from captioning.configuration import compose_config
+from captioning.papers.paper_file import load_paper
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -63,5 +64,7 @@ def test_a_command_of_a_page_is_understood(page: str, command: str) -> None:
         return
     parser = ArgumentParser(exit_on_error=False)
     known.add_arguments(parser)
-    _, unknown = parser.parse_known_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
     assert not unknown, f"{page}: {unknown}"
+    if known.name == "paper" and options.rows:
+        assert set(options.rows) <= load_paper(options.paper).runs.keys(), f"{page}: no such run"

@@ -16,6 +16,9 @@ from captioning.data.roster import Roster
 from captioning.ranges import PositiveInt
 from captioning.sharing import distribute, rank_and_size
 
+# Pictures of a process after which all processes wait for each other: minutes of a GPU's work.
+AT_ONCE = 256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
@@ -83,7 +86,7 @@ class GeneratedImages(AbstractImageSource):
         if self._worker is not None:
             self._worker.pause()
         jobs = list(dict.fromkeys(order.job for order in orders if order.job is not None))
-        problems = distribute(jobs, self._producer.produce)
+        problems = distribute(jobs, self._producer.produce, at_once=AT_ONCE)
         return [self._answer(order, problems) for order in orders]
 
     def _answer(self, order: _Order, problems: dict[Job, str]) -> Picture:

@@ -12,7 +12,7 @@ from captioning.interfaces import TextEmbedder
 
 # Of the paper, chosen there for photographs instead of paintings.
 STYLER = "national geographic, high quality photography, Canon EOS R3, Flickr"
-OVERLONG = ("drop", "shorten", "refuse")
+OVERLONG = ("drop", "shorten", "cut", "refuse")
 
 
 class AbstractPromptForm(ABC):
@@ -60,12 +60,12 @@ class Concatenation(AbstractPromptForm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt that the model reads without cutting it.
+    """A prompt, which the model reads without cutting it unless that is asked for.
 
     Attributes:
         text: the prompt; empty if there is a problem.
         problem: why there is none.
-        notes: the shortening, once for each caption left out.
+        notes: the shortening, once for each caption left out, or the cut.
     """
 
     text: str
@@ -84,7 +84,8 @@ class Prompter:
         styler: words at the end for a style, such as `STYLER`; None for none.
         overlong: ``"drop"`` leaves captions out from the end, then shortens the last one at
             a word; ``"shorten"`` shortens the captions at a word; ``"refuse"`` leaves the sample
-            alone. The styler is never shortened.
+            alone. The styler is never shortened. ``"cut"`` leaves the prompt to the model, which
+            reads its beginning, as the paper's pictures were made.
 
     Raises:
         ValueError: an unknown ``overlong``.
@@ -95,7 +96,7 @@ class Prompter:
         *,
         form: AbstractPromptForm,
         styler: str | None = None,
-        overlong: Literal["drop", "shorten", "refuse"] = "drop",
+        overlong: Literal["drop", "shorten", "cut", "refuse"] = "drop",
     ) -> None:
         if overlong not in OVERLONG:
             raise ValueError(f"overlong must be one of {OVERLONG}: got {overlong!r}")
@@ -121,6 +122,9 @@ class Prompter:
             return limit is None or count(text) <= limit
 
         selected = list(captions)
+        if self.overlong == "cut":
+            text = self._join(selected)
+            return Prompt(text=text, notes=() if fits(text) else ("prompt cut by the model",))
         while self.overlong == "drop" and len(selected) > 1 and not fits(self._join(selected)):
             selected.pop()
         notes = ("caption left out of the prompt",) * (len(captions) - len(selected))

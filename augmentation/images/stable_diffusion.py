@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -234,6 +235,8 @@ class StableDiffusion(AbstractGenerator):
             scheduler = getattr(diffusers, self.scheduler)
             pipeline.scheduler = scheduler.from_config(pipeline.scheduler.config)
         pipeline.set_progress_bar_config(disable=True)
+        # prompts that are cut are counted by who writes them (curation.prompt.overlong)
+        logging.getLogger(type(pipeline).__module__).addFilter(_tells_no_cut)
         for part in pipeline.components.values():
             if isinstance(part, nn.Module):
                 part.eval().requires_grad_(False)
@@ -307,6 +310,10 @@ def _without_checker(index: Mapping[str, Any]) -> dict[str, Any]:
     if "safety_checker" not in index:
         return {}
     return {"safety_checker": None, "requires_safety_checker": False}
+
+
+def _tells_no_cut(record: logging.LogRecord) -> bool:
+    return "input was truncated" not in str(record.msg)
 
 
 def _file_digest(path: Path) -> bytes:

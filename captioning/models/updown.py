@@ -284,6 +284,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
             # Unknown words carry no loss, as padding.
             counted = (targets != self.tokenizer.pad_id).to(loss.dtype)
             loss, nll, lengths = loss * counted, nll * counted, packing.sum_by_caption(counted)
+        smoothed = packing.sum_by_caption(loss.detach())
         weights, masks = batch.weights, batch.token_weights
         masks = None if masks is None else packing.pack(masks[packing.order, 1:]).to(loss.dtype)
         if self.reduction == "token_mean":
@@ -294,7 +295,9 @@ class UpDown(AbstractCaptioner[UpDownState]):
             mean = mean_of(packing.sum_by_caption(loss), weights)
         summed = packing.sum_by_caption(nll)
         per_sample = summed.detach() / lengths
-        return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))
+        return CaptionLosses(
+            total=mean.value, per_sample=per_sample, nll=summed, smoothed=smoothed, means=(mean,)
+        )
 
     def start(self, batch: Batch) -> UpDownState:
         """Project the images once; cells start at zero."""

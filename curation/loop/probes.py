@@ -73,7 +73,14 @@ class RescoreProbe(AbstractProbe):
     each its share, and a sample that more than one of them scores counts with the mean. A module is
     asked for ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``;
     a third value is the loss summed over the caption's tokens, for ``curation.score.loss=sum``.
+
+    Args:
+        smoothed: the sums have the label smoothing that the model trains with, as the losses of
+            BLIP's code, which the paper takes; not for modules with a ``probe_step``.
     """
+
+    def __init__(self, *, smoothed: bool = False) -> None:
+        self.smoothed = smoothed
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
         """Losses of training are not used."""
@@ -92,7 +99,7 @@ class RescoreProbe(AbstractProbe):
         """
         with measuring(trainer, module) as batches:
             for batch in batches():
-                ledger.add(*score(module, batch))
+                ledger.add(*score(module, batch, smoothed=self.smoothed))
 
 
 def datamodule_of(trainer: pl.Trainer) -> Any:
@@ -100,22 +107,34 @@ def datamodule_of(trainer: pl.Trainer) -> Any:
     return getattr(trainer, "datamodule", None)
 
 
-def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+def score(
+    module: pl.LightningModule, batch: Any, *, smoothed: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Rows, per-sample losses and their sums over tokens, by ``probe_step`` or ``losses``.
 
-    The sums are None where the module gives none.
+    The sums are None where the module gives none. ``smoothed``: they have label smoothing.
 
     Raises:
-        ValueError: the module has neither.
+        ValueError: the module has neither, or no smoothed sums.
     """
     probe_step: Any = getattr(module, "probe_step", None)
     losses: Any = getattr(module, "losses", None)
+    if probe_step is not None and smoothed:
+        raise ValueError(
+            f"curation.probe.smoothed=true asks {type(module).__name__}.losses, but its "
+            "probe_step(batch) gives the sums itself: set curation.probe.smoothed=false"
+        )
     if probe_step is not None:
         rows, per_sample, *sums = probe_step(batch)
         return rows, per_sample, sums[0] if sums else None
     if losses is not None:
         result = losses(batch)
-        return batch.rows, result.per_sample, result.nll
+        if smoothed and result.smoothed is None:
+            raise ValueError(
+                f"curation.probe.smoothed=true needs {type(module).__name__}.losses to give "
+                "CaptionLosses.smoothed, which it does not: set curation.probe.smoothed=false"
+            )
+        return batch.rows, result.per_sample, result.smoothed if smoothed else result.nll
     raise ValueError(
         f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
         "(rows, per_sample), or use OnlineProbe"

@@ -47,6 +47,18 @@ def test_each_does_its_share_and_knows_of_all(second_of_three):
     assert seen == ["b", "e", "h"]
 
 
+def test_processes_meet_after_some_of_their_work(second_of_three, monkeypatch):
+    parts, meetings, gather = [], [], dist.all_gather_object
+    monkeypatch.setattr(
+        dist, "all_gather_object", lambda *results: (meetings.append(len(parts)), gather(*results))
+    )
+    work = lambda part: parts.append(part) or dict.fromkeys(part, "x")  # noqa: E731
+    results = distribute("abcdefghijklm", work, at_once=2)
+    assert parts == ["be", "hk", ""]
+    assert meetings == [1, 2, 3]
+    assert results == {"a": "bad", **dict.fromkeys("behk", "x")}
+
+
 def test_a_failure_here_is_raised_after_the_others_know(second_of_three):
     def fail(part):
         raise OSError("the disk is full")

@@ -67,6 +67,7 @@ class PromptSampler:
         tokenizer: with a start and an end token.
         single: share of prompts of one caption only, in [0, 1].
         empty: share of empty prompts, in [0, 1].
+        cut: all captions are taken, and the prompt ends where there is no more room.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class PromptSampler:
         tokenizer: PreTrainedTokenizerBase,
         single: float,
         empty: float,
+        cut: bool = False,
     ) -> None:
         self.tokenizer = tokenizer
+        self.cut = cut
         self.single = single
         self.empty = empty
         flat = [caption for photo_captions in captions for caption in photo_captions]
@@ -100,7 +103,10 @@ class PromptSampler:
         captions = self.ids[photo]
         order = torch.randperm(len(captions), generator=generator).tolist()
         number = 1 if chance[1] < self.single else len(captions)
-        return join_captions([captions[index] for index in order[:number]], self.room)
+        drawn = [captions[index] for index in order[:number]]
+        if self.cut:
+            return [token for caption in drawn for token in caption][: self.room]
+        return join_captions(drawn, self.room)
 
     @property
     def room(self) -> int:

@@ -49,10 +49,16 @@ def caption_losses(
     loss, nll = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
     of_captions = None if batch.weights is None else batch.weights[places.captions]
     of_tokens = None if batch.token_weights is None else places.pack(batch.token_weights[:, 1:])
-    summed = nll.new_zeros(len(batch)).index_add(0, places.captions, nll)
-    per_sample = summed.detach() / places.lengths
+    none = nll.new_zeros(len(batch))
+    summed = none.index_add(0, places.captions, nll)
     mean = mean_of(loss, product(of_captions, of_tokens))
-    return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))
+    return CaptionLosses(
+        total=mean.value,
+        per_sample=summed.detach() / places.lengths,
+        nll=summed,
+        smoothed=none.index_add(0, places.captions, loss.detach()),
+        means=(mean,),
+    )
 
 
 def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
@@ -68,10 +74,13 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     loss, nll = token_losses(logits.flatten(0, 1), tokens[:, 1:].flatten(), smoothing)
     weights = mask.to(nll.dtype)
     summed = (nll.view(shape) * weights).sum(1)
+    smoothed = (loss.detach().view(shape) * weights).sum(1)
     per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:
         weights = weights * batch.weights.to(weights)[:, None]
     if batch.token_weights is not None:
         weights = weights * batch.token_weights[:, 1:].to(weights)
     mean = mean_of(loss, weights.flatten())
-    return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))
+    return CaptionLosses(
+        total=mean.value, per_sample=per_sample, nll=summed, smoothed=smoothed, means=(mean,)
+    )

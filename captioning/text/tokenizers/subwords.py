@@ -92,7 +92,7 @@ class SubwordTokenizer(AbstractTokenizer):
             captions: not used; the vocabulary is the model's.
             name: hub name or folder.
             max_words: see the class; 30 in the authors' code.
-            max_tokens: see the class; 40 in the authors' code.
+            max_tokens: see the class; the authors' 40 count the prompt, too.
 
         Raises:
             FileNotFoundError: the model comes without ``tokenizer.json``.

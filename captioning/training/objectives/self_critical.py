@@ -141,6 +141,7 @@ class SelfCritical:
             per_sample=likelihood.per_sample,
             parts=parts,
             nll=likelihood.nll,
+            smoothed=likelihood.smoothed,
             means=means,
         )
 

@@ -75,6 +75,14 @@ def test_what_is_too_long_alone_is_shortened_at_a_word_and_the_styler_stays():
     assert (prompt.text, prompt.notes) == ("one dog. two dogs. three", ("prompt shortened",))
 
 
+def test_a_prompt_can_be_left_to_the_model_to_cut():
+    for limit, notes in ((9, ("prompt cut by the model",)), (12, ())):
+        options = {"styler": "Canon EOS", "overlong": "cut", "limit": limit}
+        prompt = prompt_of(Concatenation(), *FIVE, **options)
+        assert prompt.text == "one dog. two dogs. three dogs. four dogs. five dogs, Canon EOS"
+        assert prompt.notes == notes
+
+
 def test_a_prompt_that_is_too_long_can_be_refused():
     prompt = prompt_of(Concatenation(), *FIVE, overlong="refuse", limit=9)
     assert (prompt.text, prompt.problem) == ("", "prompt too long")
@@ -94,4 +102,4 @@ def test_blank_captions_make_no_prompt():
 
 def test_an_unknown_way_with_overlong_prompts_is_refused():
     with pytest.raises(ValueError, match="overlong must be one of"):
-        Prompter(form=SingleCaption(), overlong="cut")
+        Prompter(form=SingleCaption(), overlong="crop")  # pyright: ignore[reportArgumentType]

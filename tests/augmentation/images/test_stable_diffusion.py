@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import shutil
 import sys
@@ -49,6 +50,14 @@ def test_a_picture_depends_on_its_prompt_and_seed_alone(folder, tmp_path):
     for job in JOBS:
         assert together.find(job).read_bytes() == apart.find(job).read_bytes()
     assert len({together.find(job).read_bytes() for job in JOBS}) == len(JOBS)
+
+
+def test_a_prompt_is_cut_at_its_end_without_a_word(folder, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("diffusers"), "propagate", True)
+    long = " ".join(["dog"] * MAX_TOKENS)
+    cut, longer = made(folder, [Job(prompt=text, seed=1) for text in (long, f"{long} cat")])
+    assert np.array_equal(cut, longer)
+    assert "truncated" not in caplog.text
 
 
 def test_settings_change_the_picture_and_its_recipe(folder):

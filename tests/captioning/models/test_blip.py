@@ -13,8 +13,10 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
+from torch.nn import functional
 from transformers import BlipConfig, BlipForConditionalGeneration
 
+from captioning.configuration import compose_config
 from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.subwords import SubwordTokenizer, restored
@@ -102,6 +104,11 @@ def test_losses_are_those_of_transformers(folder: Path) -> None:
         rows = log_probs[number][is_target]
         nll = -rows.gather(1, labels[number, 1:][is_target].unsqueeze(1)).mean()
         assert losses.per_sample[number].item() == pytest.approx(nll.item(), rel=1e-9)
+    # what the authors' decoder returns with reduction="none"
+    every = functional.cross_entropy(
+        log_probs.transpose(1, 2), labels[:, 1:], reduction="none", label_smoothing=0.1
+    )
+    torch.testing.assert_close(losses.smoothed, every.sum(1).detach())
 
 
 def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
@@ -195,6 +202,15 @@ def test_subwords_there_and_back(folder: Path) -> None:
     assert again.state() == tokenizer.state()
     assert again.encode("a dog") == tokenizer.encode("a dog")
     assert len(SubwordTokenizer.of_blip(name=str(folder), max_tokens=5).encode(CAPTIONS[2])) == 5
+
+
+def test_captions_are_cut_where_prompt_and_caption_have_40_tokens_as_there(folder: Path) -> None:
+    config = compose_config("train", ["experiment=blip/fine_tuning", "model.pretrained=null"])
+    prompt = config.model.module.prompt.split()  # each of them is a token of BERT's
+    tokenizer = SubwordTokenizer.of_blip(
+        name=str(folder), max_words=99, max_tokens=config.tokenizer.max_tokens
+    )
+    assert len(prompt) + len(tokenizer.encode("a dog " * 30)) == 40
 
 
 def test_weights_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:

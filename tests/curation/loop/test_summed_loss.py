@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from foreign import ForeignData, ForeignModule, make_roster, train
 
+from captioning.configuration import compose_config
+from captioning.types import CaptionLosses
 from curation.amend.remove import Remove
 from curation.journal.journal import read_journal
 from curation.loop.callback import CurationCallback
 from curation.loop.curator import Curator
 from curation.loop.ledger import LossLedger, read_history
 from curation.loop.policy import CurationPolicy
-from curation.loop.probes import RescoreProbe
+from curation.loop.probes import RescoreProbe, score
 from curation.score.joint import Joint, WithinImage
 from curation.score.length import Length
 from curation.score.loss import SUMMED, Loss
@@ -98,6 +102,40 @@ def test_a_model_without_token_losses_is_refused(tmp_path, probe):
         train(tmp_path, epochs=1, callback=by_sum(probe=probe))
 
 
+class Captioner(pl.LightningModule):
+    """Its losses are 1, their sums 3, or 4 with label smoothing."""
+
+    def __init__(self, smoothed: torch.Tensor | None) -> None:
+        super().__init__()
+        self.smoothed = smoothed
+
+    def losses(self, batch: Any) -> CaptionLosses:
+        one = torch.ones(2)
+        return CaptionLosses(total=one.mean(), per_sample=one, nll=3 * one, smoothed=self.smoothed)
+
+
+def test_sums_may_have_label_smoothing():
+    batch = SimpleNamespace(rows=torch.tensor([0, 1]))
+    module = Captioner(torch.full((2,), 4.0))
+    for smoothed, expected in ((False, 3.0), (True, 4.0)):
+        _, losses, sums = score(module, batch, smoothed=smoothed)
+        assert losses.tolist() == [1, 1]
+        assert sums is not None
+        assert sums.tolist() == [expected] * 2
+
+
+def test_the_papers_rows_rank_by_smoothed_sums():
+    config = compose_config("train", ["experiment=data_curation/coco_blip", "curation=remove"])
+    assert config.curation.callback.probe.smoothed
+    assert config.curation.callback.policy.select.score.loss == "sum"
+
+
+@pytest.mark.parametrize("module", [Captioner(None), Summing()])
+def test_a_model_without_smoothed_sums_is_refused(module):
+    with pytest.raises(ValueError, match=r"set curation\.probe\.smoothed=false"):
+        score(module, SimpleNamespace(rows=torch.tensor([0, 1])), smoothed=True)
+
+
 def test_a_checkpoint_without_sums_is_refused(tmp_path):
     track = CurationPolicy(select=Top(ratio=0.0), amend=Remove(), name="track")
     callback = CurationCallback(policy=track, plot=False)
@@ -115,12 +153,12 @@ def test_a_checkpoint_without_sums_is_refused(tmp_path):
 
 def test_scores_of_scores_read_their_sums():
     summed, length = Loss(loss="sum"), Length()
-    for score in (
+    for of_scores in (
         WithinImage(score=summed),
         PerImage(score=summed),
         Joint(parts={"loss": summed, "length": length}),
     ):
-        assert Sigma(score=score).signals == (SUMMED,)
+        assert Sigma(score=of_scores).signals == (SUMMED,)
     assert Top(score=length).signals == Random(ratio=0.1).signals == ()
     with pytest.raises(ValueError, match=r"loss must be one of \('mean', 'sum'\): got 'max'"):
         Loss(loss="max")  # pyright: ignore[reportArgumentType]

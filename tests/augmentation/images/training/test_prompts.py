@@ -62,6 +62,18 @@ def test_all_captions_of_a_photo_in_any_order_or_one() -> None:
     assert all(any(caption in text for text in texts) for caption in ones)
 
 
+def test_all_captions_may_be_cut_where_there_is_no_more_room() -> None:
+    captions = [["a red dog runs", "a cat sleeps on the beach"]]
+    tokenizer = train_tokenizer(captions[0] * 3, size=560, max_length=9)
+    options = {"captions": captions, "tokenizer": tokenizer, "single": 0.0, "empty": 0.0}
+    whole, cut = PromptSampler(**options), PromptSampler(**options, cut=True)
+    lengths = {len(row[row != tokenizer.pad_token_id]) for row in draw(whole, [0] * 20)}
+    assert max(lengths) <= 1 + 6  # the longer caption alone: there is no room for both
+    tokens = {tuple(tokenizer.convert_ids_to_tokens(row)) for row in draw(cut, [0] * 20).tolist()}
+    texts = {" ".join(row[1:-1]).replace("</w>", "") for row in tokens}
+    assert texts == {"a red dog runs a cat sleeps", "a cat sleeps on the beach a"}
+
+
 def test_a_share_of_prompts_is_empty() -> None:
     prompt_ids = draw(sampler(empty=0.25), [0, 1] * 400)
     empty = (prompt_ids[:, 1] == TOKENIZER.eos_token_id).float().mean()
