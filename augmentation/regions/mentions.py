@@ -43,8 +43,9 @@ class MentionRules:
     """Which words of a caption are objects and attributes.
 
     Attributes:
-        closed_classes: what `augmentation.regions.closed_classes` lists is no object or attribute;
-            False: every adjective and every noun of a class is one, as in the thesis.
+        closed_classes: what `augmentation.regions.closed_classes` lists is no object or attribute,
+            and of a class such as "young man" the adjective is an attribute; False: every adjective
+            and every noun of a class is one, as in the thesis.
         whole_compounds: words of a compound stay ("car" of "car door"), and nouns that qualify an
             object go with it ("park" of "park bench"); False: the class's own words alone are
             looked at and replaced, wherever they stand, as in the thesis.
@@ -110,7 +111,9 @@ def find_mentions(
     words = [unit.text for unit in sentence.units]
     mentions = []
     for first, end, _ in object_words.spans(words):
-        units = _without_adjective(sentence.units[first:end], object_words)
+        units = sentence.units[first:end]
+        if rules.closed_classes:
+            units = _without_adjective(units, object_words)
         if _is_object(sentence, units):
             mentions.append(_mention(sentence, units, object_words))
     return tuple(mention for mention in mentions if mention is not None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from augmentation.regions.mentions import MentionRules, clean, find_mentions, offsets
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS, ObjectWords
 
 
 @pytest.fixture
@@ -74,6 +76,17 @@ def test_objects_with_number_and_attributes(mentions, caption, expected):
 )
 def test_captions_without_object(mentions, caption):
     assert mentions(caption) == ()
+
+
+def test_a_class_of_adjective_and_noun_is_one_object_in_the_thesis(parser):
+    """Visual Genome has "young man" and "little girl"; the thesis' objects are its classes."""
+    words = ObjectWords(names=["young man", "man"], lemmatizer=load_lemmas(LEMMAS))
+    caption = "A young man sleeps ."
+    (parse,) = parser.parse([caption])
+    (ours,) = find_mentions(caption, parse, words)
+    (thesis,) = find_mentions(caption, parse, words, MentionRules(closed_classes=False))
+    assert (ours.name, ours.attribute) == ("man", "young")
+    assert (thesis.name, thesis.attribute) == ("young man", "")
 
 
 def test_no_parse_has_no_objects(object_words):
