@@ -78,6 +78,27 @@ def test_captions_without_object(mentions, caption):
     assert mentions(caption) == ()
 
 
+@pytest.mark.parametrize(
+    ("caption", "ours", "thesis"),
+    [
+        # Figure A1: "A few people that are walking" becomes "A many children ..."
+        ("A few people that are walking on a beach .", "", "few"),
+        ("A long haired cat sits .", "long haired", "haired"),
+        ("A very old man sleeps .", "very old", "old"),
+        ("A black and white dog runs .", "black and white", "black and white"),
+    ],
+)
+def test_attributes_in_the_thesis_are_all_adjectives_that_depend_on_an_object(
+    parser, object_words, caption, ours, thesis
+):
+    rules = MentionRules(closed_classes=False, whole_compounds=False)
+    parse = parser.parse([caption])[0]
+    assert find_mentions(caption, parse, object_words)[0].attribute == ours
+    mention = find_mentions(caption, parse, object_words, rules)[0]
+    assert mention.attribute == thesis
+    assert mention.attributes == tuple(thesis.split(" and "))
+
+
 def test_a_class_of_adjective_and_noun_is_one_object_in_the_thesis(parser):
     """Visual Genome has "young man" and "little girl"; the thesis' objects are its classes."""
     words = ObjectWords(names=["young man", "man"], lemmatizer=load_lemmas(LEMMAS))
