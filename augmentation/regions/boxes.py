@@ -147,13 +147,16 @@ def pixels(box: Box) -> tuple[int, int, int, int]:
     return (math.floor(box[0]), math.floor(box[1]), math.ceil(box[2]), math.ceil(box[3]))
 
 
-def without_duplicates(regions: Sequence[Region], *, threshold: float) -> tuple[Region, ...]:
+def without_duplicates(
+    regions: Sequence[Region], *, threshold: float, one_object: bool = False
+) -> tuple[Region, ...]:
     """Non-maximum suppression within each label.
 
     Args:
         regions: of one photo.
         threshold: of two boxes with a larger IoU the one of the lower score goes, of equal scores
             the later one.
+        one_object: all regions show what one word names, whatever their labels: "men" and "man".
 
     Returns:
         The remaining regions, in their order.
@@ -161,7 +164,7 @@ def without_duplicates(regions: Sequence[Region], *, threshold: float) -> tuple[
     selected: list[int] = []
     for number in sorted(range(len(regions)), key=lambda n: (-regions[n].score, n)):
         region = regions[number]
-        rivals = (regions[k] for k in selected if regions[k].label == region.label)
+        rivals = (regions[k] for k in selected if one_object or regions[k].label == region.label)
         if all(iou(region.box, rival.box) <= threshold for rival in rivals):
             selected.append(number)
     return tuple(regions[number] for number in sorted(selected))

@@ -34,6 +34,7 @@ from captioning.text.plurals import UNCHANGED
 from captioning.types import Parse, Token
 
 PLURAL_TAGS = ("NNS", "NNPS")
+ATTRIBUTE_RELATIONS = ("amod", "conj", "nmod")
 # Relations of nouns that modify another word: "snow" of "snow covered".
 MODIFIER_RELATIONS = ("npadvmod", "advmod", "amod", "nmod", "quantmod", "intj")
 
@@ -43,11 +44,14 @@ class MentionRules:
     """Which words of a caption are objects and attributes.
 
     Attributes:
-        closed_classes: what `augmentation.regions.closed_classes` lists is no object or attribute;
-            False: every adjective and every noun of a class is one, as in the thesis.
+        closed_classes: what `augmentation.regions.closed_classes` lists is no object or attribute,
+            and of a class such as "young man" the adjective is an attribute; False: every adjective
+            that depends on an object ("few", "haired") and every noun of a class is one, as in the
+            thesis.
         whole_compounds: words of a compound stay ("car" of "car door"), and nouns that qualify an
-            object go with it ("park" of "park bench"); False: the class's own words alone are
-            looked at and replaced, wherever they stand, as in the thesis.
+            object or its attributes go with them ("park" of "park bench", "very" of "very old");
+            False: the class's own words and the attributes alone are looked at and replaced,
+            wherever they stand, as in the thesis.
     """
 
     closed_classes: bool = True
@@ -110,7 +114,9 @@ def find_mentions(
     words = [unit.text for unit in sentence.units]
     mentions = []
     for first, end, _ in object_words.spans(words):
-        units = _without_adjective(sentence.units[first:end], object_words)
+        units = sentence.units[first:end]
+        if rules.closed_classes:
+            units = _without_adjective(units, object_words)
         if _is_object(sentence, units):
             mentions.append(_mention(sentence, units, object_words))
     return tuple(mention for mention in mentions if mention is not None)
@@ -241,13 +247,14 @@ def _mention(
 
 def _stands_alone(sentence: _Sentence, position: int) -> bool:
     """Whether an adjective has a meaning without the words before it; "haired" has none."""
+    if not sentence.rules.closed_classes:
+        return True
     modified = any(
         i < sentence.unit_of[position].start and sentence.parse[i].pos in ("ADJ", *NOUNS)
         and sentence.parse[i].dep != "conj"
         for i in sentence.children[position]
     )  # fmt: skip
-    bound = sentence.rules.closed_classes and sentence.unit_of[position].text in BOUND_ADJECTIVES
-    return not modified and not bound
+    return not modified and sentence.unit_of[position].text not in BOUND_ADJECTIVES
 
 
 def _is_counted(sentence: _Sentence, head: int) -> bool:
@@ -281,12 +288,14 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
 
 def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
     """Adjectives before an object that depend on it, and those that "and" joins to them."""
-    not_attributes = NOT_ATTRIBUTES if sentence.rules.closed_classes else frozenset()
+    any_relation = not sentence.rules.closed_classes
+    not_attributes = frozenset() if any_relation else NOT_ATTRIBUTES
     adjectives, pending = set(), [i for i in sentence.children[head] if i < start]
     while pending:
         word = pending.pop()
         token = sentence.parse[word]
-        if token.dep not in ("amod", "conj", "nmod") or sentence.unit_of[word].end > start:
+        is_related = token.dep in ATTRIBUTE_RELATIONS or (any_relation and token.pos == "ADJ")
+        if not is_related or sentence.unit_of[word].end > start:
             continue
         pending += [i for i in sentence.children[word] if sentence.parse[i].dep == "conj"]
         excluded = {token.text.lower(), sentence.unit_of[word].text} & not_attributes
@@ -300,7 +309,8 @@ def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[
     if not adjectives:
         return None
     first = sentence.unit_of[adjectives[0]].start
-    while first > 0 and _qualifies(sentence, first - 1, adjectives):
+    whole = sentence.rules.whole_compounds
+    while whole and first > 0 and _qualifies(sentence, first - 1, adjectives):
         first -= 1
     last = adjectives[-1] + 1
     between = set(range(first, last))

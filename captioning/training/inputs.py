@@ -88,6 +88,7 @@ def _read_splits(config: DictConfig) -> tuple[Splits, StepContext]:
             test=read_roster(config, "test") if config.data.get("test") else None,
             left_out=steps.left_out,
             words=steps.words,
+            uncounted=steps.uncounted,
             train_has_photos=not trains_on_text(config),
         )
     return splits, steps

@@ -217,7 +217,8 @@ def build_captioner(
     """The model that training begins with, new or of another run, and its loaders."""
     start = load_start(config)
     if start is None:
-        tokenizer = build_tokenizer(config, inputs.splits.train, inputs.splits.words)
+        splits = inputs.splits
+        tokenizer = build_tokenizer(config, splits.train, splits.words, splits.uncounted)
     else:
         captions = (sample.caption for sample in inputs.splits.train.samples)
         tokenizer = start.tokenizer(captions, new_words=config.get("new_words"))

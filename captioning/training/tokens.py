@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,7 +38,10 @@ Value = TypeVar("Value")
 
 
 def build_tokenizer(
-    config: DictConfig, train: Roster, words: Sequence[Sample] = ()
+    config: DictConfig,
+    train: Roster,
+    words: Sequence[Sample] = (),
+    uncounted: Collection[str] = (),
 ) -> AbstractTokenizer:
     """The tokenizer of a run; a vocabulary that was counted before is read.
 
@@ -46,8 +49,10 @@ def build_tokenizer(
         config: of the run.
         train: captions of the vocabulary, with those of ``config.vocabulary``.
         words: further ones, which are not trained on.
+        uncounted: origins of captions of ``train`` that the vocabulary leaves out.
     """
-    rosters = [train, build_roster("words", words)] if words else [train]
+    counted = _without(train, uncounted)
+    rosters = [counted, build_roster("words", words)] if words else [counted]
     if has_corpus(config, "vocabulary"):
         rosters.append(read_corpus(config, "vocabulary"))
     build = build_part(config.tokenizer)
@@ -64,6 +69,8 @@ def build_tokenizer(
 
     def save(tokenizer: AbstractTokenizer) -> None:
         write_json(path, tokenizer.state(), indent=None)
+        if counted is not train:
+            return
         # the words are at hand: `tokens_of` need not split the captions again
         ids, ends = split[0].encode(tokenizer, len(train))
         table = TokenTable(ids=ids.astype(id_type(tokenizer)), ends=ends)
@@ -95,6 +102,12 @@ def tokens_of(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) 
         save=lambda table: table.save(path),
     )
     return TokenTable.open(path, number=len(roster)) if path.is_file() else table
+
+
+def _without(train: Roster, origins: Collection[str]) -> Roster:
+    """The roster without samples of such origins; itself where it has none."""
+    samples = [sample for sample in train.samples if sample.origin not in origins]
+    return train if len(samples) == len(train) else build_roster(train.name, samples)
 
 
 def _captions(rosters: list[Roster]) -> Iterator[str]:

@@ -24,8 +24,8 @@ from augmentation.regions.cutswap.embeddings import Embed, WordEmbeddings, embed
 from augmentation.regions.cutswap.objects import (
     MIN_USES,
     ObjectTable,
-    build_labels,
     build_object_table,
+    labels_of,
 )
 from augmentation.regions.cutswap.patches import SHARED, Areas, Patches
 from augmentation.regions.cutswap.photo_captions import (
@@ -157,7 +157,7 @@ class CutSwap(AbstractRegionMethod):
         self.objects, self.min_uses, self.min_mentions = objects, min_uses, min_mentions
         self.embed, self.match_descriptions = embed, match_descriptions
         self.all_captions = all_captions
-        self._labels = build_labels()
+        self._labels = labels_of(objects)
         self._left_out: Counter[str] = Counter()
         self._statistics: DataStatistics | None = None
         self._threshold: Threshold | None = None

@@ -150,6 +150,19 @@ def build_labels(source: str = "coco") -> Labels:
     return {name: frozenset(labels) for name, labels in groups.items()}
 
 
+def labels_of(objects: str | None) -> Labels:
+    """The labels of COCO's words and, where a file of classes is given, of its words.
+
+    Args:
+        objects: a file as of `build_labels`: detectors with its classes call each by the first of
+            its names alone, so captions may have another.
+    """
+    labels = dict(build_labels())
+    for name, names in build_labels(objects).items() if objects else ():
+        labels[name] = labels.get(name, frozenset()) | names
+    return labels
+
+
 def boxes_of(sample: Sample, mention: Mention, parse: Parse, labels: Labels) -> tuple[int, ...]:
     """Positions in ``sample.regions`` of the boxes of a mentioned object.
 
@@ -157,10 +170,12 @@ def boxes_of(sample: Sample, mention: Mention, parse: Parse, labels: Labels) -> 
     is the object's name (section 3.2.3), or, if there are none, a word for the same class: a man is
     no woman where boxes tell them apart, and has a box labelled person where they do not.
     """
+    words = {mention.name, mention.form}
+    same_class = {label for word in words for label in labels.get(word, ())}
     return (
         _grounded(sample, mention, parse)
-        or _labelled(sample, {mention.name, mention.form})
-        or _labelled(sample, labels.get(mention.name, frozenset()))
+        or _labelled(sample, words)
+        or _labelled(sample, same_class)
     )
 
 

@@ -85,11 +85,13 @@ class Areas:
             )
 
     def targets(self, sample: Sample, numbers: Iterable[int]) -> tuple[Box, ...]:
-        """Boxes of an object, doubles suppressed, in the order of ``sample.regions``."""
+        """Boxes of an object, doubles suppressed, in the order of ``sample.regions``.
+
+        Detectors label one box twice, such as man and men, so labels do not matter here.
+        """
         regions = [sample.regions[n] for n in numbers]
-        return tuple(
-            region.box for region in without_duplicates(regions, threshold=self.duplicate_iou)
-        )
+        kept = without_duplicates(regions, threshold=self.duplicate_iou, one_object=True)
+        return tuple(region.box for region in kept)
 
     def is_shared(
         self,

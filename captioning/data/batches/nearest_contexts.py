@@ -21,7 +21,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
+from captioning.data.batches.nearest_texts import NOTHING, find_nearest
 from captioning.data.roster import Roster
+from captioning.data.steps.add_pairs import is_added
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import PositiveInt
 from captioning.tensor_files import read_tensors, write_tensors
@@ -32,9 +34,6 @@ from captioning.types import Sample
 
 log = logging.getLogger(__name__)
 
-# Stands for a missing context or word.
-NOTHING = -1
-_BLOCK = 256
 _NUMBERS = (SINGULAR, PLURAL)
 
 
@@ -51,6 +50,8 @@ class ContextIndex(AbstractBatchReader):
             of the annotated boxes.
         all_photos: whether photos that `captioning.data.steps.share_of_photos` leaves out lend
             contexts too.
+        added_lend: whether pairs that `captioning.data.steps.add_pairs` adds lend contexts. They
+            resemble the captions that they were made of more than those of any other photo.
         cache_folder: where neighbours are kept, by content; None keeps nothing.
 
     Raises:
@@ -68,6 +69,7 @@ class ContextIndex(AbstractBatchReader):
         num_words: PositiveInt = 5,
         slots: Literal["captions", "regions"] = "captions",
         all_photos: bool = False,
+        added_lend: bool = True,
         cache_folder: str | Path | None = None,
     ) -> None:
         if num_nearest < 1 or num_words < 1:
@@ -76,7 +78,7 @@ class ContextIndex(AbstractBatchReader):
             )
         if slots not in ("captions", "regions"):
             raise ValueError(f"slots must be captions or regions: got {slots!r}")
-        self.slots, self.all_photos = slots, all_photos
+        self.slots, self.all_photos, self.added_lend = slots, all_photos, added_lend
         self.words = build_object_words(objects)
         self.num_nearest, self.num_words = num_nearest, num_words
         self._encoder = encoder
@@ -157,15 +159,19 @@ class ContextIndex(AbstractBatchReader):
     def _read_or_find(self, samples: Sequence[Sample]) -> Tensor:
         contexts = [_context(sample.caption, self.words) for sample in samples]
         images = [sample.image_id for sample in samples]
+        lend = [self.added_lend or not is_added(sample) for sample in samples]
         if isinstance(self._encoder, str):
             folder = None if self._folder is None else self._folder / "sentences"
             self._encoder = build_sentence_encoder(name=self._encoder, cache_folder=folder)
-        find = partial(find_nearest, contexts, images, self._encoder.embed_texts, self.num_nearest)
+        embed = self._encoder.embed_texts
+        find = partial(find_nearest, contexts, images, embed, self.num_nearest, lend=lend)
         if self._folder is None:
             return find()
         digest = hashlib.sha256(f"{self._encoder.identity} {self.num_nearest}".encode())
         for pair in zip(images, contexts, strict=True):
             digest.update(repr(pair).encode())
+        if not all(lend):
+            digest.update(bytes(lend))
         path = self._folder / "nearest_contexts" / f"{digest.hexdigest()[:16]}.safetensors"
         if path.is_file():
             return _read(path, (len(contexts), self.num_nearest))
@@ -252,67 +258,6 @@ class EpochContexts:
                 self._tokenizer, self._unchanged[row].caption, self._words, len(self._tokenizer)
             )
         return self._ids[row]
-
-
-def find_nearest(
-    contexts: Sequence[str | None],
-    images: Sequence[str],
-    embed: Callable[[Sequence[str]], Tensor],
-    num_nearest: int,
-) -> Tensor:
-    """Rows of the nearest contexts, see `ContextIndex.neighbours`.
-
-    Args:
-        contexts: N texts; None for those without an object, which have no neighbours and are
-            neighbours of none.
-        images: the image of each.
-        embed: gives unit vectors ``(U, D)`` of U texts.
-        num_nearest: M.
-
-    Returns:
-        ``(N, M) int64``.
-    """
-    rows_of: dict[str, list[int]] = {}
-    for row, context in enumerate(contexts):
-        if context is not None:
-            rows_of.setdefault(context, []).append(row)
-    neighbours = torch.full((len(contexts), num_nearest), NOTHING, dtype=torch.long)
-    texts = list(rows_of)
-    if not texts:
-        return neighbours
-    # A row of the first image and a row of another image are enough for every image.
-    sources = [_two_images(rows, images) for rows in rows_of.values()]
-    max_captions = max(Counter(images).values())
-    vectors = embed(texts)
-    count = min(len(texts), 1 + num_nearest + max_captions)
-    for start in range(0, len(texts), _BLOCK):
-        likeness = vectors[start : start + _BLOCK] @ vectors.t()
-        # Integers, so that rounding errors decide no order; equals are ordered by place.
-        likeness = (likeness.double() * 1e6).round().long() * len(texts)
-        likeness -= torch.arange(len(texts))
-        nearest = likeness.topk(count, dim=1).indices.tolist()
-        for place, candidates in enumerate(nearest, start):
-            for row in rows_of[texts[place]]:
-                rows = _other_rows(place, candidates, sources, images, images[row])[:num_nearest]
-                neighbours[row, : len(rows)] = torch.tensor(rows, dtype=torch.long)
-    return neighbours
-
-
-def _two_images(rows: Sequence[int], images: Sequence[str]) -> list[int]:
-    other_row = next((row for row in rows if images[row] != images[rows[0]]), None)
-    return [rows[0]] if other_row is None else [rows[0], other_row]
-
-
-def _other_rows(
-    own_text: int, texts: list[int], sources: list[list[int]], images: Sequence[str], image: str
-) -> list[int]:
-    """A row of another image for each of the texts that has one, without the own text."""
-    rows = []
-    for text in texts:
-        row = next((row for row in sources[text] if images[row] != image), None)
-        if text != own_text and row is not None:
-            rows.append(row)
-    return rows
 
 
 def _context(caption: str, words: ObjectWords) -> str | None:

@@ -18,6 +18,7 @@ class Splits:
         train, val, test: rosters; ``test`` may be None.
         left_out: captions of training that are not trained on but may lend contexts.
         words: captions that are not trained on, but whose words the vocabulary counts.
+        uncounted: origins of training captions whose words it does not count.
         train_has_photos: False: training sees captions alone.
     """
 
@@ -26,6 +27,7 @@ class Splits:
     test: Roster | None = None
     left_out: tuple[Sample, ...] = ()
     words: tuple[Sample, ...] = ()
+    uncounted: frozenset[str] = frozenset()
     train_has_photos: bool = True
 
     @property

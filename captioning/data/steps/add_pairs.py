@@ -43,6 +43,8 @@ class AddPairs(AbstractStep):
         share_of: ``"captions"``: as many pairs as this share of the roster's captions, in whole
             pictures; ``"photos"``: see ``share``.
         seed: of the draw of pictures.
+        count_words: whether the vocabulary counts the pairs' words, too; False: it is the one of
+            training without pairs.
         mixture: which of the captions of the data's own photos are taken.
 
     Raises:
@@ -53,6 +55,7 @@ class AddPairs(AbstractStep):
     share: NonNegativeFloat | None = None
     share_of: Literal["photos", "captions"] = "photos"
     seed: Seed = 0
+    count_words: bool = True
     mixture: Mixture = field(default_factory=Mixture)
 
     def __post_init__(self) -> None:
@@ -84,6 +87,8 @@ class AddPairs(AbstractStep):
             caption for folder in captioned for caption in read_added_captions(folder, roster)
         ]
         pairs += self.mixture(roster.samples, captions)
+        if not self.count_words:
+            context.uncounted = context.uncounted | {pair.origin for pair in pairs}
         log.info(f"{len(pairs)} pairs added from {', '.join(map(str, folders))}")
         return build_roster(roster.name, [*roster.samples, *pairs], roster.dropped)
 
@@ -107,9 +112,14 @@ class AddPairs(AbstractStep):
         return [pair for pair in pairs if _name(pair) in selected]
 
 
+def is_added(sample: Sample) -> bool:
+    """Whether a caption was added by `AddPairs`."""
+    return sample.origin.startswith(ADDED)
+
+
 def original_samples(roster: Roster) -> list[Sample]:
     """Captions of a roster that were not added."""
-    return [sample for sample in roster.samples if not sample.origin.startswith(ADDED)]
+    return [sample for sample in roster.samples if not is_added(sample)]
 
 
 def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:

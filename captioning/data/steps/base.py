@@ -31,6 +31,7 @@ class StepContext:
             number of captions; None: no class is held out. Written to ``held_out_left.json``.
         left_out: captions that are not trained on but may lend contexts, in roster order.
         words: captions that are not trained on, but whose words the vocabulary counts.
+        uncounted: origins of captions that are trained on, but whose words it does not count.
         is_cut: whether photos of the split were left out, by ``first_images`` or a step. Pairs made
             of them are then left out too, and a held-out class may be mentioned by none.
     """
@@ -43,6 +44,7 @@ class StepContext:
     held_out_remaining: dict[str, int] | None = None
     left_out: tuple[Sample, ...] = ()
     words: tuple[Sample, ...] = ()
+    uncounted: frozenset[str] = frozenset()
     is_cut: bool = False
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from augmentation.regions.mentions import MentionRules, clean, find_mentions, offsets
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS, ObjectWords
 
 
 @pytest.fixture
@@ -74,6 +76,38 @@ def test_objects_with_number_and_attributes(mentions, caption, expected):
 )
 def test_captions_without_object(mentions, caption):
     assert mentions(caption) == ()
+
+
+@pytest.mark.parametrize(
+    ("caption", "ours", "thesis"),
+    [
+        # Figure A1: "A few people that are walking" becomes "A many children ..."
+        ("A few people that are walking on a beach .", "", "few"),
+        ("A long haired cat sits .", "long haired", "haired"),
+        ("A very old man sleeps .", "very old", "old"),
+        ("A black and white dog runs .", "black and white", "black and white"),
+    ],
+)
+def test_attributes_in_the_thesis_are_all_adjectives_that_depend_on_an_object(
+    parser, object_words, caption, ours, thesis
+):
+    rules = MentionRules(closed_classes=False, whole_compounds=False)
+    parse = parser.parse([caption])[0]
+    assert find_mentions(caption, parse, object_words)[0].attribute == ours
+    mention = find_mentions(caption, parse, object_words, rules)[0]
+    assert mention.attribute == thesis
+    assert mention.attributes == tuple(thesis.split(" and "))
+
+
+def test_a_class_of_adjective_and_noun_is_one_object_in_the_thesis(parser):
+    """Visual Genome has "young man" and "little girl"; the thesis' objects are its classes."""
+    words = ObjectWords(names=["young man", "man"], lemmatizer=load_lemmas(LEMMAS))
+    caption = "A young man sleeps ."
+    (parse,) = parser.parse([caption])
+    (ours,) = find_mentions(caption, parse, words)
+    (thesis,) = find_mentions(caption, parse, words, MentionRules(closed_classes=False))
+    assert (ours.name, ours.attribute) == ("man", "young")
+    assert (thesis.name, thesis.attribute) == ("young man", "")
 
 
 def test_no_parse_has_no_objects(object_words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,14 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(config, tmp_path, capl
     with caplog.at_level(logging.WARNING):
         start(config, roster())
     assert "cannot be kept for later starts" in caplog.text
+
+
+def test_words_of_added_pairs_may_stay_uncounted(config) -> None:
+    """The vocabulary is the one without pairs, whatever objects these name, and all have tokens."""
+    own = roster().samples
+    pairs = [replace(s, sample_id=f"p{s.row}", caption="a cat", origin="added:x") for s in own]
+    both = build_roster("train", [*own, *pairs])
+    alone = build_tokenizer(config, roster())
+    tokenizer = build_tokenizer(config, both, uncounted={"added:x"})
+    assert tokenizer.state() == alone.state() != build_tokenizer(config, both).state()
+    assert tokens_of(config, both, tokenizer)[len(own)].tolist() == tokenizer.encode("a cat")

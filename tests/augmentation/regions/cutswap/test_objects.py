@@ -13,12 +13,14 @@ from augmentation.regions.cutswap.objects import (
     boxes_of,
     build_labels,
     build_object_table,
+    labels_of,
     load_object_table,
     save_object_table,
     shares_boxes,
 )
 from augmentation.regions.mentions import find_mentions
 from captioning.data.roster import Roster
+from captioning.text.object_words import build_object_words
 from captioning.types import Region
 
 
@@ -182,3 +184,19 @@ def test_a_part_must_be_played_often_enough():
     assert cat.fills_slot("subject")
     assert cat.fills_slot("object of wear")
     assert not cat.fills_slot("in")
+
+
+def test_words_of_one_class_of_the_file_share_their_boxes(parser, tmp_path):
+    """A detector calls a class by the first of its names; captions have the others, too."""
+    (tmp_path / "classes.txt").write_text("lamp post,lamppost\ndonuts,doughnuts\nman\n")
+    file = str(tmp_path / "classes.txt")
+    words, labels = build_object_words(file), labels_of(file)
+    for caption, label in (("A lamppost .", "lamp post"), ("Two doughnuts .", "donuts")):
+        (parse,) = parser.parse([caption])
+        (mention,) = find_mentions(caption, parse, words)
+        region = Region(box=(0.0, 0.0, 5.0, 9.0), label=label)
+        photo = sample(0, caption, regions=(region,))
+        assert boxes_of(photo, mention, parse, labels) == (0,)
+        assert boxes_of(photo, mention, parse, {}) == ()
+    assert "person" in labels["man"]
+    assert labels_of(None) == build_labels()

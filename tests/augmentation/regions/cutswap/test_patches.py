@@ -112,8 +112,10 @@ def test_a_box_of_two_things_is_left_alone():
     assert Areas(separate_groups=False).problem(twice, (0,)) == NO_PHOTO
 
 
-def test_doubles_count_once():
-    again = Region(box=(0, 0, 20, 21), label="dog")
+@pytest.mark.parametrize("label", ["dog", "dogs", "puppy"])
+def test_doubles_count_once(label):
+    """A detector of Visual Genome's classes finds one box as dog and as dogs."""
+    again = Region(box=(0, 0, 20, 21), label=label, score=0.5)
     assert Areas().targets(grounded("A dog.", "dog", DOG, again), (0, 1)) == (DOG.box,)
 
 

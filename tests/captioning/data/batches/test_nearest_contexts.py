@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from captioning.data.batches.nearest_contexts import NOTHING, ContextIndex, find_nearest
+from captioning.data.batches.nearest_contexts import ContextIndex
+from captioning.data.batches.nearest_texts import NOTHING, find_nearest
 from captioning.data.roster import Roster, build_roster
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Sample
@@ -195,3 +196,20 @@ def test_a_tokenizer_of_parts_of_words_is_refused() -> None:
 def test_none_at_all_is_refused(settings: dict) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         index(**settings)
+
+
+def test_added_pairs_lend_no_contexts_where_that_is_not_asked(tmp_path: Path) -> None:
+    """A pasted picture's caption is like the caption that it was made of, more than any other."""
+    small = roster()
+    first = small.samples[0]
+    pasted = replace(
+        first, sample_id="x#0", image_id="x", caption="a cat leaps on the grass", origin="added:x"
+    )
+    both = build_roster("both", [*small.samples, pasted])
+    added = len(small)
+    alone = index(num_nearest=2).neighbours(small)
+    kept = index(num_nearest=2, added_lend=False, cache_folder=tmp_path).neighbours(both)
+    assert torch.equal(kept[:added], alone)
+    assert (kept[added] != NOTHING).all()  # it gets contexts itself
+    lent = index(num_nearest=2, cache_folder=tmp_path).neighbours(both)
+    assert added in lent[0].tolist()

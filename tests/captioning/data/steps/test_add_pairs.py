@@ -170,3 +170,10 @@ def test_a_share_tells_the_steps_behind_it_what_it_leaves_out(roster, folder):
 def test_a_share_of_pairs_that_cannot_be_is_named(share):
     with pytest.raises(ValueError, match=r"steps\.add_pairs\.share must be"):
         AddPairs(folders=[], share=share)
+
+
+def test_words_of_pairs_count_unless_that_is_not_asked(roster, folder):
+    for count_words, expected in ((True, frozenset()), (False, {f"added:{folder.name}"})):
+        step = context()
+        AddPairs(folders=[folder], count_words=count_words)(roster, step)
+        assert step.uncounted == expected
