@@ -125,6 +125,7 @@ class Controllability(AbstractOfRun, total=False):
     max_images: PositiveInt | None
     generated: Name | None
     nouns: Literal["phrases", "labels"]
+    exactly_five: bool
     random: Random
 
 

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.batches.controls import CaptionControls, FixedControls
@@ -67,7 +68,7 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     controls = [control for _, control, _ in targets]
     full_stops_count = _control_reader(run).full_stops_count
     captions = caption(run, samples, controls)
-    options = {"statistics": _statistics(run), **scorers}
+    options = {"statistics": _statistics(run), "exactly_five": config.exactly_five, **scorers}
     scores = score_control(_controlled(targets, captions, full_stops_count), **parts, **options)
     result: dict[str, Any] = {"scores": scores.to_dict(), "swapped": None}
     result["random"] = drawing and _random_scores(run, drawing, targets)
@@ -312,16 +313,18 @@ def standard_scores(
         captions: captions by sample id.
         metrics: config with the names to compute, ``test``, and the ``tokenizer``.
         by_batches: number of captions that are also scored at once, as if they were all: the means
-            over such batches, in order, are ``by_batches``, which the authors print. Document
-            frequencies and brevity are then a batch's.
+            over such batches are ``by_batches``, which the authors print. Document frequencies and
+            brevity are then a batch's. Batches are drawn at random, as the authors' sampler does:
+            in order a batch has all captions of few photos, whose common words weigh little.
     """
     scores = _standard(samples, captions, metrics)
     if by_batches is None:
         return scores
-    starts = range(0, len(samples), by_batches)
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(0)).tolist()
+    mixed = [samples[position] for position in order]
     batches = [
-        _standard(samples[start : start + by_batches], captions, metrics)["corpus"]
-        for start in starts
+        _standard(mixed[start : start + by_batches], captions, metrics)["corpus"]
+        for start in range(0, len(mixed), by_batches)
     ]
     means = {name: fmean(batch[name] for batch in batches) for name in scores["corpus"]}
     return scores | {"by_batches": means}

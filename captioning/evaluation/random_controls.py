@@ -15,6 +15,7 @@ import numpy as np
 
 from captioning.metrics.best_sets import best_diversity
 from captioning.metrics.control import ControlledCaption, score_control
+from captioning.metrics.tokenizer import tokenize_python
 from captioning.types import Control, Sample
 
 REGIONS = ("caption", "any")
@@ -118,7 +119,8 @@ class RandomControls:
         groups: dict[str, list[str]] = {}
         for sample, _ in drawn:
             groups.setdefault(sample.image_id, []).append(captions[sample.sample_id])
-        best = best_diversity(groups, k=self.best)
+        tokenize = None if full_stops_count else tokenize_python  # as in `score_control`
+        best = best_diversity(groups, k=self.best, tokenize=tokenize)
         lengths = score_control(
             [
                 ControlledCaption(

@@ -11,7 +11,7 @@ unless noted):
   acceptability.
 - ``GRUEN``: the papers' G, by its authors' recipe, `gruen`.
 - ``sC``, ``D-1``, ``D-2``: self-CIDEr, Div-1 and Div-2 of the captions of an image, the mean over
-  images with five captions or more, of which the first five count.
+  images with five captions or more, of which the first five count, or with five alone.
 - ``H``, ``H (GRUEN)``: harmonic mean of ``IoU``, ``G`` or ``GRUEN``, and ``sC``.
 
 All but ``L`` are fractions in [0, 1]. A score that cannot be computed is absent; ``missing`` has
@@ -30,6 +30,7 @@ import numpy as np
 
 from captioning.interfaces import AbstractParser, AbstractWordVectors
 from captioning.lengths import LEVEL_STARTS, count_pieces, count_words, length_level
+from captioning.metrics.best_sets import best_of
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.diversity import evaluate_diversity
 from captioning.metrics.noun_overlap import find_nouns, score_nouns
@@ -50,7 +51,8 @@ class ControlledCaption:
         nouns: names of the entities of interest; None if the signal has none.
         num_words: requested number of words, or None.
         full_stops_count: ``num_words`` counts whatever stands between blanks, and the caption is
-            counted so, too: a full stop that stands alone is a word.
+            counted so, too: a full stop that stands alone is a word. If all captions have it, words
+            of ``D-1`` and ``D-2`` are these too, as they are written, as in the authors' code.
         level: requested level, 1 (A) to 5 (E); by default that of ``num_words``.
         coverage: share of the image that the boxes of interest cover, in [0, 1], or None.
     """
@@ -195,6 +197,7 @@ def score_control(
     well_formedness: AbstractWellFormedness | None = None,
     gruen: AbstractWellFormedness | None = None,
     statistics: CiderStatistics | None = None,
+    exactly_five: bool = False,
     lemmas: bool = False,
     num_bands: int = 10,
 ) -> ControlScores:
@@ -212,6 +215,8 @@ def score_control(
         well_formedness: gives ``G``.
         gruen: gives ``GRUEN``, such as `captioning.metrics.gruen.Gruen`; None: nobody asks for it.
         statistics: document frequencies for self-CIDEr, such as those of the training captions.
+        exactly_five: diversity is of images with five captions alone, as in the paper; else of the
+            first five of images with five or more.
         lemmas, num_bands: see `find_nouns` and `coverage_bands`.
 
     Raises:
@@ -236,7 +241,7 @@ def score_control(
             ids = (sample.sample_id for sample in samples)
             columns[name] = {i: score.total for i, score in zip(ids, scored, strict=True)}
     corpus = {name: fmean(column.values()) for name, column in columns.items()}
-    per_image = _diversity(samples, statistics, settings, missing)
+    per_image = _diversity(samples, statistics, exactly_five, settings, missing)
     for name in DIVERSITY if per_image else ():
         corpus[name] = fmean(scores[name] for scores in per_image.values())
     _add_harmonic_means(corpus, missing, with_gruen=gruen is not None)
@@ -350,23 +355,31 @@ def _length(sample: ControlledCaption) -> int:
 def _diversity(
     samples: Sequence[ControlledCaption],
     statistics: CiderStatistics | None,
+    exactly_five: bool,
     settings: dict[str, Any],
     missing: dict[str, str],
 ) -> dict[str, dict[str, float]]:
     groups: dict[str, list[str]] = {}
     for sample in samples:
         groups.setdefault(sample.image_id, []).append(sample.caption)
-    groups = {i: group[:GROUP_SIZE] for i, group in groups.items() if len(group) >= GROUP_SIZE}
+    most = GROUP_SIZE if exactly_five else len(samples)
+    groups = {i: g[:GROUP_SIZE] for i, g in groups.items() if GROUP_SIZE <= len(g) <= most}
     if statistics is None or not groups:
-        too_few = f"no image has {GROUP_SIZE} captions"
+        too_few = f"no image has {'exactly ' if exactly_five else ''}{GROUP_SIZE} captions"
         reason = "no document frequencies are given" if groups else too_few
         missing |= dict.fromkeys(DIVERSITY, reason)
         return {}
     result = evaluate_diversity(groups, statistics=statistics)
     settings["diversity"] = {k: v for k, v in result.settings.items() if k != "missing"}
+    settings["diversity"]["exactly_five"] = exactly_five
+    per_image = result.per_image
+    if all(sample.full_stops_count for sample in samples):
+        settings["diversity"]["words_of_ngrams"] = "between blanks"
+        pieces = {i: [caption.split() for caption in group] for i, group in groups.items()}
+        per_image = {i: per_image[i] | best_of(words, GROUP_SIZE) for i, words in pieces.items()}
     return {
         image_id: {name: scores[metric] for name, metric in DIVERSITY.items()}
-        for image_id, scores in result.per_image.items()
+        for image_id, scores in per_image.items()
     }
 
 

@@ -1,8 +1,10 @@
-"""Flickr30k Entities in small, with the features and the models that CIC-BART-SSA reads."""
+"""Flickr30k Entities and COCO Entities in small, with the features and models of CIC-BART-SSA."""
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import zipfile
 from pathlib import Path
 
@@ -73,6 +75,45 @@ def write_entities(folder: Path) -> None:
             Image.new("RGB", SIDES, (20 * number, 90, 60)).save(photo)
     for split, numbers in ids.items():
         (folder / f"karpathy_{split}.txt").write_text("\n".join(numbers) + "\n", encoding="utf-8")
+
+
+def write_coco_entities(folder: Path) -> None:
+    """The same captions and boxes as ``data=coco_entities`` reads them.
+
+    Fields have no box. Nor have the people of the last photo of each split, so that each of its
+    captions names something without a box.
+
+    Args:
+        folder: gets the released file and ``val2014``.
+    """
+    (folder / "val2014").mkdir(parents=True)
+    draw, released = random.Random(0), {}
+    for number, split in enumerate(SPLITS):
+        is_last = split not in SPLITS[number + 1 :]
+        sentences = _sentences(draw).splitlines()
+        marked = (_of_coco(text, number, with_people=not is_last) for text in sentences)
+        released[str(number)] = {text: entry | {"split": split} for text, entry in marked}
+        photo = folder / "val2014" / f"COCO_val2014_{number:012d}.jpg"
+        Image.new("RGB", SIDES, (20 * number, 90, 60)).save(photo)
+    text = json.dumps(released)
+    (folder / "coco_entities_release.json").write_text(text, encoding="utf-8")
+
+
+def _of_coco(sentence: str, number: int, *, with_people: bool) -> tuple[str, dict]:
+    """A caption of ``Sentences`` as COCO Entities has it: its words, each with its class."""
+    words, classes, chunks, found = [], [], [], {}
+    for part in re.findall(r"\[[^\]]*\]|[^\[\] ]+", sentence.lower()):
+        match = re.fullmatch(r"\[/en#(\d)/(\w+) (.*)\]", part)
+        own = match[3].split() if match else [part]
+        label = own[-1] if match else None
+        if match and (match[2] == "scene" or (match[2] == "people" and not with_people)):
+            label = "_"
+        elif match:
+            chunks.append([match[3], label])
+            found[label] = [[int(match[1]), boxes_of(number)[int(match[1]) - 1].tolist()]]
+        words += own
+        classes += [label] * len(own)
+    return " ".join(words), {"det_sequences": classes, "noun_chunks": chunks, "detections": found}
 
 
 def _sentences(draw: random.Random) -> str:

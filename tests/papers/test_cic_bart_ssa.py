@@ -10,9 +10,10 @@ import pytest
 from captioning.commands.main import run
 from captioning.papers.cells import Cells, Results
 from captioning.papers.paper_file import load_paper
-from captioning.papers.steps import tasks_of
+from captioning.papers.steps import Task, tasks_of
 from tests.papers import stand_ins_entities as stand_ins
 from tests.papers.small import run_small
+from tests.papers.stand_ins import SPLITS
 
 CHANGES = {
     "augment": (
@@ -28,6 +29,7 @@ CHANGES = {
     "controllability": (
         "metrics=fast",
         "parser.num_processes=1",
+        "exactly_five=false",  # no photo here has just five SSA captions
         "random.controls=3",
         "random.best=2",
     ),
@@ -38,16 +40,43 @@ CHANGES = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     data, models = tmp_path / "data", tmp_path / "models"
     stand_ins.write_entities(data / "flickr30k_entities")
+    stand_ins.write_coco_entities(data / "coco")
     bart = models / "facebook" / "bart-base"  # as the hub names it
     stand_ins.write_bart(bart)
     stand_ins.write_vl_bart_weights(data / "vl_bart" / "Epoch30.pth", bart)
     stand_ins.write_berts(models / "bert-base-cased", models / "cola")
     stand_ins.write_glove(data / "glove" / "glove.6B.300d.txt")
     monkeypatch.chdir(tmp_path)
-    boxes = stand_ins.write_box_features(tmp_path / "flickr30k_gtboxes.h5")
-    imported = ["import-features", str(boxes), "--folder", "data/features/flickr30k_entities"]
-    assert run(imported) == 0
+    boxes = stand_ins.write_box_features(tmp_path / "gtboxes.h5")
+    for name in ("flickr30k_entities", "coco_entities"):
+        assert run(["import-features", str(boxes), "--folder", f"data/features/{name}"]) == 0
     return tmp_path
+
+
+def captions_of(task: Task) -> list[dict]:
+    lines = (task.folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_all_captions_of_coco_entities_are_trained_on_and_have_ssa_captions(folder: Path) -> None:
+    """The paper counts all of them; only those of people that are scored need boxes throughout."""
+    paper, results = load_paper("cic_bart_ssa"), Results(folder / "runs", None)
+    tasks = tasks_of(paper, ["coco_r100"], "full", [0], results)
+    assert [task.run.id for task in tasks] == ["coco_ssa", "coco_ssa_test", "coco_r100"]
+    for task in tasks:
+        run_small(task, CHANGES)
+    last = {split: str(len(SPLITS) - 1 - SPLITS[::-1].index(split)) for split in ("train", "test")}
+    for task, split in zip(tasks, ("train", "test"), strict=False):
+        assert last[split] in {caption["image_id"] for caption in captions_of(task)}
+    dropped = json.loads((tasks[2].folder / "dropped.json").read_text(encoding="utf-8"))
+    assert dropped["coco_entities/train"] == []
+    scored = {}
+    for part in ("people", "ssa"):
+        text = (tasks[2].folder / "evaluation" / part / "control.json").read_text(encoding="utf-8")
+        rows = json.loads(text)["captions"]
+        scored[part] = {row["sample_id"].split("#")[0] for row in rows}
+    assert last["test"] not in scored["people"]
+    assert last["test"] in scored["ssa"]
 
 
 def test_a_row_is_measured_with_ssa_captions(folder: Path) -> None:
@@ -57,8 +86,7 @@ def test_a_row_is_measured_with_ssa_captions(folder: Path) -> None:
     for task in tasks:
         run_small(task, CHANGES)
     for task in tasks[:2]:
-        lines = (task.folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()
-        captions = [json.loads(line) for line in lines]
+        captions = captions_of(task)
         assert captions
         assert all(caption["boxes"] and caption["score"] >= 0.7 for caption in captions)
     cells = Cells(paper, "full", results)

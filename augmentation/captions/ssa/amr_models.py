@@ -50,7 +50,14 @@ class AbstractGraphParser(ABC):
 
 
 class AbstractGraphWriter(ABC):
-    """Writes graphs as sentences."""
+    """Writes graphs as sentences.
+
+    Attributes:
+        lower_case: new captions are in lower case, with the full stops that were written alone;
+            else they begin with a capital and end in a full stop.
+    """
+
+    lower_case: bool = False
 
     @abstractmethod
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
@@ -198,11 +205,14 @@ class SequenceWriter(AbstractGraphWriter):
     """Graphs to sentences by a model of amrlib's ``generate_xfm`` kind.
 
     Args:
+        lower_case: see `AbstractGraphWriter`.
         **model: arguments of `SequenceModel`.
     """
 
-    def __init__(self, **model: Annotated[Any, ArgumentsOf(SequenceModel)]) -> None:
-        self.model = SequenceModel(**model)
+    def __init__(
+        self, *, lower_case: bool = False, **model: Annotated[Any, ArgumentsOf(SequenceModel)]
+    ) -> None:
+        self.model, self.lower_case = SequenceModel(**model), lower_case
 
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
         """See `AbstractGraphWriter`; the first line of each answer, the same for the same graph."""

@@ -53,6 +53,8 @@ class Rules:
         min_noun_similarity: a written sentence may have a new noun if its similarity to a noun of
             the photo's captions is higher (the authors' .5).
         min_noun_similarity_of: the same for single nouns (the authors' .8 for "couch" and "table").
+        usual_only: verbs must have arguments that captions often give them, and a part that
+            everybody has must be described. Neither the paper nor its code asks for this.
     """
 
     min_well_formedness: Fraction = BALANCE
@@ -63,6 +65,7 @@ class Rules:
     min_noun_similarity_of: Mapping[str, float] = field(
         default_factory=lambda: dict(MIN_SIMILARITY_OF)
     )
+    usual_only: bool = True
 
     def problem(
         self, graph: Graph, caption: Caption, frames: Frames, *, known_nouns: Collection[str],
@@ -88,12 +91,7 @@ class Rules:
         grounded = all(self._is_grounded(node.regions, node.kinds) for node in noun_nodes)
         if caption.unmatched_nouns or not noun_nodes or not grounded:
             return UNGROUNDED
-        if _is_common_part(graph):
-            return COMMON_PART
-        predicates = [v for v, node in graph.nodes.items() if node.is_predicate]
-        if not all(frames.usual(graph, v) for v in predicates):
-            return UNUSUAL
-        return ""
+        return _unusual(graph, frames) if self.usual_only else ""
 
     def _is_known(self, noun: str, known_nouns: Collection[str], similarity: Similarity) -> bool:
         """Whether the photo's captions have the noun or a similar one."""
@@ -104,6 +102,14 @@ class Rules:
 
     def _is_grounded(self, regions: Collection[int], kinds: Collection[str]) -> bool:
         return bool(regions) or bool(kinds and set(kinds) <= set(self.ungrounded))
+
+
+def _unusual(graph: Graph, frames: Frames) -> str:
+    """Why nobody would write what a graph says; empty if somebody would."""
+    if _is_common_part(graph):
+        return COMMON_PART
+    predicates = [v for v, node in graph.nodes.items() if node.is_predicate]
+    return "" if all(frames.usual(graph, v) for v in predicates) else UNUSUAL
 
 
 def _is_common_part(graph: Graph) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from augmentation.captions.ssa.graph import COORDINATORS, Graph
 from augmentation.captions.ssa.words import Words
-from captioning.types import Phrase
+from captioning.types import Phrase, Region
 
 # Chain ids of no object: what cannot be seen in Flickr30k Entities, and what was not detected in
 # COCO Entities.
 NO_CHAINS = frozenset(("0", "_"))
 
 
-def ground(graph: Graph, words: Words, phrases: Iterable[Phrase]) -> Graph:
+def ground(
+    graph: Graph, words: Words, phrases: Iterable[Phrase], regions: Sequence[Region]
+) -> Graph:
     """The graph whose nodes have the regions of the phrases that they head.
 
     A phrase grounds the node of its head; "men and women" that of "and". A phrase without a node
@@ -24,7 +26,12 @@ def ground(graph: Graph, words: Words, phrases: Iterable[Phrase]) -> Graph:
         graph: aligned with ``words``.
         words: of the caption with these phrases.
         phrases: with regions.
+        regions: of the photo. Of several with the same box, as COCO Entities has one of each class
+            that captions have for it, the first stands for all.
     """
+    first_of: dict[tuple[float, ...], int] = {}
+    for position, region in enumerate(regions):
+        first_of.setdefault(region.box, position)
     variable_of_token = {
         node.names[0].token: v for v, node in graph.nodes.items() if node.names[0].token >= 0
     }
@@ -40,7 +47,7 @@ def ground(graph: Graph, words: Words, phrases: Iterable[Phrase]) -> Graph:
             node = nodes[variable]
             nodes[variable] = replace(
                 node,
-                regions=node.regions | set(phrase.regions),
+                regions=node.regions | {first_of[regions[n].box] for n in phrase.regions},
                 chains=node.chains | chain,
                 kinds=node.kinds | set(phrase.kinds),
             )

@@ -111,11 +111,9 @@ class Merging:
         similarity = self._name_similarity(first_node, second_node)
         has_boxes = bool(first_node.regions or second_node.regions)
         if has_boxes:
-            same_kind = (
-                not first_node.kinds
-                or not second_node.kinds
-                or first_node.kinds & second_node.kinds
-            )
+            # In COCO Entities the only kind is the class, which is a name and may be another one.
+            kinds, other_kinds = (n.kinds - n.chains for n in (first_node, second_node))
+            same_kind = not kinds or not other_kinds or kinds & other_kinds
             return similarity if first_node.regions == second_node.regions and same_kind else None
         if first_node.chains & second_node.chains:
             return similarity

@@ -218,7 +218,8 @@ class Ssa(AbstractCaptionMethod):
                 if graph is None:
                     photo_graphs.unreadable += 1
                 else:
-                    photo_graphs.graphs.append(ground(graph, words, sample.phrases))
+                    graph = ground(graph, words, sample.phrases, sample.regions)
+                    photo_graphs.graphs.append(graph)
         return by_image
 
     def _of_photo(
@@ -286,8 +287,9 @@ class Ssa(AbstractCaptionMethod):
             "similarity": self.merging.similarity,
             "min_similarity": self.rules.min_noun_similarity,
         }
-        answers = writer.sentences(graphs)
-        texts = [as_sentence(text) if any(map(str.isalpha, text)) else "" for text in answers]
+        style = str.lower if writer.lower_case else as_sentence
+        answers = [" ".join(text.split()) for text in writer.sentences(graphs)]
+        texts = [style(text) if any(map(str.isalpha, text)) else "" for text in answers]
         parses = iter(self.parser.parse([text for text in texts if text]))
         for graph, text in zip(graphs, texts, strict=True):
             caption = None

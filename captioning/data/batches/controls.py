@@ -30,7 +30,8 @@ class CaptionControls(AbstractBatchReader):
         full_stops_count: whatever stands between blanks is a word of the length, as in the authors'
             code, so a full stop that stands alone is one; else words alone.
         parser: finds the verbs that controls ask for; None: they ask for none.
-        max_regions: the first so many boxes of a photo have features; others are left out.
+        max_regions: the first so many boxes of a photo have features; others are left out. None:
+            all have, as with imported features, which have each box once whatever its labels.
         min_overlap: of imported features alone, whose boxes are others than the annotated ones:
             see `captioning.data.batches.matched_regions.MatchedControls`.
     """
@@ -42,7 +43,7 @@ class CaptionControls(AbstractBatchReader):
         length: bool = True,
         full_stops_count: bool = False,
         parser: AbstractParser | None = None,
-        max_regions: PositiveInt = 36,
+        max_regions: PositiveInt | None = 36,
         min_overlap: Fraction = 0.5,
     ) -> None:
         self.ordered, self.length, self.full_stops_count = ordered, length, full_stops_count
@@ -72,7 +73,7 @@ class CaptionControls(AbstractBatchReader):
 
     def _regions(self, sample: Sample) -> tuple[int, ...]:
         # A replaced picture has no regions, though its caption still has its phrases.
-        num_regions = min(len(sample.regions), self.max_regions)
+        num_regions = len(sample.regions[: self.max_regions])
         return tuple(region for region in mentioned_regions(sample) if region < num_regions)
 
 

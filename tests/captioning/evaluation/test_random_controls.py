@@ -87,6 +87,9 @@ def test_scores_are_of_the_best_sets_and_of_all_lengths() -> None:
     assert result["corpus"] == pytest.approx({"D-1": 1.0, "D-2": 0.6, "L": 1 / 3, "LP": 1.0})
     assert result["settings"]["controls"] == 3
     assert [entry["caption"] for entry in result["captions"]] == texts
+    written = {sample_id: f"{text} ." for sample_id, text in captions_by_id.items()}
+    pieces = drawing.scores(drawn, written, full_stops_count=True)["corpus"]
+    assert pieces["D-1"] == pytest.approx(6 / 7)  # the full stop is a word twice, and one of six
 
 
 @pytest.mark.parametrize(

@@ -311,3 +311,32 @@ def test_a_lone_full_stop_counts_where_it_was_asked_for_so() -> None:
     scores = score_control(counted).per_caption
     assert [scores[f"s{n}"]["L"] for n in (0, 1)] == [1, 0]
     assert [scores[f"s{n}"]["LP"] for n in (0, 1)] == [0, 1]
+
+
+def test_words_of_n_grams_are_counted_as_lengths_are() -> None:
+    def corpus(full_stops_count: bool) -> dict[str, float]:
+        captions = ["A dog .", "a dog .", "a dog.", "a cat", "A cat"]
+        counted = [
+            sample(number, caption, full_stops_count=full_stops_count)
+            for number, caption in enumerate(captions)
+        ]
+        return score_control(counted, **tools()).corpus
+
+    assert corpus(full_stops_count=False)["D-1"] == pytest.approx(3 / 10)  # a, dog, cat
+    written = corpus(full_stops_count=True)
+    assert written["D-1"] == pytest.approx(6 / 12)  # A, a, dog, dog., cat and the full stop
+    assert written["D-2"] == pytest.approx(6 / 12)
+    assert written["sC"] == corpus(full_stops_count=False)["sC"]
+
+
+def test_diversity_may_be_of_images_with_five_captions_alone() -> None:
+    texts = ["a dog", "a cat", "dogs", "cats", "a mat"]
+    of_five = [sample(n, text) for n, text in enumerate(texts)]
+    of_six = [sample(10 + n, text) for n, text in enumerate([*texts, "a bat"])]
+    of_six = [replace(s, image_id="six") for s in of_six]
+    assert set(score_control([*of_five, *of_six], **tools()).per_image) == {"i", "six"}
+    alone = score_control([*of_five, *of_six], **tools(), exactly_five=True)
+    assert set(alone.per_image) == {"i"}
+    assert alone.settings["diversity"]["exactly_five"] is True
+    missing = score_control(of_six, **tools(), exactly_five=True).settings["missing"]
+    assert missing["sC"] == "no image has exactly 5 captions"

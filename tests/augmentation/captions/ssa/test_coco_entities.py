@@ -21,7 +21,7 @@ from captioning.text.parser import build_caption_parser
 from captioning.text.word_tables import build_token_table
 
 HORSE, WOMAN = [10, 5, 90, 80], [30, 1, 60, 50]
-DETECTED = {"woman": [[9, WOMAN]], "horse": [[0, HORSE]]}
+DETECTED = {"woman": [[9, WOMAN]], "lady": [[9, WOMAN]], "horse": [[0, HORSE]]}
 # Words with their class; "_": a noun chunk that nothing was detected for.
 CAPTIONS = (
     "a/woman woman/woman in sunglasses/_ riding a/horse brown/horse horse/horse",
@@ -44,26 +44,46 @@ def entry(marked: str) -> tuple[str, dict]:
     }
 
 
+def read(folder: Path, *captions: str) -> Roster:
+    Image.new("RGB", (100, 100)).save(folder / "000000000007.jpg")
+    path = folder / "coco_entities_release.json"
+    path.write_text(json.dumps({"7": dict(map(entry, captions))}))
+    return read_coco_entities(name="c/train", annotations=path, image_folder=folder, split="train")
+
+
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    Image.new("RGB", (100, 100)).save(tmp_path / "000000000007.jpg")
-    path = tmp_path / "coco_entities_release.json"
-    path.write_text(json.dumps({"7": dict(map(entry, CAPTIONS))}))
-    return read_coco_entities(
-        name="c/train", annotations=path, image_folder=tmp_path, split="train"
-    )
+    return read(tmp_path, *CAPTIONS)
 
 
-def test_what_was_not_detected_is_not_one_thing(roster: Roster):
+def merged_graph(roster: Roster) -> Graph:
     parser = build_caption_parser(num_processes=1)
     graphs: list[Graph] = []
     for sample in roster.samples:
         words = words_of(sample.caption, parser.parse([sample.caption])[0])
-        graphs.append(ground(read_words(words), words, sample.phrases))
-    merged = Merging(similarity=lambda first, second: float(first == second)).merge_all(graphs)
+        graphs.append(ground(read_words(words), words, sample.phrases, sample.regions))
+    return Merging(similarity=lambda first, second: float(first == second)).merge_all(graphs)
+
+
+def test_what_was_not_detected_is_not_one_thing(roster: Roster):
+    merged = merged_graph(roster)
     named = [{name.concept for name in node.names} for node in merged.nodes.values()]
     for noun in ("woman", "horse", "sunglasses", "grass", "fence"):
         assert [names for names in named if noun in names] == [{noun}]
+
+
+def test_a_box_of_two_classes_is_one_thing_with_both_names(tmp_path: Path):
+    """The first criterion of section 4: "a male" and "a person" of the same boxes are merged."""
+    roster = read(
+        tmp_path,
+        "a/woman woman/woman is riding a/horse horse/horse",
+        "a/lady lady/lady is petting a/horse horse/horse",
+    )
+    assert [region.label for region in roster.samples[0].regions] == ["woman", "horse", "lady"]
+    nodes = merged_graph(roster).nodes.values()
+    (both,) = (n for n in nodes if {"woman", "lady"} & {name.concept for name in n.names})
+    assert {name.concept for name in both.names} == {"woman", "lady"}
+    assert both.regions == {0}
 
 
 def test_new_captions_have_the_boxes_of_the_classes(roster: Roster):

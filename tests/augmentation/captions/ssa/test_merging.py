@@ -17,7 +17,7 @@ from augmentation.captions.ssa.sentences import caption_of
 from augmentation.captions.ssa.smatch import smatch
 from augmentation.captions.ssa.words import words_of
 from captioning.text.parser import SpacyParser, build_caption_parser
-from captioning.types import Phrase
+from captioning.types import Phrase, Region
 
 SAME = {frozenset(("jump", "leap")): 0.8, frozenset(("boy", "kid")): 0.6}
 
@@ -41,7 +41,8 @@ def grounded(parser: SpacyParser, caption: str, **boxes: int) -> Graph:
         Phrase(start=caption.index(word), text=word, chain_id=str(box), regions=(box,))
         for word, box in boxes.items()
     ]
-    return ground(read_words(words), words, phrases)
+    regions = [Region(box=(n, 0, n + 1, 1), label="thing") for n in range(10)]
+    return ground(read_words(words), words, phrases, regions)
 
 
 def sentence(graph: Graph, style: str = "progressive") -> str:

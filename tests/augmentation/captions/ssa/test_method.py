@@ -21,6 +21,7 @@ from augmentation.captions.ssa.filters import (
     NOT_REALISED,
     UNGROUNDED,
     UNSEEN,
+    UNUSUAL,
     CrossFittedScores,
     Rules,
 )
@@ -158,6 +159,15 @@ def test_graphs_and_sentences_of_other_models(roster: Roster):
     }
 
 
+def test_written_sentences_may_stay_in_lower_case(roster: Roster):
+    models = Known()
+    models.lower_case = True
+    for photo in ssa(graph_parser=models, graph_writer=models).captions(roster):
+        (caption,) = photo.captions
+        assert caption.text == "a boy rides a horse"
+        assert {p.text for p in caption.phrases} == {"a boy", "a horse"}
+
+
 class Writer(AbstractGraphWriter):
     """Says the same of every graph."""
 
@@ -193,6 +203,19 @@ def test_a_noun_of_its_own_limit_has_to_be_more_alike():
     assert rules.problem(graph, caption, Frames([]), **about) == UNSEEN
     caption = replace(caption, nouns=("divan",))
     assert rules.problem(graph, caption, Frames([]), **about) == UNGROUNDED
+
+
+def test_published_rules_accept_unusual_arguments():
+    graph = read_penman("(h / hold-01 :ARG0 (b / boy))")
+    boy = graph.nodes["b"]
+    boy = replace(boy, names=(replace(boy.names[0], noun=True),), regions=frozenset((0,)))
+    graph = Graph({**graph.nodes, "b": boy}, graph.edges, graph.root)
+    caption = Caption("A boy is holding.", (), nouns=("boy",))
+    about = {"known_nouns": {"boy"}, "similarity": lambda first, second: float(first == second)}
+    assert Rules().problem(graph, caption, Frames([]), **about) == UNUSUAL
+    config = compose_config("augmentation", ["method=ssa_published"]).method.rules
+    usual_only = config.usual_only
+    assert not Rules(usual_only=usual_only).problem(graph, caption, Frames([]), **about)
 
 
 class Counted(AbstractLanguageModel):

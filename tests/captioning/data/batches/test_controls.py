@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from captioning.configuration import compose_config
 from captioning.data.batches.controls import CaptionControls, FixedControls
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.pictures import FeatureReader
@@ -72,6 +73,17 @@ def test_regions_without_features_and_captions_without_phrases() -> None:
     assert CaptionControls()([replaced]) == (Control(regions=()),)
     assert CaptionControls(length=False)([sample(regions=())]) == (Control(regions=()),)
     assert CaptionControls()([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("features", "last"), [(["features=bottom_up", "features.imported=x"], (0, 179)), ([], (0,))]
+)
+def test_controls_ask_for_all_regions_of_imported_features(features: list[str], last: tuple):
+    """COCO Entities lists a box once for each class, so more of them than have features."""
+    many = sample(regions=REGIONS * 60, phrases=(phrase("A dog", 0, 179),))
+    chosen = ["experiment=cic_bart/flickr8k_small", *features]
+    max_regions = compose_config("train", chosen).control.max_regions
+    assert CaptionControls(max_regions=max_regions)([many])[0].regions == last
 
 
 def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
