@@ -18,7 +18,7 @@ def keep_freed_memory() -> None:
     """Let this process keep memory that is freed, for the tensors of the next step.
 
     By itself glibc gives the memory of large tensors back to the system, which clears it page by
-    page when the next step takes it: a tenth to a fifth of a training step on a processor. Memory
+    page when the next step takes it: a tenth of a training step on a processor. Memory
     that other libraries' allocators hold, and a user's own settings of glibc's, stay as they are.
     """
     set_by_user = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
