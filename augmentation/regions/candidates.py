@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from augmentation.regions.novel_class import NovelClass
 from captioning.files import read_json
 from captioning.text.word_forms import form_patterns
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,10 @@ def choose_candidates(
             labels=tuple(name for name in names if name in labels),
             without_boxes=tuple(name for name in names if name not in labels),
         )
+        if names and not chosen[novel.name].labels:
+            log.warning(f"{novel.name!r} gets no pictures: no box is called {', '.join(names)}")
+        elif not names and novel.candidates is None:
+            log.warning(f"{novel.name!r} gets no pictures: captions of it name no known object")
     return chosen
 
 

@@ -203,12 +203,12 @@ class NovelObjects(AbstractRegionMethod):
         countable = labels.difference(self.choices.not_counted)
         names = {label: self._name(label).names for label in countable}
 
-        def count(novel: NovelClass) -> tuple[str, ...]:
+        def of_class(novel: NovelClass) -> tuple[str, ...]:
             ids = [photo.image_id for photo in novel_photos if novel.name in photo.classes]
             number = self.choices.num_candidates
             return count_candidates(captions, ids, names, max_candidates=number)
 
-        return choose_candidates(self.classes, labels, count)
+        return choose_candidates(self.classes, labels, of_class)
 
     def _of_pair(
         self,

@@ -251,6 +251,19 @@ def test_likely_candidates_stand_in_for_counted_ones(parser, roster, tmp_path):
     assert {p.notes["candidate"] for p in counted.proposals(roster)} == {"bird"}
 
 
+def test_a_class_that_gets_no_pictures_is_told(parser, roster, tmp_path, caplog):
+    path = tmp_path / "predictions.json"
+    write_json(path, [{"image_id": "dog0", "caption": "A tree."}])
+    for settings, told in (
+        ({"classes": {"dog": {}}, "predictions": str(path)}, "captions of it name no known object"),
+        ({"classes": {"dog": {"candidates": ["horse", "cow"]}}}, "no box is called horse, cow"),
+        ({"classes": {"dog": {"candidates": []}}}, ""),
+    ):
+        caplog.clear()
+        assert list(method(parser, **settings).proposals(roster)) == []
+        assert caplog.messages == ([f"'dog' gets no pictures: {told}"] if told else [])
+
+
 def test_a_candidate_without_boxes_takes_no_share_of_the_pictures(parser, roster):
     classes = {"dog": {"candidates": ["horse", "cat"]}}
     augmenter = method(parser, classes=classes, choices=Choices(num_pictures=4))
