@@ -326,6 +326,7 @@ class Prompts(TypedDict, total=False):
 
     single: Fraction
     empty: Fraction
+    cut: bool
 
 
 class Sheet(TypedDict, total=False):
