@@ -284,7 +284,10 @@ class UpDown(AbstractCaptioner[UpDownState]):
             # Unknown words carry no loss, as padding.
             counted = (targets != self.tokenizer.pad_id).to(loss.dtype)
             loss, nll, lengths = loss * counted, nll * counted, packing.sum_by_caption(counted)
-        smoothed = packing.sum_by_caption(loss.detach())
+        summed = packing.sum_by_caption(nll)
+        smoothed = (
+            packing.sum_by_caption(loss.detach()) if self.label_smoothing else summed.detach()
+        )
         weights, masks = batch.weights, batch.token_weights
         masks = None if masks is None else packing.pack(masks[packing.order, 1:]).to(loss.dtype)
         if self.reduction == "token_mean":
@@ -293,7 +296,6 @@ class UpDown(AbstractCaptioner[UpDownState]):
         else:
             loss = loss if masks is None else loss * masks
             mean = mean_of(packing.sum_by_caption(loss), weights)
-        summed = packing.sum_by_caption(nll)
         per_sample = summed.detach() / lengths
         return CaptionLosses(
             total=mean.value, per_sample=per_sample, nll=summed, smoothed=smoothed, means=(mean,)

@@ -51,12 +51,13 @@ def caption_losses(
     of_tokens = None if batch.token_weights is None else places.pack(batch.token_weights[:, 1:])
     none = nll.new_zeros(len(batch))
     summed = none.index_add(0, places.captions, nll)
+    smoothed = none.index_add(0, places.captions, loss.detach()) if smoothing else summed.detach()
     mean = mean_of(loss, product(of_captions, of_tokens))
     return CaptionLosses(
         total=mean.value,
         per_sample=summed.detach() / places.lengths,
         nll=summed,
-        smoothed=none.index_add(0, places.captions, loss.detach()),
+        smoothed=smoothed,
         means=(mean,),
     )
 
@@ -74,7 +75,7 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     loss, nll = token_losses(logits.flatten(0, 1), tokens[:, 1:].flatten(), smoothing)
     weights = mask.to(nll.dtype)
     summed = (nll.view(shape) * weights).sum(1)
-    smoothed = (loss.detach().view(shape) * weights).sum(1)
+    smoothed = (loss.detach().view(shape) * weights).sum(1) if smoothing else summed.detach()
     per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:
         weights = weights * batch.weights.to(weights)[:, None]
