@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
@@ -17,6 +18,7 @@ from captioning.papers.paper_file import load_paper
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+RESULTS = sorted((REPOSITORY / "docs" / "results").glob("*.md"))
 # A fenced block with its language; those without one are commands or what they print.
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OVERVIEW = "captioning --help"
@@ -27,15 +29,40 @@ READERS_OWN = ("plugins=", "=mine", "=NAME", "=longest")
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Each page's commands of ours, a line each, without comments."""
-    for page in PAGES:
-        for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+    """Each page's commands of ours, a line each, without comments; indented ones, too."""
+    for page in [*PAGES, *RESULTS]:
+        text = page.read_text(encoding="utf-8")
+        blocks = [block for language, block in BLOCK.findall(text) if not language]
+        blocks += re.findall(r"^    (\S.*)$", BLOCK.sub("", text), re.MULTILINE)
+        for block in blocks:
             for line in block.replace("\\\n", " ").splitlines():
-                if not language and line.startswith(OURS) and not line.startswith(OVERVIEW):
+                if line.startswith(OURS) and not line.startswith(OVERVIEW):
                     yield page.name, " ".join(shlex.split(line, comments=True, posix=False))
 
 
 COMMANDS = list(commands())
+# A setting of a config within a sentence or a cell. One that begins with a plus adds a key.
+SETTING = re.compile(r"(?:^|[\s'])([a-z][\w/@]*\.[\w/@.]*[a-z_]\w*)=")
+
+
+def settings() -> set[tuple[str, str]]:
+    """Pages and the dotted keys that their sentences set."""
+    found = set()
+    for page in [*PAGES, *RESULTS]:
+        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        for span in re.findall(r"`([^`\n]+)`", text):
+            found |= {(page.name, key) for key in SETTING.findall(span)}
+    return found
+
+
+def keys_of(content: object, above: str = "") -> set[tuple[str, str]]:
+    """All keys of a config, each after the one above it; lists of defaults name some."""
+    if isinstance(content, dict):
+        own = {(above, part) for key in content for part in str(key).split("@")[-1].split(".")}
+        return own.union(*(keys_of(value, str(key)) for key, value in content.items()))
+    if isinstance(content, list):
+        return set().union(*(keys_of(entry) for entry in content))
+    return set()
 
 
 def words_of(command: str) -> list[str]:
@@ -68,3 +95,16 @@ def test_a_command_of_a_page_is_understood(page: str, command: str) -> None:
     assert not unknown, f"{page}: {unknown}"
     if known.name == "paper" and options.rows:
         assert set(options.rows) <= load_paper(options.paper).runs.keys(), f"{page}: no such run"
+
+
+def test_keys_that_sentences_set_are_keys_of_a_config() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "configs").rglob("*.yaml")]
+    known = set().union(*(keys_of(yaml.safe_load(text)) for text in texts))
+    assert len(settings()) > 100
+    unknown = set()
+    for page, setting in settings():
+        *_, above, key = setting.split(".")
+        # What stands on top of a file may come below any key; hydra.launcher is of other packages.
+        if not {(above, key), ("", key)} & known and above != "launcher":
+            unknown.add((page, setting))
+    assert not unknown, "a key that no config has needs a plus before it"
