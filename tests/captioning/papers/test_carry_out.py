@@ -161,6 +161,14 @@ def test_every_job_has_a_gpu_of_its_own(tmp_path, content, log, monkeypatch):
         carry_out(tasks, 3)
 
 
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_where_gpus_are_hidden_jobs_share_the_cores(tmp_path, content, log, monkeypatch, hidden):
+    monkeypatch.setenv(DEVICES, hidden)
+    carry_out(tasks_in(tmp_path, content, 0, 1), 2)
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert all(line.split()[-1].removeprefix("threads=") for line in lines if "began" in line)
+
+
 def test_runs_on_several_gpus_do_not_share_the_machine(tmp_path, content, log, monkeypatch):
     monkeypatch.setenv(DEVICES, "0,1")
     content["runs"]["ours"]["flickr8k"]["steps"][0] += " trainer.devices=2"
