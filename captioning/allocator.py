@@ -10,6 +10,7 @@ import sys
 # Numbers of settings in glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 LARGEST_KEPT = 2**30  # bytes of a tensor; larger ones go back to the system
+LARGEST_KEPT_BY_OLDER = 2**25  # older versions of glibc refuse more
 NEVER = -1
 USERS_OWN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
 
@@ -26,5 +27,7 @@ def keep_freed_memory() -> None:
         return
     with contextlib.suppress(AttributeError):  # a C library without it, such as musl
         set_option = ctypes.CDLL(None).mallopt
-        set_option(MMAP_THRESHOLD, LARGEST_KEPT)
-        set_option(TRIM_THRESHOLD, NEVER)
+        sizes = (LARGEST_KEPT, LARGEST_KEPT_BY_OLDER)
+        # Alone the second setting would be worse than none: it stops glibc from raising the first.
+        if any(set_option(MMAP_THRESHOLD, size) for size in sizes):
+            set_option(TRIM_THRESHOLD, NEVER)

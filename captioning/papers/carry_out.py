@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,8 @@ def _gpus() -> list[str]:
     """Those that this process may use, by the names that CUDA has for them."""
     named = os.environ.get(DEVICES)
     if named is not None:
-        return [name.strip() for name in named.split(",") if name.strip()]
+        names = filter(None, map(str.strip, named.split(",")))
+        return list(takewhile(lambda name: not name.startswith("-"), names))  # -1 ends the list
     import torch  # seconds, for commands that need none
 
     return [str(number) for number in range(torch.cuda.device_count())]

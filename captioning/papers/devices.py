@@ -23,7 +23,7 @@ def on_devices(command: Sequence[str], number: int) -> tuple[str, ...]:
     asked = num_devices(command)
     if asked <= number:
         return tuple(command)
-    batch = _number(command, BATCH)
+    batch, parts_before = _number(command, BATCH), _number(command, PARTS)
     parts = asked // number
     if asked % number or batch % parts:
         raise ValueError(
@@ -31,7 +31,8 @@ def on_devices(command: Sequence[str], number: int) -> tuple[str, ...]:
             "captions, which cannot be shared out evenly"
         )
     rest = [word for word in command if not word.startswith((DEVICES, BATCH, PARTS))]
-    return (*rest, f"{DEVICES}{number}", f"{BATCH}{batch // parts}", f"{PARTS}{parts}")
+    sizes = (f"{BATCH}{batch // parts}", f"{PARTS}{parts * parts_before}")
+    return (*rest, f"{DEVICES}{number}", *sizes)
 
 
 def work_of(command: Sequence[str]) -> tuple[str, ...]:

@@ -53,7 +53,8 @@ class Task:
         done = read_json(self.folder / STEPS) if (self.folder / STEPS).is_file() else []
         both = zip(self.commands, done, strict=False)
         same = (work_of(one) == work_of(other) for one, other in both)
-        return next((number for number, is_same in enumerate(same) if not is_same), len(done))
+        known = min(len(self.commands), len(done))  # the file may have had more steps
+        return next((number for number, is_same in enumerate(same) if not is_same), known)
 
     def on_devices(self, number: int) -> Task:
         """The task for so many devices at most (`captioning.papers.devices`)."""

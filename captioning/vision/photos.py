@@ -45,6 +45,8 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _QUARTER_TURNS = (5, 6, 7, 8)
+# Where a picture says how it is to be turned.
+_SAY_TURNS = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")
 
 
 def load_rgb(
@@ -157,7 +159,12 @@ def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -
 
 def _turned(image: Image.Image) -> Image.Image:
     turn = _TURNS.get(_orientation(image))
-    return image if turn is None else image.transpose(turn)
+    if turn is None:
+        return image
+    upright = image.transpose(turn)
+    for key in _SAY_TURNS:  # or whoever gets it would turn it again
+        upright.info.pop(key, None)
+    return upright
 
 
 def _orientation(image: Image.Image) -> int:

@@ -53,3 +53,29 @@ def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(allocator.sys, "platform", "darwin")
     allocator.keep_freed_memory()
     assert asked == [None]
+
+
+@pytest.mark.parametrize(
+    ("most", "settings"),
+    [
+        (2**31, [(-3, 2**30), (-1, -1)]),
+        (2**25, [(-3, 2**30), (-3, 2**25), (-1, -1)]),
+        (0, [(-3, 2**30), (-3, 2**25)]),
+    ],
+)
+def test_older_libraries_take_smaller_tensors(
+    monkeypatch: pytest.MonkeyPatch, most: int, settings: list[tuple[int, int]]
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    class Library:
+        @staticmethod
+        def mallopt(option: int, value: int) -> int:
+            asked.append((option, value))
+            return int(value <= most)
+
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: Library)
+    monkeypatch.setattr(allocator.os, "environ", {})
+    monkeypatch.setattr(allocator.sys, "platform", "linux")
+    allocator.keep_freed_memory()
+    assert asked == settings

@@ -106,8 +106,9 @@ def read_arrow(
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
+        # over all files: the rows of a photo may begin in one and go on in the next
         photos=_unique(
-            photo for table in tables for photo in _joined(_photos(table, Path(folder), part))
+            _joined(photo for table in tables for photo in _photos(table, Path(folder), part))
         ),
         division=division,
         rules=rules,

@@ -161,6 +161,14 @@ def test_every_job_has_a_gpu_of_its_own(tmp_path, content, log, monkeypatch):
         carry_out(tasks, 3)
 
 
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_where_gpus_are_hidden_jobs_share_the_cores(tmp_path, content, log, monkeypatch, hidden):
+    monkeypatch.setenv(DEVICES, hidden)
+    carry_out(tasks_in(tmp_path, content, 0, 1), 2)
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert all(line.split()[-1].removeprefix("threads=") for line in lines if "began" in line)
+
+
 def test_runs_on_several_gpus_do_not_share_the_machine(tmp_path, content, log, monkeypatch):
     monkeypatch.setenv(DEVICES, "0,1")
     content["runs"]["ours"]["flickr8k"]["steps"][0] += " trainer.devices=2"
@@ -238,6 +246,14 @@ def test_a_script_queues_every_run_after_those_it_needs(tmp_path, content, log, 
     assert not any(word.startswith("--gpus") for word in queued[1])
 
 
+def test_a_run_that_has_lost_its_last_step_is_done(tmp_path, content, log):
+    steps = content["runs"]["pairs"]["flickr8k"]["steps"]
+    steps.append("evaluate run={run}")
+    carry_out(tasks_in(tmp_path, content, 0)[:1])
+    steps.pop()
+    assert tasks_in(tmp_path, content, 0)[0].is_done
+
+
 def test_what_is_done_is_not_queued(tmp_path, content, log):
     tasks = tasks_in(tmp_path, content, 0)
     carry_out(tasks[:1])
@@ -261,6 +277,10 @@ def test_fewer_devices_make_the_same_updates_in_parts(tmp_path, content, log):
     assert eight == task
     carry_out([one])
     assert task.is_done, "the work is the same"
+    steps = content["runs"]["ours"]["flickr8k"]["steps"]
+    steps[0] += " trainer.accumulate_grad_batches=2"
+    _, of_two = tasks_in(tmp_path, content, 0)
+    assert of_two.on_devices(1).commands[0][-1] == "trainer.accumulate_grad_batches=8"
     with pytest.raises(ValueError, match="--devices 3: a training is for 4 devices"):
         task.on_devices(3)
     content["runs"]["ours"]["flickr8k"]["steps"] = [

@@ -10,7 +10,7 @@ import pytest
 from PIL import ExifTags, Image, ImageOps
 from PIL.PngImagePlugin import PngImageFile
 
-from captioning.vision.photos import load_rgb, photo_problem, photo_sizes
+from captioning.vision.photos import load_rgb, photo_problem, photo_sizes, upright_rgb
 from tests.photo_files import RULES, bad_photos, picture, turned
 
 
@@ -81,6 +81,7 @@ def test_every_orientation_is_turned_as_pillow_does(tmp_path, orientation):
     with Image.open(tmp_path / "a.png") as stored:
         assert np.array_equal(np.asarray(upright), np.asarray(ImageOps.exif_transpose(stored)))
     assert photo_sizes(tmp_path / "a.png")[1] == upright.size
+    assert np.array_equal(np.asarray(upright_rgb(upright)), np.asarray(upright)), "turned once"
 
 
 def test_a_damaged_entry_of_exif_costs_neither_pixels_nor_turn(tmp_path):

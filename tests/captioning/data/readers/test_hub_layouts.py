@@ -261,3 +261,14 @@ def test_rows_of_one_photo_by_its_id(tmp_path, caplog):
     assert "3 rows have photos of the same name" in caplog.text
     roster = read_arrow(name="o", folder=tmp_path, id_column="id")
     assert [s.sample_id for s in roster.samples][:3] == ["id0#0", "id0#1", "id1#0"]
+    write_parquet(tmp_path / "t.parquet", content[:3])
+    write_parquet(tmp_path / "u.parquet", content[3:])
+    halves = read_arrow(name="o", folder=tmp_path, id_column="id")
+    assert halves.fingerprint == roster.fingerprint, "a photo goes on in the next file"
+    paths = pa.table({"file_name": [f"{n // 2}.jpg" for n in range(6)], "text": list("abcdef")})
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(photo(number))
+    write_parquet(tmp_path / "t.parquet", paths[:3])
+    write_parquet(tmp_path / "u.parquet", paths[3:])
+    by_path = read_arrow(name="o", folder=tmp_path).rows_by_image.values()
+    assert [tuple(rows) for rows in by_path] == [(0, 1), (2, 3), (4, 5)]
