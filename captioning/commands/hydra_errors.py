@@ -68,7 +68,8 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     if below and key in known:
         key = f"{key}.{below[1]}"
     hint = _nearest_key(key, known)
-    return f"{key}: there is no such key{hint or f'; a new one is added by +{key}=VALUE'}"
+    added = f"{_keys_beside(key, known)}; a new one is added by +{key}=VALUE"
+    return f"{key}: there is no such key{hint or added}"
 
 
 def _unread(overrides: Sequence[str]) -> str:
@@ -103,10 +104,13 @@ def _without_value(word: str, name: str) -> str:
 
 
 def _to_choose_first(key: str, known: Sequence[str], overrides: Sequence[str]) -> str:
-    """The choice without which a key of a step, a callback and the like is not there."""
+    """The choice without which a key of a group's, such as a search or a step, is not there."""
     group, _, rest = key.partition(".")
-    choice = rest.partition(".")[0]
-    if group not in OF_SEVERAL or f"{group}.{choice}" in known or choice not in choices(group):
+    choice, options = rest.partition(".")[0], choices(group) if rest else []
+    if group not in OF_SEVERAL or choice not in options:
+        is_chosen = any(other.startswith(f"{group}.") for other in known)
+        return f"{group}=NAME, of {', '.join(options)}" if options and not is_chosen else ""
+    if f"{group}.{choice}" in known:
         return ""
     lists = [value for name, _, value in (o.partition("=") for o in overrides) if name == group]
     chosen = re.findall(r"[^\[\], ]+", lists[-1]) if lists else []
@@ -125,7 +129,20 @@ def _nearest_key(key: str, known: Sequence[str]) -> str:
     others = [other for other in known if not key.startswith(f"{other}.")]
     near = near or get_close_matches(key, others, n=1, cutoff=0.85)
     near = near or [other for other in known if other.endswith(f".{last}")][:3]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    if not near:
+        return ""
+    top = key.partition(".")[0]
+    is_elsewhere = top not in {other.partition(".")[0] for other in near}
+    beside_it = _keys_beside(key, known) if is_elsewhere else ""
+    return f"; did you mean {' or '.join(near)}?{beside_it.replace(';', '', 1)}"
+
+
+def _keys_beside(key: str, known: Sequence[str]) -> str:
+    """The keys of the group of a key, if they are few enough to be read."""
+    group = _group(key)
+    names = [other.rpartition(".")[2] for other in known if _group(other) == group]
+    names = [name for name in names if not name.startswith("_")]
+    return f"; {group} has {', '.join(names)}" if group and 0 < len(names) <= 20 else ""
 
 
 def _nearest_choice(choice: str, options: Sequence[str]) -> str:

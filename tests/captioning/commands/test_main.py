@@ -114,6 +114,7 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         ),
         (["logger.wandb.offline=true"], "without the choice logger=[...,wandb]"),
         (["callbacks=[early_stopping]", "callbacks.early_stopping.patient=5"], "did you mean"),
+        (["optimizer.learning_rate=1"], "there is no such key; optimizer has lr; "),
         (["data.root=my photos (2024)"], "needs quotes: 'data.root=\"my photos (2024)\"'"),
         (["data.caption_columns=[a (en)]"], "data.caption_columns: [a (en)] cannot be read; text"),
         (["seed"], "seed has no value: write seed=VALUE"),
@@ -128,6 +129,18 @@ def test_what_is_no_setting_is_told_with_what_to_write(arguments: list[str], tol
     with pytest.raises(SystemExit) as ended:
         main(["train", *arguments])
     assert told in str(ended.value)
+
+
+@pytest.mark.parametrize("setting", ["search.beam_size=3", "constraints.path=x", "data.root=x"])
+def test_a_setting_of_a_group_that_is_not_chosen_names_the_choices(setting: str) -> None:
+    group = setting.partition(".")[0]
+    with pytest.raises(SystemExit, match=rf"no such key without the choice {group}=NAME, of .*, "):
+        main(["evaluate", "run=x", setting])
+
+
+def test_a_key_of_another_group_is_not_meant() -> None:
+    with pytest.raises(SystemExit, match=r"^evaluate: search.temperature: .* search has "):
+        main(["evaluate", "run=x", "search=beam", "search.temperature=3"])
 
 
 def test_a_run_without_its_key_is_told_to_commands_of_runs() -> None:
