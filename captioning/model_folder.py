@@ -48,12 +48,17 @@ def model_folder(
 
     Raises:
         FileNotFoundError: no such folder, or no model in it.
-        ValueError: a name without its commit, or files that differ from those of the commit.
+        ValueError: a file, a name without its commit, or files that differ from the commit's.
         ConnectionError: the hub cannot be reached.
     """
     folder = Path(name)
     if (folder / marker).is_file():
         return folder
+    if folder.is_file():
+        raise ValueError(
+            f"{name} is a file; give the folder of a saved model. `captioning convert` makes one "
+            "of a checkpoint that its authors published, such as BLIP's (docs/convert.md)"
+        )
     if folder.is_dir() or name.startswith((".", "/")):
         raise FileNotFoundError(
             f"{name}: no such folder, or no {marker} in it; give a folder of a saved model"

@@ -58,8 +58,11 @@ def import_plugins(names: Iterable[str]) -> None:
     Their classes and functions may be named by ``_target_`` from then on.
 
     Raises:
+        ValueError: a text in the place of a list, whose letters would be the names.
         ModuleNotFoundError: there is no such package.
     """
+    if isinstance(names, str):
+        raise ValueError(f"plugins must be a list: got {names}; write plugins=[{names}]")
     for name in names:
         folder = str(Path.cwd())
         if folder not in sys.path:
@@ -70,7 +73,9 @@ def import_plugins(names: Iterable[str]) -> None:
             if error.name != name:
                 raise
             raise ModuleNotFoundError(
-                f"plugins: there is no module {name} in {folder}, and none is installed", name=name
+                f"plugins: there is no module {name} in {folder}, and none is installed; start the "
+                "command in the folder that holds it, or install it",
+                name=name,
             ) from error
         _plugins.add(name.partition(".")[0])
 
@@ -168,14 +173,31 @@ def check_targets(config: Any) -> None:
                 f"{_place(part)}{target}: {_REMOTE} runs code of strangers; leave it out"
             )
         package = str(target).partition(".")[0]
-        if package not in {*PROJECT, *LIBRARIES, *_plugins}:
+        if _is_foreign(package):
+            others = _foreign(part)
             raise ValueError(
                 f"{_place(part)}{target}: configs may name what {', '.join(PROJECT)} and "
                 f"{', '.join(LIBRARIES)} define; if {package} is yours, or you trust it, add "
-                f"plugins=[{package}] (report and curate export: --plugins {package})"
+                f"plugins=[{','.join(others)}] (report, caption, curate export: --plugins "
+                f"{' '.join(others)})"
             )
         if reason := _refusal(str(target)):
             raise ValueError(f"{_place(part)}{target}: {reason}")
+
+
+def _is_foreign(package: str) -> bool:
+    return package not in {*PROJECT, *LIBRARIES, *_plugins}
+
+
+def _foreign(part: Any) -> list[str]:
+    """Packages of nobody known that the whole config around a part names, so all at once."""
+    whole = part
+    if hasattr(part, "_get_root"):
+        from omegaconf import OmegaConf
+
+        whole = OmegaConf.to_container(part._get_root(), resolve=False)
+    packages = [target.partition(".")[0] for target in targets_in(whole)]
+    return list(dict.fromkeys(filter(_is_foreign, packages)))
 
 
 def _refusal(target: str) -> str:

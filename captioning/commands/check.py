@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from captioning.commands.command import PlainCommand
-from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS
+from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS, without_photos
 from captioning.commands.quick_imports import quick_imports
+
+if TYPE_CHECKING:
+    from curation.check.result import CheckResult
 
 LAYOUTS = (
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
@@ -17,6 +22,15 @@ LAYOUTS = (
 )  # fmt: skip
 CACHE = "CAPTIONING_CACHE"
 WORD_CHANCE = 0.7  # chances of words are upper bounds: --chance does not go below
+# Keys of `data=own` in messages of its reader, which are options here.
+_OPTIONS = {
+    "layout": "--layout",
+    "annotations": "--annotations",
+    "image_folder": "--image-folder",
+    "file_column": "--file-column",
+    "caption_columns": "--caption-column",
+}
+_KEYS = re.compile(rf"\b({'|'.join(_OPTIONS)})=(?=(\w?))")
 _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   fit=0.5             chance that the caption does not fit its photo (also --chance)
   wrong_photo=0.5     chance that none of the photo's captions fits it (also --chance)
@@ -76,7 +90,6 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _check(options: Namespace) -> None:
     with quick_imports():
-        from curation.check import check
         from curation.check.export import export_cleaned
         from curation.check.write import check_place, write_result
 
@@ -84,26 +97,14 @@ def _check(options: Namespace) -> None:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
     if options.mend and not options.export:
         raise ValueError("--mend is for the set that --export writes: choose its format")
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    _log_by_options()
     folder = Path(options.folder)
     out = Path(options.out or f"{folder.resolve().name}-check")
     cleaned = out / "cleaned"
     if options.export and cleaned.exists():
         raise ValueError(f"{cleaned} is there already; remove it, or choose another --out")
     check_place(out)
-    result = check(
-        folder,
-        space=options.space,
-        thresholds=_thresholds(options),
-        skip=options.skip,
-        cache_folder=_cache(options.cache),
-        seed=options.seed,
-        layout=options.layout,
-        annotations=options.annotations,
-        image_folder=options.image_folder,
-        file_column=options.file_column,
-        caption_columns=options.caption_column,
-    )
+    result = _result(options)
     print(result.summary())
     for path in write_result(result, out, num_shown=options.shown):
         print(path)
@@ -112,7 +113,52 @@ def _check(options: Namespace) -> None:
             result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
             seed=options.seed,
         )  # fmt: skip
-        print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed")
+        without = without_photos(options.export, options.photos)
+        print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed{without}")
+
+
+def _result(options: Namespace) -> CheckResult:
+    """What the checks find; errors name this command's options."""
+    with quick_imports():
+        from curation.check import check
+
+    thresholds = _thresholds(options)
+    try:
+        return check(
+            options.folder,
+            space=options.space,
+            thresholds=thresholds,
+            skip=options.skip,
+            cache_folder=_cache(options.cache),
+            seed=options.seed,
+            layout=options.layout,
+            annotations=options.annotations,
+            image_folder=options.image_folder,
+            file_column=options.file_column,
+            caption_columns=options.caption_column,
+        )
+    except ValueError as error:
+        raise ValueError(_by_options(str(error))) from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(_by_options(str(error))) from error
+
+
+def _by_options(message: str) -> str:
+    """A message with this command's options in the place of keys of ``data=own``."""
+    return _KEYS.sub(lambda key: _OPTIONS[key[1]] + (" " if key[2] else ""), message)
+
+
+class _ByOptions(logging.Formatter):
+    """Shows messages of the reader with this command's options."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _by_options(super().format(record))
+
+
+def _log_by_options() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_ByOptions("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _cache(folder: str | None) -> Path:

@@ -66,7 +66,15 @@ def _export(options: Namespace) -> None:
     photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
     run, folder = Path(options.run), Path(options.folder)
     count = export(read_run(run), run, folder, format=options.format, photos=photos)
-    print(f"{folder}: {count} captions; README.md says what was changed")
+    without = without_photos(options.format, photos)
+    print(f"{folder}: {count} captions; README.md says what was changed{without}")
+
+
+def without_photos(format: str, photos: str | None) -> str:
+    """What to say of an exported set whose captions lie there without their photos."""
+    if format not in ("coco", "jsonl") or photos in ("copy", "link"):
+        return ""
+    return "; the photos are not in it: --photos copy (or link) puts them there"
 
 
 def _apply_arguments(parser: ArgumentParser) -> None:

@@ -56,6 +56,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from captioning.commands.sweep import Sweep, sweeping
     from captioning.configuration import VERSION_BASE, search_user_folder
 
+    overrides = _overrides(command, arguments)
     search_user_folder()
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
     task = _task(command, arguments)
@@ -76,7 +77,6 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         if not isinstance(error, HydraException | ValueError):
             remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
             sys.exit(f"{command.name}: the run's folder cannot be made: {error}; {remedy}")
-        overrides = [argument for argument in arguments if not argument.startswith("-")]
         line = explain_hydra_error(error, name=command.config, overrides=overrides)
         sys.exit(f"{command.name}: {line}")
     finally:
@@ -101,6 +101,26 @@ def _task(command: HydraCommand, arguments: Sequence[str]) -> Callable[[Any], fl
         return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))
 
     return task
+
+
+def _overrides(command: HydraCommand, arguments: Sequence[str]) -> list[str]:
+    """The settings among the arguments; options that are none of Hydra's are refused."""
+    from hydra._internal.utils import get_args_parser
+
+    parsed, unknown = get_args_parser().parse_known_args(list(arguments))
+    if unknown and not unknown[0].startswith("-"):  # Hydra reads one row of settings
+        sys.exit(
+            f"{command.name}: {unknown[0]} stands behind an option; write options such as -m "
+            "before all settings, or after them"
+        )
+    if unknown:
+        name, _, value = unknown[0].lstrip("-").partition("=")
+        key = name.replace("-", "_")
+        sys.exit(
+            f"{command.name}: there is no option {unknown[0]}; settings are KEY=VALUE without "
+            f"dashes: {key}={value or 'VALUE'}"
+        )
+    return list(parsed.overrides)
 
 
 def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:

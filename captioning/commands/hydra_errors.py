@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
@@ -15,6 +17,8 @@ from captioning.configuration import compose_config
 from captioning.extras import install_command
 from captioning.training.reserved import RESERVED
 
+# Groups of which several choices may be taken, each with its keys below GROUP.CHOICE.
+OF_SEVERAL = ("steps", "callbacks", "extra_metrics", "logger")
 # Launchers of packages that need not be installed.
 OF_CLUSTER = ("joblib", "submitit_local", "submitit_slurm")
 _KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
@@ -48,6 +52,8 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
         key = next((o.partition("=")[0] for o in overrides if o.endswith("=null")), "a group")
         return f"{key}: must be a choice of the group, got null"
     match = _KEY.match(str(error))
+    if match is None and (unread := _unread(overrides)):
+        return _without_value(unread, name) if "=" not in unread else _to_quote(unread)
     if match is None:
         return _WORDS.sub(" ", str(error).split("\nSee http")[0]).strip()
     key, below = match[1], _BELOW.search(str(error.__cause__))
@@ -57,10 +63,62 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     has_policy = "curation.callback" not in known or "curation.callback.policy" in known
     if key.startswith(("curation/", "curation.")) and not has_policy:
         return f"{key}: curation=none has no such key: choose a policy, such as curation=track"
+    if choice := _to_choose_first(key, known, overrides):
+        return f"{key}: there is no such key without the choice {choice}"
     if below and key in known:
         key = f"{key}.{below[1]}"
     hint = _nearest_key(key, known)
-    return f"{key}: there is no such key{hint or f'; a new one is added by +{key}=VALUE'}"
+    added = f"{_keys_beside(key, known)}; a new one is added by +{key}=VALUE"
+    return f"{key}: there is no such key{hint or added}"
+
+
+def _unread(overrides: Sequence[str]) -> str:
+    """The first override that Hydra cannot read; empty where it reads all."""
+    parser = OverridesParser.create()
+    for override in overrides:
+        try:
+            parser.parse_override(override)
+        except HydraException:
+            return override
+    return ""
+
+
+def _to_quote(override: str) -> str:
+    """How to write a value with characters that mean something to Hydra, such as brackets."""
+    key, _, value = override.partition("=")
+    if value.startswith(("[", "{")):
+        example = shlex.quote(f'{key}=["a (b)", c]')
+        return f"{key}: {value} cannot be read; text with brackets in it needs quotes: {example}"
+    plain = value.strip("'\"").replace("\\", "\\\\").replace('"', '\\"')
+    quoted = shlex.quote(f'{key}="{plain}"')
+    return f"{key}: {value} cannot be read; text with such characters needs quotes: {quoted}"
+
+
+def _without_value(word: str, name: str) -> str:
+    """What to write for a word without a value, which other commands take as their run folder."""
+    known = _known_keys(name, [])
+    if word in known:
+        return f"{word} has no value: write {word}=VALUE"
+    remedy = f"run={word}" if "run" in known else "KEY=VALUE"
+    return f"{word}: settings are KEY=VALUE; write {remedy}"
+
+
+def _to_choose_first(key: str, known: Sequence[str], overrides: Sequence[str]) -> str:
+    """The choice without which a key of a group's, such as a search or a step, is not there."""
+    group, _, rest = key.partition(".")
+    choice, options = rest.partition(".")[0], choices(group) if rest else []
+    if group not in OF_SEVERAL or choice not in options:
+        is_chosen = any(other.startswith(f"{group}.") for other in known)
+        return f"{group}=NAME, of {', '.join(options)}" if options and not is_chosen else ""
+    if f"{group}.{choice}" in known:
+        return ""
+    lists = [value for name, _, value in (o.partition("=") for o in overrides) if name == group]
+    chosen = re.findall(r"[^\[\], ]+", lists[-1]) if lists else []
+    if choice in chosen:
+        return ""
+    # keys below it without such an override: of an experiment or of the command's defaults
+    others = chosen or ["..." for other in known if _group(other) == group][:1]
+    return f"{group}=[{','.join([*others, choice])}]"
 
 
 def _nearest_key(key: str, known: Sequence[str]) -> str:
@@ -71,7 +129,20 @@ def _nearest_key(key: str, known: Sequence[str]) -> str:
     others = [other for other in known if not key.startswith(f"{other}.")]
     near = near or get_close_matches(key, others, n=1, cutoff=0.85)
     near = near or [other for other in known if other.endswith(f".{last}")][:3]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    if not near:
+        return ""
+    top = key.partition(".")[0]
+    is_elsewhere = top not in {other.partition(".")[0] for other in near}
+    beside_it = _keys_beside(key, known) if is_elsewhere else ""
+    return f"; did you mean {' or '.join(near)}?{beside_it.replace(';', '', 1)}"
+
+
+def _keys_beside(key: str, known: Sequence[str]) -> str:
+    """The keys of the group of a key, if they are few enough to be read."""
+    group = _group(key)
+    names = [other.rpartition(".")[2] for other in known if _group(other) == group]
+    names = [name for name in names if not name.startswith("_")]
+    return f"; {group} has {', '.join(names)}" if group and 0 < len(names) <= 20 else ""
 
 
 def _nearest_choice(choice: str, options: Sequence[str]) -> str:

@@ -144,7 +144,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         if self.tokenizer.unk_id in ids:
             raise ValueError(
                 f"model.module.prompt={prompt!r} has words that the vocabulary lacks; choose "
-                "other words, or none"
+                "other words, or none: model.module.prompt="
             )
         return torch.tensor(ids, dtype=torch.long)
 

@@ -87,3 +87,13 @@ def test_without_network_it_is_said_how(hub: Path, monkeypatch: pytest.MonkeyPat
         model_folder("owner/other", instead="a folder")
     with pytest.raises(ConnectionError, match=f"--revision {COMMIT} --local-dir"):
         model_folder(f"owner/other@{COMMIT}", instead="a folder")
+
+
+def test_a_checkpoint_in_the_place_of_a_folder_is_to_be_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.pth").touch()
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.pth", str(tmp_path / "model.pth")):
+        with pytest.raises(ValueError, match="is a file; give the folder .* `captioning convert`"):
+            model_folder(name, instead="another")

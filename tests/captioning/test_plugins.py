@@ -71,5 +71,17 @@ def test_a_package_of_the_current_folder_may_be_named(
 
 def test_a_plugin_that_is_nowhere_is_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="plugins: there is no module no_such_plugin in"):
+    with pytest.raises(ModuleNotFoundError, match="no module no_such_plugin in .* folder that"):
         import_plugins(["no_such_plugin"])
+
+
+def test_all_packages_of_a_config_are_named_at_once() -> None:
+    names = ("my_steps.a.A", "captioning.types.Batch", "my_models.b.B", "my_steps.c.C")
+    config = OmegaConf.create({f"k{n}": {"_target_": name} for n, name in enumerate(names)})
+    with pytest.raises(ValueError, match=r"plugins=\[my_steps,my_models\] .* my_steps my_mod"):
+        check_targets(config.k0)
+
+
+def test_a_name_in_the_place_of_a_list_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"got my_package; write plugins=\[my_package\]"):
+        import_plugins("my_package")

@@ -20,6 +20,7 @@ from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table,
 
 IMAGE_COLUMNS = ("image", "img", "photo", "jpg", "png", "webp")
 PATH_COLUMNS = ("file_name", "filename", "image_path", "file", "path")  # where there is no image
+IMAGE_KEY = "choose file_column= (of data=arrow: image_column=)"
 _BLOCK = 16384  # rows that are made into Python's values at once
 
 
@@ -132,7 +133,7 @@ def _usual_image(file: Path, types: Mapping[str, Any]) -> str:
         raise ValueError(f"{file}: {ADDRESSES}")
     if len(present) != 1:
         problem = f"{present} could be meant" if present else "none has a usual name"
-        raise ValueError(f"{file}: {problem} of the columns {list(types)}; choose image_column=")
+        raise ValueError(f"{file}: {problem} of the columns {list(types)}; {IMAGE_KEY}")
     return present[0]
 
 
@@ -211,7 +212,7 @@ def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str 
     if not {"bytes", "path"}.intersection(names):
         raise ValueError(
             f"{file}: column {column!r} holds {values.type}, not photos (bytes, paths, or "
-            "structures of both); choose image_column="
+            f"structures of both); {IMAGE_KEY}"
         )
     paths = field(values, "path").to_pylist() if "path" in names else nowhere
     if "bytes" in names:

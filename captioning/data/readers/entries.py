@@ -30,6 +30,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
 }
 
 NO_PHOTO = "photo missing"
+LEFT_OUT = "or leave such captions out by bad_captions=drop"
 NO_CAPTION = "photo without caption"
 UNREADABLE = "photo unreadable"
 BAD_CAPTION = "caption empty"
@@ -135,9 +136,9 @@ def numbered(
             continue
         try:
             entries.append(CaptionEntry(key=str(number), text=normalised(caption, where)))
-        except ValueError:
+        except ValueError as error:
             if dropped is None:
-                raise
+                raise ValueError(f"{error}, {LEFT_OUT}") from error
             dropped.append(Dropped(item=where, rule=BAD_CAPTION))
     return tuple(entries)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from captioning.data.line_files import read_lines
-from captioning.data.photo_folder import PHOTO_SUFFIXES
+from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
 from captioning.data.readers.rows import Row, entries_of
 from captioning.data.roster import Dropped, Roster
 
 SUFFIXES = (".txt", ".caption")
+UNREAD = "photo of a kind that is not read"
 
 
 def read_text_files(
@@ -36,7 +37,7 @@ def read_text_files(
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: a photo without captions, or no photo at all.
+        ValueError: a photo without captions or of a kind that is not read, or no photo at all.
     """
     rules = Rules(
         missing_photos=missing_photos, missing_captions=missing_captions, bad_captions=bad_captions
@@ -45,7 +46,15 @@ def read_text_files(
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder; correct data.root=")
     dropped: list[Dropped] = []
-    entries = entries_of(_rows(root), dropped if bad_captions == "drop" else None)
+    unread: list[str] = []
+    entries = entries_of(_rows(root, unread), dropped if bad_captions == "drop" else None)
+    if unread and missing_photos == "error":
+        more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+        raise ValueError(
+            f"{unread[0]}: photos of this kind are not read{more}; save them as JPEG, or set "
+            "missing_photos=drop to leave them out"
+        )
+    dropped += [Dropped(item=path, rule=UNREAD) for path in unread]
     return roster_from_entries(
         name=name,
         source=str(root),
@@ -63,16 +72,26 @@ def _texts(names: Sequence[str]) -> dict[str, str]:
     return {stem + end.lower(): name for (stem, end), name in pairs if end.lower() in SUFFIXES}
 
 
-def _rows(root: Path) -> Iterator[Row]:
+def _text_of(stem: str, texts: Mapping[str, str]) -> str | None:
+    """The text file beside a photo."""
+    return next((texts[stem + end] for end in SUFFIXES if stem + end in texts), None)
+
+
+def _rows(root: Path, unread: list[str]) -> Iterator[Row]:
+    """A row a photo; captioned photos that cannot be opened are added to ``unread``."""
     for directory, folders, names in os.walk(root):
         folders.sort()
         texts = _texts(names)
+        pairs = (os.path.splitext(name) for name in names)
+        photos = {stem for stem, end in pairs if end.lower() in PHOTO_SUFFIXES}
         for name in sorted(names):
             path = Path(directory, name)
             stem, suffix = os.path.splitext(name)
+            if suffix.lower() in UNREAD_SUFFIXES and stem not in photos and _text_of(stem, texts):
+                unread.append(str(path))
             if suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
                 continue
-            beside = next((texts[stem + end] for end in SUFFIXES if stem + end in texts), None)
+            beside = _text_of(stem, texts)
             lines = [] if beside is None else read_lines(path.with_name(beside))
             places = [(text, f"{path.with_name(beside or '')}:{line}") for line, text in lines]
             inside = PurePosixPath(path.relative_to(root).as_posix())

@@ -103,6 +103,51 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         main(["train", "curation=remove", "curation/prob=rescore"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["callbacks.early_stopping.patience=5"], "without the choice callbacks=[early_stopping]"),
+        (
+            ["steps=[hold_out]", "steps.share_of_photos.share=0.5"],
+            "steps.share_of_photos.share: there is no such key without the choice "
+            "steps=[hold_out,share_of_photos]",
+        ),
+        (["logger.wandb.offline=true"], "without the choice logger=[...,wandb]"),
+        (["callbacks=[early_stopping]", "callbacks.early_stopping.patient=5"], "did you mean"),
+        (["optimizer.learning_rate=1"], "there is no such key; optimizer has lr; "),
+        (["data.root=my photos (2024)"], "needs quotes: 'data.root=\"my photos (2024)\"'"),
+        (["data.caption_columns=[a (en)]"], "data.caption_columns: [a (en)] cannot be read; text"),
+        (["seed"], "seed has no value: write seed=VALUE"),
+        (["my_photos"], "my_photos: settings are KEY=VALUE"),
+        (["--num-epochs", "3"], "there is no option --num-epochs; settings are KEY=VALUE without"),
+        (["--num-epochs=3"], "dashes: num_epochs=3"),
+        (["seed=0", "-m", "data=own"], "data=own stands behind an option; write options"),
+        (["plugins=my_package"], "plugins must be a list: got my_package; write plugins=[my_p"),
+    ],
+)
+def test_what_is_no_setting_is_told_with_what_to_write(arguments: list[str], told: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", *arguments])
+    assert told in str(ended.value)
+
+
+@pytest.mark.parametrize("setting", ["search.beam_size=3", "constraints.path=x", "data.root=x"])
+def test_a_setting_of_a_group_that_is_not_chosen_names_the_choices(setting: str) -> None:
+    group = setting.partition(".")[0]
+    with pytest.raises(SystemExit, match=rf"no such key without the choice {group}=NAME, of .*, "):
+        main(["evaluate", "run=x", setting])
+
+
+def test_a_key_of_another_group_is_not_meant() -> None:
+    with pytest.raises(SystemExit, match=r"^evaluate: search.temperature: .* search has "):
+        main(["evaluate", "run=x", "search=beam", "search.temperature=3"])
+
+
+def test_a_run_without_its_key_is_told_to_commands_of_runs() -> None:
+    with pytest.raises(SystemExit, match="^evaluate: runs/a: .*; write run=runs/a$"):
+        main(["evaluate", "runs/a"])
+
+
 def test_every_config_is_checked_before_its_command() -> None:
     hydra = [command for command in COMMANDS.values() if isinstance(command, HydraCommand)]
     assert {c.name for c in hydra if not c.checks_itself} == set(SETTINGS)

@@ -123,9 +123,19 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     assert "dogs-check/report.html" in out
     assert re.search(r"\n +1  tiny_photo", out)  # the copy
     assert "too_short" not in out
+    assert "the photos are not in it: --photos copy" in out
     assert (tmp_path / "dogs-check" / "cleaned" / "captions.json").is_file()
     assert main([*options, "--export", "coco"]) == 1
     assert "is there already; remove it" in capsys.readouterr().err
+
+
+def test_messages_name_options_and_no_keys() -> None:
+    for told, shown in (
+        ("is read as a table; layout= for another", "is read as a table; --layout for another"),
+        ("choose annotations=NAME, or", "choose --annotations NAME, or"),
+        ("choose caption_columns=", "choose --caption-column"),
+    ):
+        assert command._by_options(told) == shown
 
 
 @pytest.mark.parametrize(
@@ -138,6 +148,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
         (["--chance", "2"], r"--chance must be in \[0, 1\]: got 2.0"),
         (["--shown", "0"], "--shown must be at least 1"),
         (["--layout", "coco"], "needs the layout 'coco'"),
+        (["--annotations", "x.json"], "x.json: no such file; correct --annotations$"),
         (["--image-folder", "none"], "which does not read image_folder; it is for token_file"),
     ],
 )

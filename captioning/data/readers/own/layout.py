@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from captioning.data.json_streams import stream_records
-from captioning.data.photo_folder import PHOTO_SUFFIXES
+from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
 from captioning.data.readers.arrow_columns import splits_of_rows
 from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
@@ -154,8 +154,10 @@ def recognise(
     """
     root = Path(folder)
     if not root.is_dir():
-        hint = "; give its folder, and the file's name as annotations" if root.is_file() else ""
-        raise FileNotFoundError(f"{root}: no such folder{hint}")
+        hint = "give its folder, and the file's name as annotations"
+        if not root.is_file():
+            hint = "give the folder of the photos and their captions (data.root=)"
+        raise FileNotFoundError(f"{root}: no such folder; {hint}")
     if kind is not None and kind not in KINDS:
         raise ValueError(f"layout must be one of {KINDS}: got {kind!r}")
     if annotations is not None and not (root / annotations).is_file():
@@ -356,7 +358,8 @@ def _with_split(folder: Path, root: Path) -> Source:
 def _has_pair(folder: Path) -> bool:
     names = [os.path.splitext(entry.name) for entry in os.scandir(folder)]
     texts = {stem for stem, end in names if end.lower() in text_files.SUFFIXES}
-    return any(stem in texts for stem, end in names if end.lower() in PHOTO_SUFFIXES)
+    photos = PHOTO_SUFFIXES | UNREAD_SUFFIXES  # the reader says what it cannot open
+    return any(stem in texts for stem, end in names if end.lower() in photos)
 
 
 _FINDERS: dict[Kind, Callable[[_Search], Iterator[Source]]] = {

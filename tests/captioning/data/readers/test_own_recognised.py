@@ -217,3 +217,27 @@ def test_captions_of_json_lines_that_are_no_text(root, name, value):
     roster = read_own(name="o", folder=root, bad_captions="drop")
     assert len(roster) == (5 if value == 5 else 6)
     assert roster.dropped[0].rule == "caption is no text"
+
+
+def test_photos_that_cannot_be_opened_are_not_passed_over(root):
+    for name in ("p1.jpg", "q.HEIC"):
+        (root / name).write_bytes(photo(1))
+        (root / name).with_suffix(".txt").write_text("A dog.\n")
+    (root / "p1.heic").write_bytes(b"beside its JPEG")
+    with pytest.raises(ValueError, match=r"q.HEIC: photos of this kind are not read; save them"):
+        read_own(name="o", folder=root)
+    roster = read_own(name="o", folder=root, missing_photos="drop", missing_captions="drop")
+    assert [sample.image_path.name for sample in roster.samples] == ["p1.jpg"]
+    left_out = {(Path(dropped.item).name, dropped.rule) for dropped in roster.dropped}
+    assert ("q.HEIC", "photo of a kind that is not read") in left_out
+
+
+def test_the_remedy_names_the_key_of_this_data(root):
+    with pytest.raises(FileNotFoundError, match=r"nowhere: no such folder; give .*data.root="):
+        read_own(name="o", folder=root / "nowhere")
+    write_parquet(root / "a.parquet", table([photo()], [["A dog."]]).rename_columns(["x", "y"]))
+    with pytest.raises(ValueError, match=r"\['x', 'y'\]; choose file_column= \(of data=arr"):
+        read_own(name="o", folder=root, layout="arrow")
+    (root / "a.csv").write_text("image,caption\np1.jpg,\n")
+    with pytest.raises(ValueError, match=r"a.csv:2: .* such captions out by bad_captions=drop"):
+        read_own(name="o", folder=root, layout="table")
