@@ -105,7 +105,11 @@ def choose_columns(
 
 
 def splits_of_rows(files: Sequence[Path]) -> list[Split]:
-    """The splits that a column ``split`` of all files says; empty without it, or other values."""
+    """The splits that a column ``split`` of all files says; empty without it, or other values.
+
+    Raises:
+        ValueError: it is empty in some rows.
+    """
     values: set[Any] = set()
     for file in files:
         with arrow_errors(str(file)):
@@ -113,8 +117,16 @@ def splits_of_rows(files: Sequence[Path]) -> list[Split]:
                 return []
             for batch in _batches_of(file, [COLUMN]):
                 values.update(batch[COLUMN].unique().to_pylist())
-    said = {split_of(value) if isinstance(value, str) else None for value in values}
-    return [] if None in said else [split for split in SPLITS if split in said]
+    words = {value for value in values if value}
+    said = {split_of(value) if isinstance(value, str) else None for value in words}
+    if None in said or not said:
+        return []
+    if words != values:
+        raise ValueError(
+            f"{files[0].parent}: some rows have no value in the column {COLUMN!r}, others have "
+            f"{sorted(words)}; fill them in, or give the column another name"
+        )
+    return [split for split in SPLITS if split in said]
 
 
 def _image_columns(types: Mapping[str, Any]) -> Sequence[str]:

@@ -157,7 +157,8 @@ def recognise(
         hint = "give its folder, and the file's name as annotations"
         if not root.is_file():
             hint = "give the folder of the photos and their captions (data.root=)"
-        raise FileNotFoundError(f"{root}: no such folder; {hint}")
+        here = "" if root.is_absolute() else f" in {Path.cwd()}"
+        raise FileNotFoundError(f"{root}: no such folder{here}; {hint}")
     if kind is not None and kind not in KINDS:
         raise ValueError(f"layout must be one of {KINDS}: got {kind!r}")
     if annotations is not None and not (root / annotations).is_file():

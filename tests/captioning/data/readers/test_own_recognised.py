@@ -232,7 +232,10 @@ def test_photos_that_cannot_be_opened_are_not_passed_over(root):
     assert ("q.HEIC", "photo of a kind that is not read") in left_out
 
 
-def test_the_remedy_names_the_key_of_this_data(root):
+def test_the_remedy_names_the_key_of_this_data(root, monkeypatch):
+    monkeypatch.chdir(root)
+    with pytest.raises(FileNotFoundError, match=f"nowhere: no such folder in {root}; give"):
+        read_own(name="o", folder="nowhere")
     with pytest.raises(FileNotFoundError, match=r"nowhere: no such folder; give .*data.root="):
         read_own(name="o", folder=root / "nowhere")
     write_parquet(root / "a.parquet", table([photo()], [["A dog."]]).rename_columns(["x", "y"]))

@@ -116,7 +116,7 @@ def test_results_beside_packed_files_are_not_theirs(tmp_path, suffix):
         read_own(name="o", folder=tmp_path)
 
 
-def with_column(said: Sequence[str]) -> pa.Table:
+def with_column(said: Sequence[str | None]) -> pa.Table:
     content = table([photo(n) for n in range(len(said))], [[f"Dog {n}."] for n in range(len(said))])
     return content.append_column("split", pa.array(said))
 
@@ -143,6 +143,14 @@ def test_names_of_packed_files_go_before_a_column(tmp_path):
     assert {part: len(roster) for part, roster in parts_of(other).items()} == {
         "train": 2, "val": 1, "test": 1,
     }  # fmt: skip
+
+
+def test_a_row_without_a_split_is_not_divided_at_random(tmp_path):
+    for number, empty in enumerate((None, "")):
+        root = tmp_path / str(number)
+        write_parquet(root / "all.parquet", with_column(["train", empty, "test"]))
+        with pytest.raises(ValueError, match=r"some rows have no value in the column 'split', oth"):
+            read_own(name="o", folder=root)
 
 
 def test_arrow_and_parquet_of_one_split_are_refused(tmp_path):
