@@ -112,7 +112,7 @@ def cos_cvae(options: argparse.Namespace) -> Case:
 def cic_bart(options: argparse.Namespace) -> Case:
     """CIC-BART on BART-base, beside `BartForConditionalGeneration` with padded regions."""
     small = options.size == "small"
-    sizes = {"layers": 1, "hidden": 64} if small else {"layers": 6, "hidden": 768}
+    sizes = {"layers": 6, "hidden": 64 if small else 768}
     chosen = SimpleNamespace(**sizes, images=100, captions=1, regions=4, words=12, vocabulary=50465)
     model = bench_cic_bart.build(chosen).to(options.device)
     batch = bench_cic_bart.make_batch(chosen)

@@ -140,8 +140,10 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         tokens, _ = batch.caption_tokens()
         _, exist = batch.host.caption_tokens()
         rows = Rows.of(exist[:, 1:], tokens.device)
-        index = torch.tensor([memories[request] for request in requests])
-        index = on_device(index, tokens.device)
+        index = None
+        if len(memories) < len(requests):
+            index = torch.tensor([memories[request] for request in requests])
+            index = on_device(index, tokens.device)
         with by_name([self._named(batch, request) for request in memories], tokens.device):
             states, exist = self._encoded(batch, list(memories))
         with by_caption(batch):

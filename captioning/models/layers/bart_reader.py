@@ -1,4 +1,7 @@
-"""BART over whole batches: attention over padded sequences, all other layers over real tokens."""
+"""BART over whole batches: attention over padded sequences, all other layers over real tokens.
+
+On a GPU small batches keep their padding, see `keeps_padding`.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +17,47 @@ from captioning.models.layers.on_device import on_device
 from captioning.sample_dropout import by_sequence, by_token
 
 Pair = tuple[Tensor, Tensor]
+# Layers of so many tokens or less take a GPU no longer than their start takes the host.
+MOST_PADDED = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Which places of padded sequences are real; rows are those places, sequence by sequence.
+    """Which places of padded sequences are computed: the real ones, or all.
 
     Attributes:
         shape: ``(B, T)`` of the sequences.
-        index: ``(M,) int64`` positions of the real places in ``B * T``.
+        index: ``(M,) int64`` positions of the rows in ``B * T``, sequence by sequence; None: all
+            as they stand.
         places: ``(M,) int64`` the same once padding is moved to the sequences' ends, so that what
             is drawn for a place does not depend on the batch's longest sequence.
+        real: ``(R,) int64`` the rows that are real; None: all.
         exist: ``(B, T) bool``, False on padding at the ends.
     """
 
     shape: tuple[int, int]
-    index: Tensor
+    index: Tensor | None
     places: Tensor
+    real: Tensor | None
     exist: Tensor
 
     @classmethod
     def of(cls, exist: Tensor, device: torch.device) -> Rows:
         """Of a mask ``(B, T) bool`` on the host, where the places are counted, for ``device``."""
-        index = exist.flatten().nonzero().squeeze(1)
         first = torch.arange(exist.shape[1]) < exist.sum(1, keepdim=True)
+        real = first.flatten().nonzero().squeeze(1)
+        index, places = exist.flatten().nonzero().squeeze(1), real
+        if padded := keeps_padding(exist.numel(), device):
+            order = exist.logical_not().byte().argsort(dim=1, stable=True)
+            starts = torch.arange(0, exist.numel(), exist.shape[1]).unsqueeze(1)
+            index, places = (starts + order).flatten(), torch.arange(exist.numel())
+        in_place = padded and bool(exist.equal(first))
+        all_real = not padded or len(real) == len(places)
         return cls(
             shape=(exist.shape[0], exist.shape[1]),
-            index=on_device(index, device),
-            places=on_device(first.flatten().nonzero().squeeze(1), device),
+            index=None if in_place else on_device(index, device),
+            places=on_device(places, device),
+            real=None if all_real else on_device(real, device),
             exist=on_device(first, device),
         )
 
@@ -57,16 +73,37 @@ class Rows:
 
     def pack(self, padded: Tensor) -> Tensor:
         """``(B, T, D)`` to rows ``(M, D)``."""
-        return padded.flatten(0, 1).index_select(0, self.index)
+        rows = padded.flatten(0, 1)
+        return rows if self.index is None else rows.index_select(0, self.index)
 
     def collect(self, spread: Tensor) -> Tensor:
         """What `spread` gave, or was computed of it, as rows again."""
-        return spread.flatten(0, 1).index_select(0, self.places)
+        rows = spread.flatten(0, 1)
+        return rows if self._are_all else rows.index_select(0, self.places)
 
     def spread(self, rows: Tensor) -> Tensor:
-        """Rows ``(M, D)`` to ``(B, T, D)``, with 0 on padding at the ends."""
-        padded = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[1])
-        return padded.index_copy(0, self.places, rows).view(*self.shape, -1)
+        """Rows ``(M, D)`` to ``(B, T, D)``; padding is at the ends, and of no meaning."""
+        if not self._are_all:
+            padded = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[1])
+            rows = padded.index_copy(0, self.places, rows)
+        return rows.view(*self.shape, -1)
+
+    def without_padding(self, rows: Tensor) -> Tensor:
+        """Rows ``(M, D)`` to the real ones ``(R, D)``."""
+        return rows if self.real is None else rows.index_select(0, self.real)
+
+    @property
+    def _are_all(self) -> bool:
+        return len(self.places) == self.shape[0] * self.shape[1]
+
+
+def keeps_padding(num_places: int, device: torch.device) -> bool:
+    """Whether layers compute padding, too.
+
+    Leaving it out saves a processor work. It takes some 250 operations a step, whose start on a GPU
+    takes longer than the padding of a small batch.
+    """
+    return device.type == "cuda" and num_places <= MOST_PADDED
 
 
 def encode(bart: Any, inputs: Tensor, rows: Rows) -> Tensor:
@@ -78,7 +115,7 @@ def encode(bart: Any, inputs: Tensor, rows: Rows) -> Tensor:
         rows: their real places.
 
     Returns:
-        ``(N, S, D)``, 0 on padding, which is at the ends (`Rows.exist`).
+        ``(N, S, D)``, of no meaning on padding, which is at the ends (`Rows.exist`).
     """
     mask = rows.exist[:, None, None]
     encoder = bart.model.encoder
@@ -97,7 +134,7 @@ def read(
     rows: Rows,
     memory: Tensor,
     exist: Tensor,
-    index: Tensor,
+    index: Tensor | None,
 ) -> Tensor:
     """The decoder's states of captions; each token attends to itself and earlier ones.
 
@@ -107,10 +144,10 @@ def read(
         rows: their real places; padding stands at the end.
         memory: ``(N, S, D)`` the encoder's states.
         exist: ``(N, S) bool``, False on padding.
-        index: ``(B,)`` the memory of each caption.
+        index: ``(B,)`` the memory of each caption; None: each has its own, in order.
 
     Returns:
-        ``(M, D)`` at the real places, caption by caption.
+        ``(R, D)`` at the real places, caption by caption.
 
     Raises:
         ValueError: captions longer than the decoder.
@@ -118,23 +155,24 @@ def read(
     decoder = bart.model.decoder
     check_length(decoder, tokens.shape[1], "a caption", "the tokenizer's or the search's limit")
     inputs = decoder.embed_tokens(tokens) + positions(decoder, tokens.shape[1])
-    mask = exist[index, None, None]
+    mask = (exist if index is None else exist[index])[:, None, None]
     with by_token(rows.sequences, rows.steps):
         hidden = _dropped(decoder, decoder.layernorm_embedding(rows.pack(inputs)))
         for layer in decoder.layers:
             attended = _attended(layer.self_attn, hidden, rows)
             hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
             # computed once a memory, whatever the number of its captions
-            keys, values = keys_and_values(layer.encoder_attn, memory)
-            memory_pair = (keys[index], values[index])
-            attended = _attended(layer.encoder_attn, hidden, rows, pair=memory_pair, mask=mask)
+            pair = keys_and_values(layer.encoder_attn, memory)
+            if index is not None:
+                pair = (pair[0][index], pair[1][index])
+            attended = _attended(layer.encoder_attn, hidden, rows, pair=pair, mask=mask)
             hidden = layer.encoder_attn_layer_norm(hidden + _dropped(layer, attended))
             hidden = _fed_forward(layer, hidden)
-    return hidden
+    return rows.without_padding(hidden)
 
 
 def logits(bart: Any, states: Tensor, num_words: int) -> Tensor:
-    """``(M, num_words)`` of states ``(M, D)``: of the first tokens of the vocabulary."""
+    """``(R, num_words)`` of states ``(R, D)``: of the first tokens of the vocabulary."""
     weight, bias = bart.lm_head.weight[:num_words], bart.final_logits_bias[0, :num_words]
     return functional.linear(states, weight, bias)
 

@@ -14,6 +14,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 from captioning.decoding.greedy import GreedySearch
 from captioning.models.cic_bart import CicBart
+from captioning.models.layers import bart_reader
 from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.types import Batch, Control
 from tests.captioning.data.byte_pairs import write_byte_pairs
@@ -150,6 +151,39 @@ def test_an_image_is_encoded_once_for_captions_that_ask_the_same(monkeypatch) ->
     build("cic_bart").losses(batch)
     build("cic_bart_uncontrolled").losses(batch)
     assert encoded == [6, 4]
+
+
+@pytest.mark.parametrize("settings", [{}, {"attend_padding": True}], ids=len)
+@pytest.mark.parametrize("name", ["cic_bart", "cic_bart_uncontrolled"])
+def test_padding_that_is_computed_changes_nothing(name: str, settings, monkeypatch) -> None:
+    """Neither losses and gradients, nor what each sample drops."""
+    batch, results, computed = make_batch(), [], []
+    fed_forward = bart_reader._fed_forward
+    monkeypatch.setattr(
+        bart_reader,
+        "_fed_forward",
+        lambda layer, hidden: computed.append(len(hidden)) or fed_forward(layer, hidden),
+    )
+    for keeps in (False, True):
+        monkeypatch.setattr(bart_reader, "keeps_padding", lambda number, device, k=keeps: k)
+        torch.manual_seed(5)
+        model = cic_bart(controlled=name == "cic_bart", dropout=0.3, **settings).double().train()
+        losses = model.losses(doubled(batch))
+        losses.total.backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        results.append((losses.per_sample, *gradients))
+    for packed, padded in zip(*results, strict=True):
+        torch.testing.assert_close(padded, packed, rtol=1e-9, atol=1e-12)
+    packed, padded = computed[:2], computed[2:]
+    assert padded[1] > packed[1], "captions have padding"
+    assert padded[0] > packed[0] or settings, "so have the encoder's inputs"
+
+
+def test_padding_is_computed_for_small_batches_of_a_gpu_alone() -> None:
+    gpu, most = torch.device("cuda"), bart_reader.MOST_PADDED
+    assert bart_reader.keeps_padding(most, gpu)
+    assert not bart_reader.keeps_padding(most + 1, gpu)
+    assert not bart_reader.keeps_padding(1, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("ordered", [True, False])
