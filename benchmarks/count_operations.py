@@ -4,8 +4,9 @@ python benchmarks/count_operations.py [--models updown cic_bart ...]
 
 A line of JSON a model, with the layers and batches of `bench_full_size.py` but narrow ones, in
 float32 with losses by caption: operations of the forward and the backward pass without views, here
-and in the usual way to write the model. They are counted on a processor, where attention and dropout are several operations
-each, in both ways alike; padding is computed where a GPU computes it.
+and in the usual way to write the model. They are counted on a processor, where attention and
+dropout are several operations each, in both ways alike; padding is computed where a GPU computes
+it.
 """
 
 from __future__ import annotations
