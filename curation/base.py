@@ -35,6 +35,7 @@ class Context:
             closed epochs, the newest last; NaN where unknown.
         keep: ids of samples that no policy may edit, see `curation.loop.keep`.
         policy: name of the policy that decides.
+        is_over: False while the epoch is under way, for an amender that works ahead.
     """
 
     view: CurationView
@@ -45,6 +46,7 @@ class Context:
     signals: Mapping[str, Tensor] = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
     policy: str = ""
+    is_over: bool = True
 
     def __post_init__(self) -> None:
         num_samples = len(self.view.roster)

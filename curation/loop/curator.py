@@ -120,7 +120,8 @@ class Curator:
         """
         history = _so_far(self.ledger)
         signals = {name: _so_far(ledger) for name, ledger in self.signals.items()}
-        self.policy.expect(self._context(epoch, history, signals))
+        context = self._context(epoch, history, signals)
+        self.policy.expect(replace(context, is_over=False))
 
     def _context(self, epoch: int, history: Tensor, signals: Mapping[str, Tensor]) -> Context:
         unknown = torch.full((len(self.view.roster),), torch.nan)

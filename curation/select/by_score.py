@@ -37,7 +37,7 @@ class AbstractByScore(AbstractSelector):
     def scores(self, context: Context) -> Tensor:
         """Those of ``score``; warns once where the epoch has not shown all samples."""
         scores = self.score.scores(context)
-        if context.epoch >= 0 and not self._has_warned:
+        if context.epoch >= 0 and context.is_over and not self._has_warned:
             self._warn_of_unseen(context, scores)
         return scores
 

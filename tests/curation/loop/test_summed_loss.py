@@ -173,6 +173,19 @@ def test_a_loop_of_ones_own_must_measure_them():
     curator.expect(0)  # before any loss there is nothing to work ahead on
 
 
+def test_an_epoch_under_way_is_not_told_to_lack_captions(caplog, monkeypatch):
+    monkeypatch.setattr(Remove, "works_ahead", True)
+    monkeypatch.setattr(Remove, "expect", lambda self, context, selected: None)
+    view = ForeignData(roster=make_roster()).view
+    policy = CurationPolicy(select=Top(ratio=0.5), amend=Remove(), name="by loss")
+    curator = Curator(policy=policy, view=view)
+    curator.ledger.add(torch.tensor([0, 1]), torch.tensor([1.0, 2.0]))
+    curator.expect(0)
+    assert not caplog.messages
+    curator.end_epoch(0)
+    assert caplog.messages[0].startswith(f"epoch 0 has shown 2 of {len(view.roster)} captions")
+
+
 def test_a_ledger_keeps_sums_only_where_they_are_wanted():
     rows, losses = torch.tensor([0, 1, 0]), torch.tensor([1.0, 2.0, 3.0])
     ledger = LossLedger(num_samples=2)
