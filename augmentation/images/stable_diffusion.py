@@ -222,6 +222,7 @@ class StableDiffusion(AbstractGenerator):
             importlib.import_module(f"{package}.utils.logging").disable_progress_bar()
         # diffusers takes classes of other packages only from modules that are imported already
         importlib.import_module("augmentation.images.autoencoder")
+        logging.getLogger("diffusers.pipelines.pipeline_utils").addFilter(_tells_not_of_ours)
         pipeline = diffusers.DiffusionPipeline.from_pretrained(
             str(self.folder),
             use_safetensors=True,
@@ -310,6 +311,10 @@ def _without_checker(index: Mapping[str, Any]) -> dict[str, Any]:
     if "safety_checker" not in index:
         return {}
     return {"safety_checker": None, "requires_safety_checker": False}
+
+
+def _tells_not_of_ours(record: logging.LogRecord) -> bool:
+    return "PatchAutoencoder" not in str(record.msg)  # it is none of diffusers' classes, but works
 
 
 def _tells_no_cut(record: logging.LogRecord) -> bool:

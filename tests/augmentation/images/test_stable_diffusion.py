@@ -18,6 +18,7 @@ pytest.importorskip("diffusers", reason="needs diffusers")
 from squares import request
 from tiny_pipeline import MAX_TOKENS, write_pipeline
 
+from augmentation.images import stable_diffusion
 from augmentation.images.cache import PictureCache
 from augmentation.images.generated import GeneratedImages
 from augmentation.images.generator import Job, Producer
@@ -58,6 +59,13 @@ def test_a_prompt_is_cut_at_its_end_without_a_word(folder, caplog, monkeypatch):
     cut, longer = made(folder, [Job(prompt=text, seed=1) for text in (long, f"{long} cat")])
     assert np.array_equal(cut, longer)
     assert "truncated" not in caplog.text
+
+
+def test_the_packaged_pipeline_is_loaded_without_a_word(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("diffusers"), "propagate", True)
+    packaged = Path(stable_diffusion.__file__).with_name("weights") / "miniworld"
+    model(packaged).load()
+    assert not caplog.messages
 
 
 def test_settings_change_the_picture_and_its_recipe(folder):
