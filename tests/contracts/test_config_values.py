@@ -293,7 +293,7 @@ def test_a_record_of_settings_says_what_holds_between_its_fields():
         ("model=updwon", "model=updwon: there is no such choice; did you mean updown?"),
         ("curation/select=tpo", "curation/select=tpo: there is no such choice; did you mean top?"),
         ("optimizer=null", "optimizer: must be a choice of the group, got null"),
-        ("seed", "Error parsing override 'seed' missing EQUAL at '<EOF>'"),
+        ("seed", "seed has no value: write seed=VALUE"),
         (
             "steps=[plant_swp20]",
             "steps=plant_swp20: there is no such choice; did you mean plant_swap20?",
@@ -322,8 +322,8 @@ def test_a_record_of_settings_says_what_holds_between_its_fields():
         ),
         (
             "curation.budget={abc: 3}",
-            "curation.budget.abc: there is no such key; a new one is added by "
-            "+curation.budget.abc=VALUE",
+            "curation.budget.abc: there is no such key; curation.budget has min_captions_per_image, "
+            "min_captions_per_word; a new one is added by +curation.budget.abc=VALUE",
         ),
         ("trainer.max_epochs=3", "trainer.max_epochs is set by the run: set num_epochs=N"),
     ],
