@@ -323,7 +323,8 @@ def test_a_record_of_settings_says_what_holds_between_its_fields():
         (
             "curation.budget={abc: 3}",
             "curation.budget.abc: there is no such key; curation.budget has "
-            "min_captions_per_image, min_captions_per_word; a new one is added by +curation.budget.abc=VALUE",
+            "min_captions_per_image, min_captions_per_word; a new one is added by "
+            "+curation.budget.abc=VALUE",
         ),
         ("trainer.max_epochs=3", "trainer.max_epochs is set by the run: set num_epochs=N"),
     ],
