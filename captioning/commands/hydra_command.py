@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,10 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from captioning.commands.sweep import Sweep, sweeping
     from captioning.configuration import VERSION_BASE, search_user_folder
 
-    overrides = _overrides(command, arguments)
+    options = _parsed(command, arguments)
     search_user_folder()
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
-    task = _task(command, arguments)
+    task = _task(command, arguments, options.config_dir)
 
     # Hydra reads its arguments from there alone.
     sys.argv = [started[0], *arguments]
@@ -77,19 +78,22 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         if not isinstance(error, HydraException | ValueError):
             remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
             sys.exit(f"{command.name}: the run's folder cannot be made: {error}; {remedy}")
-        line = explain_hydra_error(error, name=command.config, overrides=overrides)
+        line = explain_hydra_error(error, name=command.config, overrides=options.overrides)
         sys.exit(f"{command.name}: {line}")
     finally:
         sys.argv = started
         _set_full_error(full_error)
 
 
-def _task(command: HydraCommand, arguments: Sequence[str]) -> Callable[[Any], float | None]:
+def _task(
+    command: HydraCommand, arguments: Sequence[str], users_folder: str | None
+) -> Callable[[Any], float | None]:
     """What Hydra calls with the config of the run, or of each job of a sweep, in any process."""
     from captioning.commands.sweep import command_of_job, is_job_of_sweep, run_job
 
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
-    program, options = _program(started, command, arguments), _options(arguments)
+    program = _program(started, command, arguments)
+    options = ["--config-dir", users_folder] if users_folder else []
 
     def task(config: Any) -> float | None:
         # Lightning starts further processes with these, so the subcommand must be among them.
@@ -103,8 +107,8 @@ def _task(command: HydraCommand, arguments: Sequence[str]) -> Callable[[Any], fl
     return task
 
 
-def _overrides(command: HydraCommand, arguments: Sequence[str]) -> list[str]:
-    """The settings among the arguments; options that are none of Hydra's are refused."""
+def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
+    """Hydra's options, and the settings as ``overrides``; other options are refused."""
     from hydra._internal.utils import get_args_parser
 
     parsed, unknown = get_args_parser().parse_known_args(list(arguments))
@@ -120,7 +124,7 @@ def _overrides(command: HydraCommand, arguments: Sequence[str]) -> list[str]:
             f"{command.name}: there is no option {unknown[0]}; settings are KEY=VALUE without "
             f"dashes: {key}={value or 'VALUE'}"
         )
-    return list(parsed.overrides)
+    return parsed
 
 
 def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:
@@ -129,14 +133,6 @@ def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[
     if list(started) == [*program, *arguments]:
         return program
     return ["captioning", *command.name.split()]  # called from Python
-
-
-def _options(arguments: Sequence[str]) -> list[str]:
-    """Hydra's options that jobs of a sweep need, too."""
-    from hydra._internal.utils import get_args_parser
-
-    folder = get_args_parser().parse_args(list(arguments)).config_dir
-    return ["--config-dir", folder] if folder else []
 
 
 def _of_memory(error: Exception) -> bool:

@@ -67,9 +67,12 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
         return f"{key}: there is no such key without the choice {choice}"
     if below and key in known:
         key = f"{key}.{below[1]}"
-    hint = _nearest_key(key, known)
-    added = f"{_keys_beside(key, known)}; a new one is added by +{key}=VALUE"
-    return f"{key}: there is no such key{hint or added}"
+    if hint := _nearest_key(key, known):
+        return f"{key}: there is no such key; {hint}"
+    added = f"a new one is added by +{key}=VALUE"
+    return "; ".join(
+        filter(None, [f"{key}: there is no such key", _keys_beside(key, known), added])
+    )
 
 
 def _unread(overrides: Sequence[str]) -> str:
@@ -134,7 +137,7 @@ def _nearest_key(key: str, known: Sequence[str]) -> str:
     top = key.partition(".")[0]
     is_elsewhere = top not in {other.partition(".")[0] for other in near}
     beside_it = _keys_beside(key, known) if is_elsewhere else ""
-    return f"; did you mean {' or '.join(near)}?{beside_it.replace(';', '', 1)}"
+    return f"did you mean {' or '.join(near)}? {beside_it}".rstrip()
 
 
 def _keys_beside(key: str, known: Sequence[str]) -> str:
@@ -142,7 +145,7 @@ def _keys_beside(key: str, known: Sequence[str]) -> str:
     group = _group(key)
     names = [other.rpartition(".")[2] for other in known if _group(other) == group]
     names = [name for name in names if not name.startswith("_")]
-    return f"; {group} has {', '.join(names)}" if group and 0 < len(names) <= 20 else ""
+    return f"{group} has {', '.join(names)}" if group and 0 < len(names) <= 20 else ""
 
 
 def _nearest_choice(choice: str, options: Sequence[str]) -> str:

@@ -87,9 +87,11 @@ def _rows(root: Path, unread: list[str]) -> Iterator[Row]:
         for name in sorted(names):
             path = Path(directory, name)
             stem, suffix = os.path.splitext(name)
+            if name.startswith("."):
+                continue
             if suffix.lower() in UNREAD_SUFFIXES and stem not in photos and _text_of(stem, texts):
                 unread.append(str(path))
-            if suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
+            if suffix.lower() not in PHOTO_SUFFIXES:
                 continue
             beside = _text_of(stem, texts)
             lines = [] if beside is None else read_lines(path.with_name(beside))

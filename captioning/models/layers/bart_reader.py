@@ -45,19 +45,16 @@ class Rows:
     def of(cls, exist: Tensor, device: torch.device) -> Rows:
         """Of a mask ``(B, T) bool`` on the host, where the places are counted, for ``device``."""
         first = torch.arange(exist.shape[1]) < exist.sum(1, keepdim=True)
-        real = first.flatten().nonzero().squeeze(1)
+        real, every = first.flatten().nonzero().squeeze(1), torch.arange(exist.numel())
         index, places = exist.flatten().nonzero().squeeze(1), real
-        if padded := keeps_padding(exist.numel(), device):
+        if keeps_padding(exist.numel(), device):
             order = exist.logical_not().byte().argsort(dim=1, stable=True)
-            starts = torch.arange(0, exist.numel(), exist.shape[1]).unsqueeze(1)
-            index, places = (starts + order).flatten(), torch.arange(exist.numel())
-        in_place = padded and bool(exist.equal(first))
-        all_real = not padded or len(real) == len(places)
+            index, places = every.view_as(exist).gather(1, order).flatten(), every
         return cls(
             shape=(exist.shape[0], exist.shape[1]),
-            index=None if in_place else on_device(index, device),
+            index=None if index.equal(every) else on_device(index, device),
             places=on_device(places, device),
-            real=None if all_real else on_device(real, device),
+            real=None if len(real) == len(places) else on_device(real, device),
             exist=on_device(first, device),
         )
 

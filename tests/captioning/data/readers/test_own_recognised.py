@@ -224,6 +224,8 @@ def test_photos_that_cannot_be_opened_are_not_passed_over(root):
         (root / name).write_bytes(photo(1))
         (root / name).with_suffix(".txt").write_text("A dog.\n")
     (root / "p1.heic").write_bytes(b"beside its JPEG")
+    for hidden in ("._o.heic", "._o.txt"):  # what other systems leave beside files
+        (root / hidden).write_bytes(b"no photo")
     with pytest.raises(ValueError, match=r"q.HEIC: photos of this kind are not read; save them"):
         read_own(name="o", folder=root)
     roster = read_own(name="o", folder=root, missing_photos="drop", missing_captions="drop")
