@@ -1,8 +1,8 @@
 """Captioners at the sizes of their papers: training steps, search and memory, on a GPU or without.
 
 python benchmarks/bench_full_size.py [--models updown cos_cvae ...] [--precisions 32 tf32 bf16]
-    [--rounds 5] [--photos 32] [--dropout torch|sample] [--device auto] [--size full|small]
-    [--threads N]
+    [--rounds 5] [--photos 32] [--dropout torch|sample] [--cuda-graphs yes|no]
+    [--device auto] [--size full|small] [--threads N]
 
 BLIP reads ``--photos`` of 384 pixels a step. Regions are 36 of 2,048 numbers (CIC-BART: 9), ViECap
 reads embeddings of texts; captions have COCO's lengths. Weights are random. ``small`` has a
@@ -245,6 +245,7 @@ def main() -> None:
     )
     parser.add_argument("--photos", type=int, default=32, help="of a batch of BLIP")
     parser.add_argument("--dropout", choices=["sample", "torch"], default="torch")
+    parser.add_argument("--cuda-graphs", choices=["yes", "no"], default="yes")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--size", choices=["full", "small"], default="full")
@@ -258,6 +259,8 @@ def main() -> None:
     for name in options.models:
         torch.manual_seed(0)
         case = CASES[name](options)
+        if options.cuda_graphs == "yes":
+            case.model.use_cuda_graphs()
         print(json.dumps({"model": name, **measured(case, options)}), flush=True)
 
 

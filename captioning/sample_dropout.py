@@ -230,6 +230,11 @@ def use_torchs(is_on: bool) -> None:
     _Current.torchs = is_on
 
 
+def drops_by_sample() -> bool:
+    """Whether dropout goes by sample here; its numbers are then drawn on the host."""
+    return _Current.keys is not None
+
+
 @contextmanager
 def under(keys: AbstractKeys | None) -> Iterator[None]:
     """Dropout by these keys within; None: torch's own."""

@@ -19,6 +19,7 @@ from captioning.decoding.search import AbstractSearch
 from captioning.decoding.words import bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
 from captioning.loadable import loadable
+from captioning.models.layers.cuda_graphs import AbstractGraphedPart
 from captioning.models.shared_loss import shared_loss
 from captioning.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
@@ -126,6 +127,12 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         self.backbone.compile_network()
         self.compiled = True
         return True
+
+    def use_cuda_graphs(self) -> None:
+        """Train on a GPU by CUDA graphs where parts can: many operations are started as one."""
+        for part in self.modules():
+            if isinstance(part, AbstractGraphedPart):
+                part.use_cuda_graphs()
 
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
         """Set an output's bias to the words' log-frequencies, if these are known.

@@ -26,6 +26,7 @@ from captioning.models.layers.bart_stepper import BartStepper
 from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.control_text import ControlText
 from captioning.models.layers.cross_entropy import caption_losses
+from captioning.models.layers.graphed_bart import GraphedBart
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.on_device import on_device
 from captioning.models.layers.visual_embedding import VisualEmbedding
@@ -115,6 +116,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         else:
             bart = load_bart(pretrained, vocabulary=size, dropout=dropout)
         self.bart: Any = bart
+        self.graphed: GraphedBart | None = None
         self.visual = VisualEmbedding(
             feature_size=feature_size,
             hidden_size=self.bart.config.d_model,
@@ -138,8 +140,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         requests = list(zip(batch.host.image_index.tolist(), self._controls(batch), strict=True))
         memories = {request: number for number, request in enumerate(dict.fromkeys(requests))}
         tokens, _ = batch.caption_tokens()
-        _, exist = batch.host.caption_tokens()
-        rows = Rows.of(exist[:, 1:], tokens.device)
+        _, real = batch.host.caption_tokens()
         index = None
         if len(memories) < len(requests):
             index = torch.tensor([memories[request] for request in requests])
@@ -147,9 +148,22 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         with by_name([self._named(batch, request) for request in memories], tokens.device):
             states, exist = self._encoded(batch, list(memories))
         with by_caption(batch):
-            states = read(self.bart, tokens[:, :-1], rows, states, exist, index)
+            states = self._read(tokens[:, :-1], real[:, 1:], states, exist, index)
         scores = logits(self.bart, states, self.num_words)
         return caption_losses(scores, batch, CaptionPlaces.of(batch), self.label_smoothing)
+
+    def _read(
+        self, tokens: Tensor, real: Tensor, memory: Tensor, exist: Tensor, index: Tensor | None
+    ) -> Tensor:
+        """The decoder's states at the real places of captions; ``real`` is on the host."""
+        if self.graphed is not None and self.graphed.can_run(memory, real.numel()):
+            return self.graphed.read(tokens, real, memory, exist, index)
+        return read(self.bart, tokens, Rows.of(real, tokens.device), memory, exist, index)
+
+    def use_cuda_graphs(self) -> None:
+        """See `GraphedBart`."""
+        super().use_cuda_graphs()
+        self.graphed = GraphedBart(self.bart)
 
     @staticmethod
     def _named(batch: Batch, request: Request) -> tuple[str, Control]:
@@ -213,7 +227,10 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         words, words_exist = self._embedded_controls([control for _, control in requests])
         regions, regions_exist = self._embedded_regions(batch, requests)
         inputs = torch.cat([words, regions], dim=1)
-        rows = Rows.of(torch.cat([words_exist, regions_exist], dim=1), inputs.device)
+        exist = torch.cat([words_exist, regions_exist], dim=1)
+        if self.graphed is not None and self.graphed.can_run(inputs, exist.numel()):
+            return self.graphed.encode(inputs, exist)
+        rows = Rows.of(exist, inputs.device)
         return encode(self.bart, inputs, rows), rows.exist
 
     def _embedded_controls(self, controls: list[Control]) -> tuple[Tensor, Tensor]:

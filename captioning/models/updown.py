@@ -17,6 +17,7 @@ from torch.nn import functional
 from captioning.interfaces import AbstractDecoderState
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import token_losses
+from captioning.models.layers.graphed_recurrence import GraphedRecurrence, Recurrence
 from captioning.models.layers.packing import Packing
 from captioning.models.layers.twins import add_twin
 from captioning.models.layers.updown_cell import (
@@ -143,6 +144,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         if reduction not in ("token_mean", "caption_sum"):
             raise ValueError(f"reduction must be token_mean or caption_sum: got {reduction!r}")
         hidden, self.form = hidden_size, form
+        self.recurrence: Recurrence = recurrence
         self.dropout = nn.Dropout(dropout)
         self.label_smoothing, self.reduction = label_smoothing, reduction
         self.project = self.project_mean = None
@@ -237,6 +239,11 @@ class UpDown(AbstractCaptioner[UpDownState]):
             mean = self.project_mean(_mean(regions, mask))
         return self.key(values), values, self.mean_to_gates(mean)
 
+    def use_cuda_graphs(self) -> None:
+        """See `GraphedRecurrence`."""
+        super().use_cuda_graphs()
+        self.recurrence = GraphedRecurrence()
+
     def _weights(self) -> CellWeights:
         return CellWeights(
             hidden=self.hidden_to_gates.weight,
@@ -266,7 +273,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
             words = self.dropout(self.read_words(inputs))
         gates = self.words_to_gates(words)
         gates = gates + mean_gates[packing.pack_rows(index)]
-        hidden = recurrence(
+        hidden = self.recurrence(
             gates, keys, values, batch.region_mask, index, packing.sizes, self._weights()
         )
         with by_caption(batch), by_token(packing.sequences, packing.steps):

@@ -123,6 +123,8 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.stepper = CausalStepper(self.network)
         _check_vocabulary(self.stepper, self.tokenizer)
         self.stepper.check()
+        # Layers that are computed again, and other code of transformers, may wait for the device.
+        self._can_be_graphed = isinstance(self.network, GPT2LMHeadModel) and not checkpointing
         if checkpointing:
             checkpoint_layers(self.network)
         self.projector = PrefixProjector(
@@ -189,6 +191,12 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.entities = entities.embeddings.clone().to(device)
         in_vocabulary = torch.tensor(in_vocabulary, device=device)
         self.register_buffer("in_vocabulary", in_vocabulary, persistent=False)
+
+    def use_cuda_graphs(self) -> None:
+        """See `CausalStepper`."""
+        super().use_cuda_graphs()
+        if self._can_be_graphed:
+            self.stepper.use_cuda_graphs()
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each of the captions' tokens; prompts have none."""

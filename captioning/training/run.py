@@ -43,6 +43,7 @@ from captioning.training.signals import Stopped, StopSignals
 from captioning.training.speed import (
     check_speed,
     compile_model,
+    set_cuda_graphs,
     set_dropout,
     set_matmul_precision,
     with_speed,
@@ -195,6 +196,7 @@ def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) 
         model, datamodule = build_captioner(config, inputs)
     check_speed(config, model)
     compile_model(config, model)
+    set_cuda_graphs(config, model)
     further = config.get("extra_metrics") or {}
     evaluation = CaptionEvaluation(
         folder=folder,

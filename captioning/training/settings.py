@@ -77,6 +77,7 @@ class Speed(TypedDict):
     matmul_precision: Literal["highest", "high", "medium"] | None
     compile: bool
     torch_dropout: NotRequired[bool]
+    cuda_graphs: NotRequired[bool]
 
 
 class Paths(TypedDict):

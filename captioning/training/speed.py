@@ -118,6 +118,16 @@ def set_dropout(config: DictConfig) -> None:
     use_torchs(bool(OmegaConf.select(config, "speed.torch_dropout")))
 
 
+def set_cuda_graphs(config: DictConfig, model: AbstractCaptioner) -> None:
+    """Let a captioner train by CUDA graphs where ``speed.cuda_graphs`` says so.
+
+    Graphs read weights in fixed places, which shards have not.
+    """
+    chosen = OmegaConf.select(config, "speed.cuda_graphs")
+    if chosen and uses_cuda(config) and not is_sharded(config.trainer.get("strategy")):
+        model.use_cuda_graphs()
+
+
 def precision_plugin(config: DictConfig) -> Precision | None:
     """What takes the place of Lightning's own for ``trainer.precision``, if anything does."""
     precision = config.trainer.get("precision")

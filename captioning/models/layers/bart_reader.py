@@ -42,12 +42,15 @@ class Rows:
     exist: Tensor
 
     @classmethod
-    def of(cls, exist: Tensor, device: torch.device) -> Rows:
-        """Of a mask ``(B, T) bool`` on the host, where the places are counted, for ``device``."""
+    def of(cls, exist: Tensor, device: torch.device, *, whole: bool = False) -> Rows:
+        """Of a mask ``(B, T) bool`` on the host, where the places are counted, for ``device``.
+
+        ``whole``: padding is computed, however many places there are.
+        """
         first = torch.arange(exist.shape[1]) < exist.sum(1, keepdim=True)
         real, every = first.flatten().nonzero().squeeze(1), torch.arange(exist.numel())
         index, places = exist.flatten().nonzero().squeeze(1), real
-        if keeps_padding(exist.numel(), device):
+        if whole or keeps_padding(exist.numel(), device):
             order = exist.logical_not().byte().argsort(dim=1, stable=True)
             index, places = every.view_as(exist).gather(1, order).flatten(), every
         return cls(

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.models.layers.cuda_graphs import GraphedPart, Room, trains_on_gpu
 from captioning.models.layers.hypothesis_tree import HypothesisTree, additive_mask
 from captioning.models.layers.wide_linear import wide_linear
+from captioning.sample_dropout import drops_by_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class CausalStepper(AbstractStepper[PromptedState]):
 
     def __init__(self, network: nn.Module) -> None:
         self.network: Any = network
+        self._graphed: GraphedPart | None = None
+        self._room = Room()
 
     @property
     def words(self) -> nn.Embedding:
@@ -70,12 +74,27 @@ class CausalStepper(AbstractStepper[PromptedState]):
         Raises:
             ValueError: the text is longer than the model's context.
         """
-        self._check_length(vectors.shape[1])
+        number, length, _ = vectors.shape
+        self._check_length(length)
+        if self._graphed is None or not trains_on_gpu(vectors) or drops_by_sample():
+            return self._read(vectors)[0]
+        all_texts, all_places = self._room.for_sizes(number, length)
+        all_places = min(all_places, self.limit or all_places)
+        missing = (0, 0, 0, all_places - length, 0, all_texts - number)
+        (states,) = self._graphed(functional.pad(vectors, missing))
+        return states[:number, :length]
+
+    def use_cuda_graphs(self) -> None:
+        """Read texts on a GPU by one CUDA graph; they are padded to the largest batch seen."""
+        self._graphed = GraphedPart(self.network.base_model, self._read)
+
+    def _read(self, vectors: Tensor) -> tuple[Tensor]:
+        """See `read`."""
         mask = None
         if vectors.device.type != "cpu":
             # without one transformers asks the device whether texts are packed, and waits for it
             mask = _causal_mask(vectors, 1)
-        return self._states(inputs_embeds=vectors, attention_mask=mask, use_cache=False)
+        return (self._states(inputs_embeds=vectors, attention_mask=mask, use_cache=False),)
 
     def logits(self, states: Tensor) -> Tensor:
         """``(M, V)`` of states ``(M, D)``."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.interfaces import AbstractLatentState
+from captioning.models.layers.cuda_graphs import AbstractGraphedPart
+from captioning.models.layers.graphed_recurrence import GraphedRecurrence, Recurrence
 from captioning.models.layers.keyed_noise import key_of, keyed_noise
 from captioning.models.layers.latent_form import LatentForm
 from captioning.models.layers.latent_prior import LatentPrior, ReadWords
@@ -114,7 +116,7 @@ class LatentState(AbstractLatentState):
         return replace(drawn, latents=self.prior.draw(memory.mean, noise, temperature))
 
 
-class LatentDecoder(nn.Module):
+class LatentDecoder(nn.Module, AbstractGraphedPart):
     """Two LSTMs with attention over regions; the first one also reads the word's latents.
 
     As UpDown's, see `captioning.models.layers.updown_cell`, with ``z_t`` beside the word and the
@@ -150,6 +152,7 @@ class LatentDecoder(nn.Module):
         super().__init__()
         size, language_size = attention_lstm_size, language_lstm_size
         self.sizes = (size, language_size)
+        self.recurrence: Recurrence = recurrence
         self.embed = nn.Embedding(vocabulary, embedding_size)
         self.key = nn.Linear(feature_size, attention_size, bias=form.attention_bias)
         self.query = nn.Linear(size, attention_size, bias=False)
@@ -200,6 +203,10 @@ class LatentDecoder(nn.Module):
         add_twin(self.language, "weight", bound=bound, start=start)
         add_twin(self.language, "bias", bound=bound)
 
+    def use_cuda_graphs(self) -> None:
+        """See `GraphedRecurrence`."""
+        self.recurrence = GraphedRecurrence()
+
     def project_images(self, regions: Tensor, mask: Tensor | None) -> RegionMemory:
         """Keys and the mean of regions ``(I, R, D)``; ``mask (I, R)`` is True where one exists."""
         if mask is None:
@@ -238,7 +245,7 @@ class LatentDecoder(nn.Module):
             language=self.language.weight,
             bias=self.language.bias,
         )
-        hidden = recurrence(
+        hidden = self.recurrence(
             gates, memory.keys, memory.values, memory.mask, index, packing.sizes, weights
         )
         with by_token(packing.sequences, packing.steps):

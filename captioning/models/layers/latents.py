@@ -16,12 +16,21 @@ all hypotheses of a search share them. In the authors' code priors read the prev
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from captioning.models.layers.cuda_graphs import (
+    AbstractGraphedPart,
+    Function,
+    Graphed,
+    Room,
+    trains_on_gpu,
+)
 from captioning.models.layers.gaussian import Gaussian
 from captioning.models.layers.latent_form import LatentForm
 from captioning.models.layers.latent_prior import LatentPrior
@@ -37,19 +46,57 @@ class Chain:
     distribution: Gaussian
 
 
-def _chain(statistics: Tensor, previous: nn.Linear, noise: Tensor, bounded: bool) -> Chain:
-    """Draw ``z_t`` given ``statistics (B, T, 2Z)`` of the words and ``z_{t-1}``."""
+def _draw(
+    bounded: bool, statistics: Tensor, noise: Tensor, previous: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, means and log-variances ``(B, T, Z)`` of a chain; see `DrawChain`."""
     value, values, distributions = torch.zeros_like(noise[:, 0]), [], []
     for step in range(noise.shape[1]):
-        distribution = Gaussian.of(statistics[:, step] + previous(value), bounded=bounded)
+        given = statistics[:, step] + functional.linear(value, previous)
+        distribution = Gaussian.of(given, bounded=bounded)
         value = distribution.sample(noise[:, step])
         distributions.append(distribution)
         values.append(value)
-    distribution = Gaussian(
-        mean=torch.stack([distribution.mean for distribution in distributions], 1),
-        log_variance=torch.stack([distribution.log_variance for distribution in distributions], 1),
-    )
-    return Chain(values=torch.stack(values, 1), distribution=distribution)
+    means = torch.stack([distribution.mean for distribution in distributions], 1)
+    log_variances = torch.stack([distribution.log_variance for distribution in distributions], 1)
+    return torch.stack(values, 1), means, log_variances
+
+
+class DrawChain:
+    """Draws ``z_t`` given ``statistics (B, T, 2Z)`` of the words and ``z_{t-1}``.
+
+    Args:
+        bounded: see `Gaussian.of`.
+    """
+
+    def __init__(self, *, bounded: bool) -> None:
+        self._draw = partial(_draw, bounded)
+        self._graphed: Graphed | None = None
+        self._room = Room()
+
+    def use_cuda_graphs(self) -> None:
+        """Draw on a GPU by one CUDA graph; a step of the chain is some 25 operations."""
+        self._graphed = Graphed(self._draw)
+
+    def __call__(self, statistics: Tensor, previous: nn.Linear, noise: Tensor) -> Chain:
+        """Draw for standard normal ``noise (B, T, Z)``."""
+        if self._graphed is None or not trains_on_gpu(noise):
+            drawn = self._draw(statistics, noise, previous.weight)
+        else:
+            drawn = self.padded(self._graphed, statistics, noise, previous.weight)
+        values, means, log_variances = drawn
+        distribution = Gaussian(mean=means, log_variance=log_variances)
+        return Chain(values=values, distribution=distribution)
+
+    def padded(
+        self, draw: Function, statistics: Tensor, noise: Tensor, previous: Tensor
+    ) -> tuple[Tensor, ...]:
+        """What ``draw`` gives for as many captions and steps as there were at most."""
+        captions, steps = noise.shape[:2]
+        all_captions, all_steps = self._room.for_sizes(captions, steps)
+        missing = (0, 0, 0, all_steps - steps, 0, all_captions - captions)
+        drawn = draw(functional.pad(statistics, missing), functional.pad(noise, missing), previous)
+        return tuple(values[:captions, :steps] for values in drawn)
 
 
 def _states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
@@ -88,7 +135,7 @@ class ContextPosterior(nn.Module):
             bounded: see `Gaussian.of`.
         """
         super().__init__()
-        self.bounded = bounded
+        self.draw = DrawChain(bounded=bounded)
         self.embed = nn.Embedding(size, embedding_size)
         self.gru = nn.GRU(embedding_size, hidden_size, batch_first=True, bidirectional=True)
         self.statistics = nn.Linear(2 * hidden_size, 2 * latent_size)
@@ -108,7 +155,7 @@ class ContextPosterior(nn.Module):
         states = _states(self.gru, self.embed(context), lengths)
         both = states.sum(1) / on_device(lengths, states.device)[:, None]
         summary = torch.stack(both.chunk(2, dim=1)).mean(0)
-        return _chain(self.statistics(states), self.previous, noise, self.bounded), summary
+        return self.draw(self.statistics(states), self.previous, noise), summary
 
 
 class ObjectPosterior(nn.Module):
@@ -141,7 +188,7 @@ class ObjectPosterior(nn.Module):
             bounded: see `Gaussian.of`.
         """
         super().__init__()
-        self.all_slots, self.bounded = all_slots, bounded
+        self.all_slots, self.draw = all_slots, DrawChain(bounded=bounded)
         self.embed = nn.Embedding(size, embedding_size)
         inputs = embedding_size + feature_size + summary_size
         self.gru = nn.GRU(inputs, hidden_size, batch_first=True)
@@ -173,10 +220,10 @@ class ObjectPosterior(nn.Module):
         object_states = states.sum(1) / on_device(counts, states.device)[:, None]
         object_states = object_states[:, None].expand(-1, context.shape[1], -1)
         statistics = self.statistics(torch.cat([object_states, context], 2))
-        return _chain(statistics, self.previous, noise, self.bounded)
+        return self.draw(statistics, self.previous, noise)
 
 
-class Latents(nn.Module):
+class Latents(nn.Module, AbstractGraphedPart):
     """Both posteriors and the prior."""
 
     def __init__(
@@ -239,6 +286,11 @@ class Latents(nn.Module):
             # At first all are nearly standard normal, so that training begins without divergence.
             nn.init.normal_(layer.weight, std=0.01)
             nn.init.zeros_(layer.bias)
+
+    def use_cuda_graphs(self) -> None:
+        """See `DrawChain`."""
+        self.context.draw.use_cuda_graphs()
+        self.objects.draw.use_cuda_graphs()
 
     def _start_plainly(self) -> None:
         """As if the layer of the statistics read the latent before as well."""

@@ -6,8 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from captioning.models.layers.cuda_graphs import (
+    AbstractGraphedPart,
+    GraphedPart,
+    Room,
+    trains_on_gpu,
+)
 
-class PrefixProjector(nn.Module):
+
+class PrefixProjector(nn.Module, AbstractGraphedPart):
     """A transformer over vectors projected from the embedding and learned vectors.
 
     Its outputs for the learned vectors are the soft prompt (Mokady et al., 2021, figure 2; ViECap).
@@ -53,15 +60,30 @@ class PrefixProjector(nn.Module):
         self.layers = nn.ModuleList(
             _Layer(hidden_size, num_heads, inner) for _ in range(num_layers)
         )
+        self._graphed: GraphedPart | None = None
+        self._room = Room()
+
+    def use_cuda_graphs(self) -> None:
+        """Project on a GPU by one CUDA graph; batches are padded to the largest seen."""
+        self._graphed = GraphedPart(self, self._project)
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Soft prompts ``(B, num_learned, D)`` of embeddings ``(B, embedding_size)``."""
+        if self._graphed is None or not trains_on_gpu(embeddings):
+            return self._project(embeddings)[0]
+        number = len(embeddings)
+        (all_embeddings,) = self._room.for_sizes(number)
+        padded = functional.pad(embeddings, (0, 0, 0, all_embeddings - number))
+        return self._graphed(padded)[0][:number]
+
+    def _project(self, embeddings: Tensor) -> tuple[Tensor]:
+        """See `forward`."""
         size = self.learned.shape[1]
         projected = self.project(embeddings).view(len(embeddings), -1, size)
         hidden = torch.cat([projected, self.learned.expand(len(embeddings), -1, -1)], dim=1)
         for layer in self.layers:
             hidden = layer(hidden)
-        return hidden[:, projected.shape[1] :]
+        return (hidden[:, projected.shape[1] :],)
 
 
 class _Layer(nn.Module):

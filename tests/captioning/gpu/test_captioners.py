@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.beam_averaged import AveragedBeamSearch
@@ -22,9 +23,11 @@ from captioning.decoding.machine import build_machine
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.cuda_graphs import Graphed, GraphedPart
+from captioning.sample_dropout import use_torchs
 from captioning.types import Batch
 from curation.loop.ledger import LossLedger
-from tests.contracts.test_captioners import FAMILIES, batch_for, build
+from tests.contracts.test_captioners import FAMILIES, batch_for, build, only
 from tests.tiny import MODELS
 
 SHORT = {"max_length": 8}
@@ -66,6 +69,112 @@ def test_losses_and_gradients_are_those_of_the_processor(name: str, deterministi
         torch.testing.assert_close(
             moved[key], values, **close, msg=lambda text, key=key: f"{key}: {text}"
         )
+
+
+GRAPHED = [name for name in MODELS if not name.startswith("blip")]
+
+
+@pytest.fixture
+def torchs_dropout() -> Iterator[None]:
+    """As ``speed=gpu``: dropout by sample is drawn on the host, which no graph does."""
+    use_torchs(True)
+    yield
+    use_torchs(False)
+
+
+def with_and_without_graphs(name: str) -> tuple[AbstractCaptioner, AbstractCaptioner]:
+    """Two equal models on the GPU, the second one with graphs."""
+    model = build(name)
+    for module in model.modules():
+        if isinstance(module, torch.nn.RNNBase):
+            module.train()
+    graphed = copy.deepcopy(model).cuda()
+    graphed.use_cuda_graphs()
+    return model.cuda(), graphed
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", GRAPHED)
+def test_cuda_graphs_give_the_same_losses_and_gradients(
+    name: str, precision: torch.dtype, torchs_dropout: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, graphed = with_and_without_graphs(name)
+    replays = []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(
+        torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(graph), replay(graph))
+    )
+    batch = batch_for(model)
+    # sizes grow, then fall
+    for part in (only(model, batch, 4), batch, only(model, batch, 2), batch):
+        on_gpu = part.to("cuda")
+        model.zero_grad()
+        graphed.zero_grad()
+        with torch.autocast("cuda", precision, enabled=precision != torch.float32):
+            expected, found = gradients(model, on_gpu), gradients(graphed, on_gpu)
+        assert found.keys() == expected.keys()
+        for key, values in expected.items():
+            largest = max(1.0, float(values.abs().max()))
+            rtol, atol = (1e-3, 1e-4) if precision == torch.float32 else (0.1, 0.05)
+            torch.testing.assert_close(
+                found[key], values, rtol=rtol, atol=atol * largest, msg=lambda t, k=key: f"{k}: {t}"
+            )
+    assert len(replays) % 8 == 0 < len(replays)  # forward and backward of each batch
+
+
+@pytest.mark.parametrize("name", GRAPHED)
+def test_cuda_graphs_add_up_gradients_of_several_batches(name: str, torchs_dropout: None) -> None:
+    """Those of one whose backward pass comes after the next one's forward pass, too."""
+    model, graphed = with_and_without_graphs(name)
+    batch = batch_for(model).to("cuda")
+    for captioner in (model, graphed):
+        first = captioner.losses(batch).total
+        second = captioner.losses(batch).total
+        second.backward()
+        first.backward()
+        captioner.losses(batch).total.backward()
+    for (key, one), other in zip(model.named_parameters(), graphed.parameters(), strict=True):
+        if one.grad is not None:
+            close = {"rtol": 1e-3, "atol": 1e-3 * max(1.0, float(one.grad.abs().max()))}
+            torch.testing.assert_close(
+                other.grad, one.grad, **close, msg=lambda t, k=key: f"{k}: {t}"
+            )
+
+
+def test_a_cuda_graph_gives_gradients_once() -> None:
+    model = build("updown").cuda()
+    model.use_cuda_graphs()
+    total = model.losses(batch_for(model).to("cuda")).total
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="speed.cuda_graphs=false"):
+        total.backward()
+
+
+def test_a_cuda_graph_drops_others_each_time() -> None:
+    graphed = Graphed(lambda x: (functional.dropout(x, 0.25),))
+    ones = torch.ones(1000, device="cuda", requires_grad=True)
+    seen = []
+    for _ in range(3):
+        (dropped,) = graphed(ones)
+        (gradient,) = torch.autograd.grad(dropped.sum(), ones)
+        assert torch.equal(gradient, dropped)
+        seen.append(dropped == 0)
+    assert all(150 < int(zeros.sum()) < 350 for zeros in seen)
+    assert not torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[1], seen[2])
+
+
+def test_a_cuda_graph_reads_weights_as_they_are_now() -> None:
+    layer = torch.nn.Linear(8, 8, device="cuda")
+    graphed = GraphedPart(layer, lambda x: (layer(x),))
+    values = torch.randn(4, 8, device="cuda")
+    for _ in range(3):
+        with torch.autocast("cuda", torch.bfloat16):
+            (found,) = graphed(values)
+            expected = layer(values)
+        torch.testing.assert_close(found, expected)
+        with torch.no_grad():
+            layer.weight.add_(0.5)
 
 
 def captions_are_the_processors(model: AbstractCaptioner, batch: Batch, **options: Any) -> None:

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from torch.utils.data import DataLoader
 
 from captioning.models.blip import Blip
+from captioning.models.layers.graphed_recurrence import GraphedRecurrence
 from captioning.training import run as running
 from captioning.training.run import train
 from captioning.training.speed import (
@@ -22,6 +23,7 @@ from captioning.training.speed import (
     compile_model,
     own_device,
     precision_plugin,
+    set_cuda_graphs,
     set_dropout,
     set_matmul_precision,
     with_speed,
@@ -227,6 +229,26 @@ def test_what_is_compiled_is_tried_on_the_device_of_the_process(with_gpu, monkey
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert own_device(config(trainer={"devices": 2})) == torch.device("cuda", 1)
     assert own_device(config(trainer={"devices": [2, 5]})) == torch.device("cuda", 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "used"),
+    [
+        ({}, True),
+        ({"speed": {"cuda_graphs": False}}, False),
+        ({"trainer": {"accelerator": "cpu"}}, False),
+        ({"trainer": {"strategy": SHARDS}}, False),
+    ],
+)
+def test_graphs_are_used_where_that_is_asked_for(settings: dict, used: bool, with_gpu) -> None:
+    chosen = config(**{"speed": {"cuda_graphs": True}, **settings})
+    models = [build(name) for name in ("updown", "cos_cvae", "cic_bart")]
+    for model in models:
+        set_cuda_graphs(chosen, model)
+    updown, cos_cvae, cic_bart = models
+    kinds = (updown.recurrence, cos_cvae.decoder.recurrence)
+    assert [isinstance(kind, GraphedRecurrence) for kind in kinds] == [used, used]
+    assert (cic_bart.graphed is not None) is used
 
 
 def test_the_rate_ends_at_nothing_with_accumulated_batches(small, monkeypatch) -> None:
