@@ -18,6 +18,7 @@ from PIL import Image
 from rich.progress import track
 from torch import Tensor
 
+from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.files import write_json
 from captioning.metrics.fid import (
     INCEPTION,
@@ -32,7 +33,6 @@ from captioning.vision.backbones import Backbone
 from captioning.vision.photos import load_rgb
 
 INCEPTION_SIZE = 299
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 
 
 def image_distance(config: DictConfig) -> dict[str, Any]:
@@ -60,14 +60,16 @@ def image_distance(config: DictConfig) -> dict[str, Any]:
 
 
 def list_images(folder: Path) -> list[Path]:
-    """Image files below a folder, by their path in it.
+    """Image files below a folder, by their path in it; hidden ones are left out.
 
     Raises:
         ValueError: there are none.
     """
-    images = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+    kinds = PHOTO_SUFFIXES | UNREAD_SUFFIXES  # one that cannot be opened is told when it is read
+    files = (file for file in folder.rglob("*") if not file.name.startswith("."))
+    images = sorted(file for file in files if file.suffix.lower() in kinds)
     if not images:
-        raise ValueError(f"{folder}: no images ({', '.join(SUFFIXES)}) in this folder")
+        raise ValueError(f"{folder}: no images ({', '.join(sorted(PHOTO_SUFFIXES))}) in it")
     return images
 
 

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
-from captioning.data.photo_folder import PHOTO_SUFFIXES
+from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.data.steps.take_detections import read_detections
 from captioning.exports.captioner import CaptionedPhoto
 from captioning.exports.photo_batches import Box
@@ -42,7 +42,8 @@ def _below(place: str) -> Iterator[str]:
     for folder, inner, names in os.walk(place):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         for name in sorted(names):
-            if os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES and not name.startswith("."):
+            is_photo = os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES | UNREAD_SUFFIXES
+            if is_photo and not name.startswith("."):
                 yield str(Path(folder, name))
 
 

@@ -271,5 +271,11 @@ def test_lines_stay_lines_and_scores_numbers() -> None:
     assert json.loads(json_table([photo], num_captions=1))[0]["score"] is None
 
 
+def test_photos_that_cannot_be_opened_are_listed_too(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.HEIC", "notes.txt", "._b.HEIC"):
+        (tmp_path / name).touch()
+    assert [Path(name).name for name in find_photos([tmp_path])] == ["a.jpg", "b.HEIC"]
+
+
 def test_a_named_file_needs_no_suffix(tmp_path: Path) -> None:
     assert find_photos([tmp_path / "photo", str(tmp_path / "photo")]) == [str(tmp_path / "photo")]
