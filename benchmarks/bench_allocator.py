@@ -1,4 +1,5 @@
-"""What it costs to give freed memory back to the system: training steps of UpDown.
+"""What it costs to give freed memory back to the system: training steps of UpDown, and of a small
+network whose vocabulary is a language model's, on captions of 8 to 25 words.
 
 python benchmarks/bench_allocator.py [--steps 6] [--rounds 3]
     Steps with glibc's own settings and with this project's, in turns, each in a process of its own
@@ -14,15 +15,22 @@ import resource
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 
 import bench_updown
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from captioning.allocator import keep_freed_memory
+from captioning.allocator import keep_freed_memory, step_ended
 from captioning.results.run_folder import versions
 from captioning.text.tokenizers.words import WordTokenizer
 
-SIZES = {"nocaps sizes": bench_updown.NOCAPS, "ruotianluo form": bench_updown.RUOTIANLUO}
+SIZES = {
+    "UpDown, nocaps sizes": bench_updown.NOCAPS,
+    "UpDown, ruotianluo form": bench_updown.RUOTIANLUO,
+}
+WIDE = "49,152 words"
 
 
 def main() -> None:
@@ -39,12 +47,12 @@ def main() -> None:
         print(json.dumps(measured(options.steps)))
         return
     print(json.dumps(versions()))
-    print("UpDown | glibc's own: s a step (of it the system's), GiB | memory kept | share")
+    print("network | glibc's own: s a step (of it the system's), GiB | memory kept | share")
     rounds = [
         {kind: start(kind, options.steps) for kind in ("own", "kept")}
         for _ in range(options.rounds)
     ]
-    for name in SIZES:
+    for name in (*SIZES, WIDE):
         own, kept = (medians([turn[kind][name] for turn in rounds]) for kind in ("own", "kept"))
         cells = [f"{total:.2f} ({system:.2f}), {size:.2f}" for total, system, size in (own, kept)]
         print(f"{name} | {cells[0]} | {cells[1]} | {kept[0] / own[0]:.2f}", flush=True)
@@ -62,7 +70,9 @@ def start(kind: str, steps: int) -> dict[str, list[float]]:
 def measured(steps: int) -> dict[str, tuple[float, float, float]]:
     """Processor seconds a step, those of the system, and the most memory so far in GiB."""
     torch.set_num_threads(1)
-    return {name: of_form(settings, steps) for name, settings in SIZES.items()}
+    # the smallest first, as the most memory is of the process
+    found = {WIDE: of_wide(10 * steps)}
+    return found | {name: of_form(settings, steps) for name, settings in SIZES.items()}
 
 
 def of_form(settings: dict[str, int], steps: int) -> tuple[float, float, float]:
@@ -70,10 +80,35 @@ def of_form(settings: dict[str, int], steps: int) -> tuple[float, float, float]:
     model = bench_updown.build(settings, tokenizer)
     batch = bench_updown.make_batch(settings, tokenizer)
     optimizer = torch.optim.Adam(model.parameters())
+    return timed(lambda: model.losses(batch).total, optimizer, steps)
+
+
+def of_wide(steps: int) -> tuple[float, float, float]:
+    """Embeddings, a few layers and logits, in bfloat16 as ``captioning augment teach``."""
+    torch.manual_seed(0)
+    words, size = 49_152, 48
+    layers = [nn.Sequential(nn.Linear(size, size), nn.GELU()) for _ in range(12)]
+    network = nn.Sequential(nn.Embedding(words, size), *layers, nn.Linear(size, words, bias=False))
+    optimizer = torch.optim.Adam(network.parameters())
+
+    def loss() -> Tensor:
+        tokens = torch.randint(words, (24, int(torch.randint(8, 26, ()))))
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = network(tokens)
+        return functional.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+
+    return timed(loss, optimizer, steps)
+
+
+def timed(
+    loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer, steps: int
+) -> tuple[float, float, float]:
+    """See `measured`."""
 
     def take(number: int) -> None:
         for _ in range(number):
-            bench_updown.train_step(lambda: model.losses(batch).total, optimizer)
+            bench_updown.train_step(loss, optimizer)
+            step_ended()
 
     take(2)
     before = resource.getrusage(resource.RUSAGE_SELF)

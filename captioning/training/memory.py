@@ -1,16 +1,36 @@
-"""Says what to lower where the memory does not suffice."""
+"""Keeps a training's memory from growing, and says what to lower where it does not suffice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from captioning.allocator import step_ended
+
 # How torch tells that the processor's memory is used up; it has no type of its own for that.
 OF_PROCESSOR = ("can't allocate memory", "not enough memory")
+
+
+class GiveMemoryBack(pl.Callback):
+    """Keeps a training on a processor from growing, see `captioning.allocator.step_ended`."""
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Count the step."""
+        if pl_module.device.type == "cpu":
+            step_ended()
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from captioning.training.callbacks import (
 )
 from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.finite_loss import FiniteLoss
+from captioning.training.memory import GiveMemoryBack
 from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.parts import build_part
 from captioning.training.preemption import Preemption
@@ -157,8 +158,14 @@ def _default_callbacks(
     So steps are seeded before a chosen callback draws, and curation has edited the epoch's samples
     before a chosen callback sees the epoch's end.
     """
-    callbacks = [EndTogether(folder=folder), StepSeed(seed=config.seed), FiniteLoss()]
-    callbacks += [Speed(folder=folder), StayStopped()]
+    callbacks = [
+        EndTogether(folder=folder),
+        StepSeed(seed=config.seed),
+        FiniteLoss(),
+        GiveMemoryBack(),
+        Speed(folder=folder),
+        StayStopped(),
+    ]
     shows_progress = config.trainer.get("enable_progress_bar", True)
     if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):
         callbacks.append(ProgressBar())

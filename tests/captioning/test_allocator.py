@@ -40,6 +40,32 @@ def test_freed_memory_is_taken_again_unless_the_user_has_said_otherwise() -> Non
     assert pages_taken("keep_freed_memory()", GLIBC_TUNABLES=TUNABLE) > whole / 2
 
 
+# Takes and frees tensors of differing sizes beside some that stay, and prints its memory in MB.
+GROWING = """
+import random, torch
+from captioning.allocator import keep_freed_memory, step_ended
+keep_freed_memory()
+random.seed(0)
+staying = []
+for _ in range(60):
+    taken = [torch.ones(random.randint(1, 40) * 250_000) for _ in range(8)]
+    staying.append(torch.ones(2_500))
+    del taken
+    {call}
+with open("/proc/self/status") as status:
+    print(next(int(line.split()[1]) // 1000 for line in status if line.startswith("VmRSS")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_what_no_step_needs_is_given_back() -> None:
+    sizes = []
+    for call in ("pass", "step_ended()"):
+        command = [sys.executable, "-c", GROWING.format(call=call)]
+        sizes.append(int(subprocess.check_output(command, text=True, env={})))
+    assert sizes[1] < sizes[0] - 100
+
+
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from augmentation.images.training.identity import refuse_other_training
+from captioning.allocator import step_ended
 from captioning.files import write_atomically
 from captioning.training.optim import cosine
 
@@ -131,6 +132,7 @@ class TrainingLoop:
         self.schedule.step()
         self.step += 1
         self._average()
+        step_ended()
         return total
 
     def _average(self) -> None:
