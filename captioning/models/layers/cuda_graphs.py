@@ -77,16 +77,18 @@ class Graphed:
         """Copies record for themselves."""
         return type(self), (self._function,)
 
-    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, *tensors: Tensor, training: bool = True) -> tuple[Tensor, ...]:
         """What the function gives, with one pass for gradients.
 
         Args:
             *tensors: all that the function reads. Parameters are read where they are, others are
                 copied.
+            training: the mode of the function's layers.
         """
-        if not trains_on_gpu(tensors[0]):
+        differentiated = any(tensor.requires_grad for tensor in tensors)
+        if not differentiated or not trains_on_gpu(tensors[0]):
             return self._function(*tensors)
-        key = _key(tensors)
+        key = (training, *_key(tensors))
         if self._recording is None or key != self._key:
             self._recording = None  # gives its memory to the next one
             self._recording, self._key = _Recording(self._function, tensors), key
@@ -109,7 +111,8 @@ class GraphedPart:
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """What the function gives, see `Graphed`."""
-        return self._graphed(*inputs, *self._given.parameters())
+        parameters, training = self._given.parameters(), self._given.module.training
+        return self._graphed(*inputs, *parameters, training=training)
 
 
 class _Given(nn.Module):

@@ -164,6 +164,22 @@ def test_a_cuda_graph_drops_others_each_time() -> None:
     assert not torch.equal(seen[1], seen[2])
 
 
+def test_a_cuda_graph_is_of_training_or_of_evaluation() -> None:
+    dropout = torch.nn.Dropout(0.5)
+    graphed = GraphedPart(dropout, lambda x: (dropout(x),))
+    ones = torch.ones(1000, device="cuda", requires_grad=True)
+    for training in (False, True, False):
+        dropout.train(training)
+        assert bool((graphed(ones)[0] == 0).any()) is training
+
+
+def test_a_cuda_graph_is_of_no_use_without_gradients() -> None:
+    graphed = Graphed(lambda x: (x + 1,))
+    (after,) = graphed(torch.ones(4, device="cuda"))
+    assert not after.requires_grad
+    assert torch.equal(after.cpu(), torch.full((4,), 2.0))
+
+
 def test_a_cuda_graph_reads_weights_as_they_are_now() -> None:
     layer = torch.nn.Linear(8, 8, device="cuda")
     graphed = GraphedPart(layer, lambda x: (layer(x),))
