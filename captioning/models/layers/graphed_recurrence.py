@@ -6,6 +6,7 @@ Its time steps start some 2,300 operations a batch, 19 in 20 of all that a train
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,20 +31,10 @@ class GraphedRecurrence:
         self._graphed = Graphed(_rectangular)
         self._room = Room()
 
-    def __call__(
-        self,
-        gates_x: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        index: Tensor,
-        sizes: tuple[int, ...],
-        weights: CellWeights,
-    ) -> Tensor:
+    def __call__(self, gates_x: Tensor, *others: Any) -> Tensor:
         """See `recurrence`."""
-        if not trains_on_gpu(gates_x):
-            return recurrence(gates_x, keys, values, mask, index, sizes, weights)
-        return self.padded(gates_x, keys, values, mask, index, sizes, weights)
+        run = self.padded if trains_on_gpu(gates_x) else recurrence
+        return run(gates_x, *others)
 
     def padded(
         self,
@@ -55,7 +46,7 @@ class GraphedRecurrence:
         sizes: tuple[int, ...],
         weights: CellWeights,
     ) -> Tensor:
-        """The same with padding, on any device."""
+        """As `recurrence`, with padding, on any device."""
         images, regions = keys.shape[:2]
         captions, steps, all_images, all_regions = self._room.for_sizes(
             len(index), len(sizes), images, regions

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from captioning.models.layers.latent_form import LatentForm
-from captioning.models.layers.latents import Latents
+from captioning.models.layers.latents import DrawChain, Latents
 
 D, T, SIZES = 5, 6, (3, 2)
 
@@ -89,3 +89,23 @@ def test_objects_are_read_up_to_their_number(latents: Latents) -> None:
     other = latents.objects(words, counts, *inputs, eps)
     assert torch.equal(one.values, other.values)
     assert len(one.distribution.mean[:, 0].unique(dim=0)) == 3
+
+
+def test_padding_changes_no_draw() -> None:
+    """As a GPU's graph needs it, which has room for the largest batch so far."""
+    generator = torch.Generator().manual_seed(0)
+    chain, previous = DrawChain(bounded=True), torch.nn.Linear(3, 6, bias=False)
+    shapes = []
+
+    def plain(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        shapes.append(tuple(tensors[0].shape))
+        drawn = chain(tensors[0], previous, tensors[1])
+        return drawn.values, drawn.distribution.mean, drawn.distribution.log_variance
+
+    for captions, steps in ((5, 7), (3, 4)):
+        statistics = torch.randn(captions, steps, 6, generator=generator)
+        noise = torch.randn(captions, steps, 3, generator=generator)
+        padded = chain.padded(plain, statistics, noise, previous.weight)
+        for one, other in zip(padded, plain(statistics, noise), strict=True):
+            torch.testing.assert_close(one, other)
+    assert shapes == [(8, 8, 6), (5, 7, 6), (8, 8, 6), (3, 4, 6)]
