@@ -78,10 +78,8 @@ class CausalStepper(AbstractStepper[PromptedState]):
         self._check_length(length)
         if self._graphed is None or not trains_on_gpu(vectors) or drops_by_sample():
             return self._read(vectors)[0]
-        all_texts, all_places = self._room.for_sizes(number, length)
-        all_places = min(all_places, self.limit or all_places)
-        missing = (0, 0, 0, all_places - length, 0, all_texts - number)
-        (states,) = self._graphed(functional.pad(vectors, missing))
+        missing = self._room.missing(number, length, self.limit)
+        (states,) = self._graphed(functional.pad(vectors, (0, 0, *missing)))
         return states[:number, :length]
 
     def use_cuda_graphs(self) -> None:

@@ -49,6 +49,16 @@ class Room:
         )
         return self._sizes
 
+    def missing(self, number: int, length: int, limit: int | None = None) -> tuple[int, ...]:
+        """What `torch.nn.functional.pad` adds to ``number`` sequences of ``length``.
+
+        Args:
+            number, length: the sizes to pad.
+            limit: of the length.
+        """
+        all_sequences, all_places = self.for_sizes(number, length)
+        return 0, min(all_places, limit or all_places) - length, 0, all_sequences - number
+
 
 def trains_on_gpu(tensor: Tensor) -> bool:
     """Whether graphs help where ``tensor`` is computed: on a GPU, with gradients."""

@@ -47,7 +47,7 @@ class GraphedBart:
         """
         number, length = exist.shape
         limit = self._bart.config.max_position_embeddings
-        missing = _missing(self._inputs, number, length, limit)
+        missing = self._inputs.missing(number, length, limit)
         rows = Rows.of(_padded_mask(exist, missing), inputs.device, whole=True)
         index = rows.places if rows.index is None else rows.index
         inputs = functional.pad(inputs, (0, 0, *missing))
@@ -83,7 +83,7 @@ class GraphedBart:
         if index is not None:
             memory, memory_exist = memory.index_select(0, index), memory_exist[index]
         limit = decoder.embed_positions.num_embeddings - decoder.embed_positions.offset
-        missing = _missing(self._captions, number, length, limit)
+        missing = self._captions.missing(number, length, limit)
         # The encoder's room, so that batches of other lengths are of the same shape.
         (_, all_places), places = self._inputs.for_sizes(0, 0), memory.shape[1]
         more = (0, max(0, all_places - places), 0, missing[3])
@@ -103,12 +103,6 @@ class GraphedBart:
     def _read(self, tokens: Tensor, memory: Tensor, exist: Tensor) -> tuple[Tensor]:
         every = torch.ones_like(tokens, dtype=torch.bool)
         return (read(self._bart, tokens, _all(every, None), memory, exist, None),)
-
-
-def _missing(room: Room, number: int, length: int, limit: int) -> tuple[int, int, int, int]:
-    """What `functional.pad` adds to sequences ``(number, length)``."""
-    all_sequences, all_places = room.for_sizes(number, length)
-    return 0, min(all_places, limit) - length, 0, all_sequences - number
 
 
 def _padded_mask(exist: Tensor, missing: tuple[int, ...]) -> Tensor:

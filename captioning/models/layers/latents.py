@@ -93,8 +93,7 @@ class DrawChain:
     ) -> tuple[Tensor, ...]:
         """What ``draw`` gives for as many captions and steps as there were at most."""
         captions, steps = noise.shape[:2]
-        all_captions, all_steps = self._room.for_sizes(captions, steps)
-        missing = (0, 0, 0, all_steps - steps, 0, all_captions - captions)
+        missing = (0, 0, *self._room.missing(captions, steps))
         drawn = draw(functional.pad(statistics, missing), functional.pad(noise, missing), previous)
         return tuple(values[:captions, :steps] for values in drawn)
 
