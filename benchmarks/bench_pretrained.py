@@ -8,9 +8,9 @@ pixels, a Llama of 24 layers of 2,048); it is for a GPU, in bfloat16. ``small`` 
 in small, and runs anywhere. Weights are random. Both ways have the same weights, batches, optimiser
 and precision, and are measured turn by turn; seconds are medians.
 
-A line each: captions a second in training, with and without the ledger of curation; images a second
-in beam search (3 beams, 20 tokens); the share of the device's peak in matrix products, measured
-here. Plain code repeats photo and prompt for each caption.
+A line each: captions a second in training, with and without the ledger of curation, and GiB of a
+GPU; images a second in beam search (3 beams, 20 tokens); the share of the device's peak in matrix
+products, measured here. Plain code repeats photo and prompt for each caption.
 """
 
 from __future__ import annotations
@@ -304,6 +304,13 @@ def peak(device: str) -> float:
     return 2 * size**3 / min(seconds(lambda: left @ left, device) for _ in range(5))
 
 
+def gib(case: Case, way: str, device: str) -> float:
+    """Most memory of the GPU in a step, weights included."""
+    torch.cuda.reset_peak_memory_stats()
+    step(case, way, device)
+    return round(torch.cuda.max_memory_allocated() / 2**30, 2)
+
+
 def measured(name: str, case: Case, captions: int, options: argparse.Namespace) -> dict[str, Any]:
     """One line of the result."""
     with torch.no_grad(), precision(options.device):
@@ -314,6 +321,11 @@ def measured(name: str, case: Case, captions: int, options: argparse.Namespace) 
         step(case, "ours", options.device)
     ways = ("plain", "ours", "ours with ledger")
     training = medians(lambda way: step(case, way, options.device), ways, options)
+    memory = (
+        {"gib": {way: gib(case, way, options.device) for way in ways}}
+        if options.device == "cuda"
+        else {}
+    )
     case.ours.eval()
     beams = medians(lambda way: search(case, way, options.device), ways[:2], options)
     number, images = len(case.batch), len(case.batch.image_ids)
@@ -323,6 +335,7 @@ def measured(name: str, case: Case, captions: int, options: argparse.Namespace) 
         "losses": [round(float(loss), 4) for loss in losses],
         "captions_per_s": {way: round(number / spent, 2) for way, spent in training.items()},
         "times_plain": round(training["plain"] / training["ours"], 2),
+        **memory,
         "ledger_share": round(training["ours with ledger"] / training["ours"] - 1, 4),
         "beam_images_per_s": {way: round(images / spent, 2) for way, spent in beams.items()},
         "beam_times_plain": round(beams["plain"] / beams["ours"], 2),

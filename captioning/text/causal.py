@@ -68,11 +68,12 @@ def causal_source(name: str) -> dict[str, Any]:
     return {"pretrained_model_name_or_path": str(folder), "gguf_file": files[0], **safe}
 
 
-def load_causal(name: str) -> nn.Module:
-    """The network of a causal language model, in single precision.
+def load_causal(name: str, *, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """The network of a causal language model.
 
     Args:
         name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
+        dtype: of its weights.
 
     Raises:
         ModuleNotFoundError, FileNotFoundError, ConnectionError: see `causal_source`.
@@ -89,7 +90,7 @@ def load_causal(name: str) -> nn.Module:
             )
         source["use_safetensors"] = True
     with damage_named(name), quiet_loading():
-        return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)
 
 
 def load_causal_tokens(name: str) -> CausalTokens:

@@ -354,4 +354,5 @@ def test_published_toca_switches_off_what_is_not_in_the_paper():
     method = compose_config("augmentation", ["method=toca_published"]).method
     assert (method.complete_first, method.pace.keep, method.tau) == (False, 1, None)
     assert method.whole_words is False
-    assert "LlamaCpp" in method.writer._target_
+    assert (method.writer.chat, method.writer.max_small_words) == (True, None)
+    assert "Mistral-7B-Instruct" in method.writer.name

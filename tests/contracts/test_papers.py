@@ -199,7 +199,7 @@ def test_every_need_is_of_a_run_and_every_file_of_others_is_a_need(name: str) ->
 @pytest.mark.parametrize(
     ("command", "file"),
     [
-        ("augment method=toca_published", "{data}/llm/"),
+        ("augment method=toca_published", "{models}/m"),
         (" data=nocaps", "{data}/vinvl/"),
         (" data=flickr30k_karpathy", "{data}/vinvl/"),
         ("corpus=flickr30k_karpathy", "{data}/flickr30k/"),

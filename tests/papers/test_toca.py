@@ -33,7 +33,10 @@ NUM_CAPTIONS = 24
 CLIP = ("name=models/clip", "weights=null")
 SCORES = "metrics.test=[BLEU,CIDEr-D]"
 CHANGES = {
-    "method=toca_published": (f"method.pace.num_captions={NUM_CAPTIONS}",),
+    "method=toca_published": (
+        *("writer@method.writer=llama_cpp", "method.writer.path=data/model.gguf"),
+        *(f"method.pace.num_captions={NUM_CAPTIONS}", "method.pace.batch_size=32"),
+    ),
     "compare": tuple(f"similarity.encoder.{value}" for value in CLIP),
     "evaluate": (SCORES,),
     "extra_metrics=[nocaps]": ("extra_metrics.nocaps.metrics=[CIDEr-D]",),
@@ -66,11 +69,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_karpathy(data / "flickr30k", "dataset_flickr30k.json", WORDS, forms=FORMS)
     write_nocaps(data / "nocaps", range(6), WORDS)
     write_styles(data / "flickrstyle10k" / "romantic", data / "flickr30k" / "flickr30k-images")
-    for name in ("vinvl", "llm"):
-        (data / name).mkdir()
+    (data / "vinvl").mkdir()
     names = {word: number for number, word in enumerate(WORDS)}
     write_json(data / "vinvl" / "vgcocooiobjects_v1_class2ind.json", names)
-    (data / "llm" / "mistral-7b-instruct-v0.2.Q8_0.gguf").touch()
+    (data / "model.gguf").touch()
     save_causal(tmp_path / "models" / "gpt2", positions=192)
     hub_clip_folder(tmp_path / "models" / "clip")
     monkeypatch.chdir(tmp_path)

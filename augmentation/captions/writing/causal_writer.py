@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -11,6 +12,12 @@ from torch import Tensor
 
 from augmentation.captions.writing.gap_filling import GapFilling, SentenceState
 from augmentation.captions.writing.prompt import Prompt
+from augmentation.captions.writing.shared_prefix import (
+    can_share,
+    keep_prefix,
+    memory_of_rows,
+    share_prefixes,
+)
 from augmentation.captions.writing.writers import AbstractWriter, Answer
 from captioning.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
 from captioning.text.causal import causal_source, imported, load_causal
@@ -29,6 +36,8 @@ class CausalWriter(AbstractWriter):
         max_new_tokens: of a sentence.
         max_small_words: sentences hold the required words, in order, with at most so many small
             words before each, see `GapFilling`; None: free text.
+        chat: the prompt is given as turns of a chat, in the form that the model was trained on, and
+            the answer may have several lines; False: as running text, and a line's end ends it.
         precision: ``"float32"`` or ``"bfloat16"``.
         device: ``"auto"`` takes a GPU if there is one.
 
@@ -45,6 +54,7 @@ class CausalWriter(AbstractWriter):
         top_p: Share = 0.9,
         max_new_tokens: PositiveInt = 32,
         max_small_words: NonNegativeInt | None = None,
+        chat: bool = False,
         precision: str = "float32",
         device: Device = "auto",
     ) -> None:
@@ -60,22 +70,28 @@ class CausalWriter(AbstractWriter):
         self._tokenizer = imported("transformers").AutoTokenizer.from_pretrained(
             **causal_source(name)
         )
-        network: Any = load_causal(name).to(self._device, getattr(torch, precision))
+        if chat and not self._tokenizer.chat_template:
+            raise ValueError(
+                f"{name}: its tokenizer has no form for chats: set method.writer.chat=false"
+            )
+        self._chat = chat
+        network: Any = load_causal(name, dtype=getattr(torch, precision)).to(self._device)
         self._network = network.eval().requires_grad_(False)
+        share_prefixes(self._network)
         self._stops = self._stop_tokens()
         self._filling: GapFilling | None = None
         if max_small_words is not None:
-            end = int(self._stops.nonzero()[0])
+            end = min(self._stops)
             self._filling = GapFilling(self._tokenizer, end=end, max_small_words=max_small_words)
 
-    def _stop_tokens(self) -> Tensor:
-        """``(V,) bool``: tokens that end a line or a text."""
-        size = self._network.get_output_embeddings().weight.shape[0]
-        stops = torch.zeros(size, dtype=torch.bool)
-        for text, token in self._tokenizer.get_vocab().items():
-            written = self._tokenizer.convert_tokens_to_string([text])
-            stops[token] = LINE_END in written or token in self._tokenizer.all_special_ids
-        return stops.to(self._device)
+    def _stop_tokens(self) -> frozenset[int]:
+        """Tokens that end an answer: in running text those with a line's end, too."""
+        stops = set(self._tokenizer.all_special_ids)
+        if not self._chat:
+            for text, token in self._tokenizer.get_vocab().items():
+                if LINE_END in self._tokenizer.convert_tokens_to_string([text]):
+                    stops.add(token)
+        return frozenset(stops)
 
     @torch.inference_mode()
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
@@ -95,8 +111,7 @@ class CausalWriter(AbstractWriter):
                 "max_small_words is for sentence templates, and a prompt has none: set "
                 "method.writer.max_small_words=null (writer@method.writer=smollm2_free)"
             )
-        head = self._ids(opening)
-        tails = [self._ids(prompt.ending()) for prompt in prompts]
+        head, tails = self._prompt_ids(prompts)
         self._check_length(len(head) + max(map(len, tails)) + self._max_new)
         sentences = (
             []
@@ -104,11 +119,14 @@ class CausalWriter(AbstractWriter):
             else self._filling.new_sentences([p.required_tokens for p in prompts])
         )
         draw = partial(self._draw, generator=torch.Generator(self._device).manual_seed(seed))
-        cache = self._read_prefix(head, len(prompts))
-        tokens, mask = padded_left(tails)
-        mask = torch.cat([torch.ones(len(tails), len(head), dtype=torch.long), mask], 1)
-        tokens, mask = tokens.to(self._device), mask.to(self._device)
-        rows, sums = self._sample(tokens, mask, cache, draw, sentences)
+        tokens, mask = (tensor.to(self._device) for tensor in padded_left(tails))
+        positions = (mask.cumsum(1) - 1).clamp(min=0) + len(head)
+        room = tokens.shape[1] + self._max_new
+        cache, mask = self._read_prefix(head, mask, room)
+        try:
+            rows, sums = self._sample(tokens, mask, positions, cache, draw, sentences)
+        finally:
+            keep_prefix(self._network, None)
         return [
             Answer(
                 text=self._tokenizer.decode(row).strip(),
@@ -125,19 +143,40 @@ class CausalWriter(AbstractWriter):
                 f"{max_length}: give fewer examples (method.prompts.num_examples)"
             )
 
+    def _prompt_ids(self, prompts: Sequence[Prompt]) -> tuple[list[int], list[list[int]]]:
+        """Tokens that all prompts begin with, and the further ones of each, at least one."""
+        if not self._chat:
+            return self._ids(prompts[0].opening()), [self._ids(p.ending()) for p in prompts]
+        whole = [
+            self._ids(
+                self._tokenizer.apply_chat_template(
+                    prompt.messages(), tokenize=False, add_generation_prompt=True
+                )
+            )
+            for prompt in prompts
+        ]
+        shortest = min(map(len, whole)) - 1
+        columns = zip(*(tokens[:shortest] for tokens in whole), strict=True)
+        common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+        return whole[0][:common], [tokens[common:] for tokens in whole]
+
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def _read_prefix(self, head: list[int], copies: int) -> Any:
-        """Keys and values of the prompts' common beginning."""
+    def _read_prefix(self, head: list[int], mask: Tensor, room: int) -> tuple[Any, Tensor]:
+        """The memory of rows that begin with ``head``, and their mask of what is in it."""
         output = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
-        output.past_key_values.batch_repeat_interleave(copies)
-        return output.past_key_values
+        if can_share(self._network, len(head) + room):
+            keep_prefix(self._network, output.past_key_values)
+            return memory_of_rows(self._network, room), mask
+        output.past_key_values.batch_repeat_interleave(len(mask))
+        return output.past_key_values, torch.cat([mask.new_ones(len(mask), len(head)), mask], 1)
 
     def _sample(
         self,
         tokens: Tensor,
         mask: Tensor,
+        positions: Tensor,
         cache: Any,
         draw: Callable[[Tensor], Tensor],
         lines: Sequence[SentenceState],
@@ -146,10 +185,9 @@ class CausalWriter(AbstractWriter):
 
         Rows that have ended are no longer computed.
         """
-        positions = (mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp(min=0)
         answers: list[list[int]] = [[] for _ in range(len(tokens))]
         sums = [0.0] * len(tokens)
-        numbers = torch.arange(len(tokens), device=tokens.device)
+        numbers = list(range(len(tokens)))
         for _ in range(self._max_new):
             logits = (
                 self._network(
@@ -165,20 +203,23 @@ class CausalWriter(AbstractWriter):
             if self._filling is None:
                 next_tokens = draw(logits)
             else:
-                next_tokens = self._filling.choose(logits, [lines[int(n)] for n in numbers], draw)
-            active = (~self._stops[next_tokens]).nonzero().squeeze(1)
+                next_tokens = self._filling.choose(logits, [lines[n] for n in numbers], draw)
             log_probs = logits.gather(1, next_tokens[:, None]).squeeze(1) - logits.logsumexp(1)
-            rows: list[int] = active.tolist()
+            # a GPU is waited for twice a step, not once a sentence
+            chosen: list[int] = next_tokens.tolist()
+            gains: list[float] = log_probs.tolist()
+            rows = [row for row, token in enumerate(chosen) if token not in self._stops]
             for row in rows:
-                number = int(numbers[row])
-                answers[number].append(int(next_tokens[row]))
-                sums[number] += float(log_probs[row])
-            if len(active) == 0:
+                answers[numbers[row]].append(chosen[row])
+                sums[numbers[row]] += gains[row]
+            if not rows:
                 break
-            if len(active) < len(next_tokens):
+            if len(rows) < len(chosen):
+                active = torch.tensor(rows, device=tokens.device)
                 cache.batch_select_indices(active)
-                numbers, mask, positions = numbers[active], mask[active], positions[active]
-            tokens, positions = next_tokens[active, None], positions[:, -1:] + 1
+                numbers = [numbers[row] for row in rows]
+                next_tokens, mask, positions = next_tokens[active], mask[active], positions[active]
+            tokens, positions = next_tokens[:, None], positions[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
         return answers, sums
 

@@ -166,7 +166,7 @@ def test_a_cuda_graph_drops_others_each_time() -> None:
 
 def test_a_cuda_graph_is_of_training_or_of_evaluation() -> None:
     dropout = torch.nn.Dropout(0.5)
-    graphed = GraphedPart(dropout, lambda x: (dropout(x),))
+    graphed = GraphedPart(dropout, lambda x: (2 * dropout(x),))
     ones = torch.ones(1000, device="cuda", requires_grad=True)
     for training in (False, True, False):
         dropout.train(training)

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedTokenizerFast
 
 from augmentation.captions.writing.causal_writer import CausalWriter
 from augmentation.captions.writing.prompt import Prompt
@@ -51,7 +52,7 @@ def test_many_at_once_are_answered_as_one_by_one(folder: Path) -> None:
         for _ in range(6):
             logits = network(input_ids=torch.tensor([ids])).logits[0, -1]
             token = int(logits.argmax())
-            if writer._stops[token]:
+            if token in writer._stops:
                 break
             tokens.append(token)
             log_probs.append(float(logits.log_softmax(0)[token]))
@@ -71,9 +72,44 @@ def test_draws_depend_on_the_seed_alone(folder: Path) -> None:
 def test_a_line_ends_an_answer(folder: Path) -> None:
     writer = CausalWriter(name=str(folder), device="cpu")
     ends = writer._tokenizer("\n", add_special_tokens=False)["input_ids"]
-    assert writer._stops[ends].all()
-    assert writer._stops[0]  # the end of a text
-    assert writer._stops.sum() < 20
+    assert writer._stops >= set(ends)
+    assert 0 in writer._stops  # the end of a text
+    assert len(writer._stops) < 20
+
+
+CHAT = (
+    "{% for turn in messages %}{{ turn['role'] }}: {{ turn['content'] }}<|endoftext|>{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+def test_a_chat_is_given_in_the_form_of_the_model(tmp_path: Path) -> None:
+    folder = save_causal(tmp_path, positions=256)
+    spoken = PreTrainedTokenizerFast.from_pretrained(folder)
+    spoken.chat_template = CHAT
+    spoken.save_pretrained(folder)
+    settings = {"chat": True, "device": "cpu", "temperature": 0, "max_new_tokens": 6}
+    writer = CausalWriter(name=str(folder), **settings)
+    prompts = [prompt(text) for text in ("a dog", "a bird", "x")]
+    answers = writer.answers(prompts, seed=0)
+    assert writer._stops == {0}  # a line's end ends no answer
+    network, tokenizer = writer._network, writer._tokenizer
+    for request, answer in zip(prompts, answers, strict=True):
+        turns = [f"{turn['role']}: {turn['content']}<|endoftext|>" for turn in request.messages()]
+        text = "".join(turns) + "assistant:"
+        assert request.question in text
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        output = network.generate(
+            torch.tensor([ids]), max_new_tokens=6, do_sample=False, pad_token_id=0
+        )
+        assert (
+            answer.text == tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True).strip()
+        )
+
+
+def test_a_model_without_chats_is_refused_one(folder: Path) -> None:
+    with pytest.raises(ValueError, match="no form for chats: set method.writer.chat=false"):
+        CausalWriter(name=str(folder), chat=True, device="cpu")
 
 
 def test_prompts_that_do_not_fit_are_refused(folder: Path) -> None:
