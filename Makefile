@@ -39,7 +39,7 @@ test: env
 
 .PHONY: gpu-test
 gpu-test: env
-	GPU_TESTS=1 $(BIN)/python -m pytest tests/captioning/gpu tests/augmentation/images/test_pictures_on_a_gpu.py
+	GPU_TESTS=1 $(BIN)/python -m pytest tests/captioning/gpu tests/augmentation/images/test_pictures_on_a_gpu.py tests/augmentation/captions/writing/test_writer_on_a_gpu.py
 
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0

@@ -89,6 +89,8 @@ def load_causal(name: str, *, dtype: torch.dtype = torch.float32) -> nn.Module:
                 "such as gpt2"
             )
         source["use_safetensors"] = True
+    elif hasattr(transformers, "GgufConfig"):  # 5.23; where it can, it keeps weights in 4 bits
+        source["quantization_config"] = transformers.GgufConfig(dequantize=True)
     with damage_named(name), quiet_loading():
         return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=dtype)
 
