@@ -122,6 +122,11 @@ def load_causal_tokens(name: str) -> CausalTokens:
     )
 
 
+def leading_ids(tokenizer: Any) -> list[int]:
+    """Tokens that a causal language model expects before every text, such as Llama's ``<s>``."""
+    return [token for token in tokenizer("")["input_ids"] if token == tokenizer.bos_token_id]
+
+
 def model_kind(folder: str) -> str:
     """``"causal"`` or ``"masked"``, by a saved model's config.
 

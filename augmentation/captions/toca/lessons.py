@@ -14,6 +14,7 @@ from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate, as_template, with_some_words
 from augmentation.captions.toca.templates import deconstruct
 from augmentation.captions.writing.causal_writer import LINE_END, padded_left
+from captioning.text.causal import leading_ids
 from captioning.text.entities import as_sentence
 from captioning.text.tagger import Tagged
 
@@ -47,6 +48,7 @@ class Lessons:
             tokenizer,
             full_template_share,
         )
+        self._leading = leading_ids(tokenizer)
 
     def __len__(self) -> int:
         return len(self._captions)
@@ -85,7 +87,8 @@ class Lessons:
     ) -> tuple[list[int], list[int]]:
         (prompt,) = self._prompts.prompts([template], draws)
         # tokenised in parts, as a writer does
-        prompt_ids = [*self._ids(prompt.opening()), *self._ids(prompt.ending())]
+        opening = [*self._leading, *self._ids(prompt.opening())]
+        prompt_ids = [*opening, *self._ids(prompt.ending())]
         return prompt_ids, self._ids(f" {caption}{LINE_END}")
 
     def _ids(self, text: str) -> list[int]:

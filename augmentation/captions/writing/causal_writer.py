@@ -20,7 +20,7 @@ from augmentation.captions.writing.shared_prefix import (
 )
 from augmentation.captions.writing.writers import AbstractWriter, Answer
 from captioning.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
-from captioning.text.causal import causal_source, imported, load_causal
+from captioning.text.causal import causal_source, imported, leading_ids, load_causal
 from captioning.vision.placement import chosen_device
 
 LINE_END = "\n"
@@ -146,7 +146,8 @@ class CausalWriter(AbstractWriter):
     def _prompt_ids(self, prompts: Sequence[Prompt]) -> tuple[list[int], list[list[int]]]:
         """Tokens that all prompts begin with, and the further ones of each, at least one."""
         if not self._chat:
-            return self._ids(prompts[0].opening()), [self._ids(p.ending()) for p in prompts]
+            head = [*leading_ids(self._tokenizer), *self._ids(prompts[0].opening())]
+            return head, [self._ids(prompt.ending()) for prompt in prompts]
         whole = [
             self._ids(
                 self._tokenizer.apply_chat_template(

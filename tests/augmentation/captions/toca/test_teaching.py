@@ -10,6 +10,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 from safetensors.torch import load_file
+from tokenizers.processors import TemplateProcessing
 
 from augmentation.captions.toca import teaching
 from augmentation.captions.toca.lessons import IGNORED, Lessons, with_templates
@@ -18,7 +19,7 @@ from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.teaching import mean_loss_of, teach
 from augmentation.captions.writing.causal_writer import CausalWriter
 from captioning.configuration import compose_config
-from captioning.text.causal import imported, load_causal
+from captioning.text.causal import DOCUMENT_BREAK, imported, load_causal
 from captioning.text.tagger import CaptionTagger
 from captioning.training.rosters import read_corpus
 from tests.augmentation.captions.toca.conftest import Filler
@@ -96,6 +97,17 @@ def test_a_lesson_asks_by_words_of_its_caption_and_answers_with_it(
         assert -1 not in places
         shorter += len(words) < len(caption.split()) / 3
     assert (shorter > 0) == (full_share == 0)
+
+
+def test_lessons_begin_with_the_token_that_begins_all_texts_of_the_model(gold, folder) -> None:
+    llama = imported("transformers").AutoTokenizer.from_pretrained(str(folder))
+    llama.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{DOCUMENT_BREAK} $A", special_tokens=[(DOCUMENT_BREAK, 0)]
+    )
+    tokens, mask, _ = lessons(gold, llama, 0.5).draw(4, torch.Generator().manual_seed(0))
+    for row, visible in zip(tokens, mask.bool(), strict=True):
+        assert row[visible].tolist().count(0) == 1
+        assert row[visible][0] == 0
 
 
 def test_lessons_are_drawn_by_the_generator_alone(gold, tokenizer) -> None:

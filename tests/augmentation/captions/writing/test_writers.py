@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from augmentation.captions.writing.causal_writer import CausalWriter
@@ -105,6 +106,19 @@ def test_a_chat_is_given_in_the_form_of_the_model(tmp_path: Path) -> None:
         assert (
             answer.text == tokenizer.decode(output[0, len(ids) :], skip_special_tokens=True).strip()
         )
+
+
+def test_running_text_begins_as_the_model_expects(tmp_path: Path) -> None:
+    folder = save_causal(tmp_path)
+    llama = PreTrainedTokenizerFast.from_pretrained(folder)
+    llama.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
+    )
+    llama.save_pretrained(folder)
+    writer = CausalWriter(name=str(folder), device="cpu")
+    head, tails = writer._prompt_ids([prompt("x"), prompt("a dog")])
+    assert writer._tokenizer.decode(head) == f"<|endoftext|>{prompt('x').opening()}"
+    assert [writer._tokenizer.decode(tail) for tail in tails] == [" x\nS:", " a dog\nS:"]
 
 
 def test_a_model_without_chats_is_refused_one(folder: Path) -> None:
