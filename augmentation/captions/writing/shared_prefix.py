@@ -31,31 +31,29 @@ class RoomyLayer(DynamicLayer):
     def __init__(self, room: int) -> None:
         super().__init__()
         self._room, self._length = room, 0
-        self._stored: tuple[Tensor, Tensor] | None = None
+        self._stored: list[Tensor] = []  # keys and values
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Append ``(B, heads, T, size)``, and return all so far."""
-        rows, heads, tokens, _size = key_states.shape
-        if self._stored is None:
-            self._stored = tuple(
-                new.new_empty(rows, heads, self._room, new.shape[3])
-                for new in (key_states, value_states)
-            )
+        new = (key_states, value_states)
+        rows, heads, tokens = key_states.shape[:3]
+        if not self._stored:
+            self._stored = [each.new_empty(rows, heads, self._room, each.shape[3]) for each in new]
             self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
         begin, self._length = self._length, self._length + tokens
-        for stored, new in zip(self._stored, (key_states, value_states), strict=True):
-            stored[:, :, begin : self._length] = new
+        for stored, each in zip(self._stored, new, strict=True):
+            stored[:, :, begin : self._length] = each
         return self._show()
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep rows by index."""
-        self._stored = tuple(stored[indices] for stored in self._stored or ())
+        self._stored = [stored[indices] for stored in self._stored]
         self._show()
 
     def _show(self) -> tuple[Tensor, Tensor]:
-        self.keys, self.values = (stored[:, :, : self._length] for stored in self._stored or ())
+        self.keys, self.values = (stored[:, :, : self._length] for stored in self._stored)
         return self.keys, self.values
 
 
