@@ -100,6 +100,7 @@ class CausalWriter(AbstractWriter):
         Raises:
             ValueError: prompts with different examples, longer ones than the model takes, or ones
                 without required words where ``max_small_words`` is set.
+            MemoryError: the GPU's memory is too small for so many.
         """
         if not prompts:
             return []
@@ -125,6 +126,11 @@ class CausalWriter(AbstractWriter):
         cache, mask = self._read_prefix(head, mask, room)
         try:
             rows, sums = self._sample(tokens, mask, positions, cache, draw, sentences)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(
+                f"out of memory with {len(prompts)} prompts at once: lower method.pace.batch_size, "
+                "and give the set another folder"
+            ) from error
         finally:
             keep_prefix(self._network, None)
         return [

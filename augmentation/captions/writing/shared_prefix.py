@@ -103,7 +103,7 @@ def attend(
         query: ``(B, H, T, D)``.
         key, value: ``(B, K, S, D)`` of the rows; H is a multiple of K.
         attention_mask: ``(B, 1, T, S)``, added to the scores of the row's own tokens.
-        scaling: of the scores; None: the root of D.
+        scaling: of the scores; None: one by the root of D.
         **settings: for layers without a prefix.
 
     Returns:

@@ -139,6 +139,19 @@ def test_prompts_that_do_not_fit_are_refused(folder: Path) -> None:
         CausalWriter(name=str(folder), precision="int3")
 
 
+def test_too_many_prompts_for_a_gpu_name_the_setting(folder: Path, monkeypatch) -> None:
+    writer = CausalWriter(name=str(folder), device="cpu", max_new_tokens=6)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(writer, "_sample", full)
+    with pytest.raises(MemoryError, match=r"2 prompts at once: lower method\.pace\.batch_size"):
+        writer.answers([prompt("x"), prompt("y")], seed=0)
+    monkeypatch.undo()
+    assert len(writer.answers([prompt("x")], seed=0)) == 1
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers by what is asked."""
 
