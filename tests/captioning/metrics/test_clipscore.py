@@ -80,7 +80,9 @@ def test_more_references_never_lower_a_score(captions, references) -> None:
 @given(vectors, vectors)
 def test_references_given_twice_change_nothing(captions, references) -> None:
     once = reference_scores(captions, [references] * 5)
-    assert torch.equal(reference_scores(captions, [torch.cat([references] * 2)] * 5), once)
+    twice = reference_scores(captions, [torch.cat([references] * 2)] * 5)
+    # products of another size may be summed in another order
+    torch.testing.assert_close(twice, once, atol=1e-6, rtol=1e-5)
 
 
 @given(st.floats(0, 3), st.floats(0, 3))
