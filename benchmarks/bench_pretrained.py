@@ -304,10 +304,10 @@ def peak(device: str) -> float:
     return 2 * size**3 / min(seconds(lambda: left @ left, device) for _ in range(5))
 
 
-def gib(case: Case, way: str, device: str) -> float:
-    """Most memory of the GPU in a step, weights included."""
+def gib(call: Callable[[], Any]) -> float:
+    """Most memory of the GPU while something is called, weights included."""
     torch.cuda.reset_peak_memory_stats()
-    step(case, way, device)
+    call()
     return round(torch.cuda.max_memory_allocated() / 2**30, 2)
 
 
@@ -322,7 +322,7 @@ def measured(name: str, case: Case, captions: int, options: argparse.Namespace) 
     ways = ("plain", "ours", "ours with ledger")
     training = medians(lambda way: step(case, way, options.device), ways, options)
     memory = (
-        {"gib": {way: gib(case, way, options.device) for way in ways}}
+        {"gib": {way: gib(lambda way=way: step(case, way, options.device)) for way in ways}}
         if options.device == "cuda"
         else {}
     )

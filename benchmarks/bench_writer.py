@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from bench_pretrained import gib, medians
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -66,8 +65,8 @@ def main() -> None:
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    options.device = chosen_device(options.device)
-    print(json.dumps(vars(options) | {"device": str(options.device)} | versions()), flush=True)
+    options.device = str(chosen_device(options.device))
+    print(json.dumps(vars(options) | versions()), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         network, tokenizer = made(options, Path(folder))
         with patch.object(causal_writer, "load_causal", lambda *_, **__: network):
@@ -75,7 +74,7 @@ def main() -> None:
                 name=folder,
                 max_new_tokens=options.tokens,
                 precision=options.precision,
-                device=str(options.device),
+                device=options.device,
             )
     for batch in options.batches:
         prompts = prompts_of(options, batch)
@@ -148,24 +147,10 @@ def measured(
     ways: dict[str, Callable[[], Any]], batch: int, options: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
     """Answers a second and GiB of each way, turn by turn after one round that is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    gib: dict[str, float] = {}
-    gpu = options.device.type == "cuda"
-    for turn in range(options.rounds + 1):
-        for name, call in ways.items():
-            if gpu:
-                torch.cuda.empty_cache()
-                torch.cuda.reset_peak_memory_stats()
-                torch.cuda.synchronize()
-            began = time.perf_counter()
-            call()
-            if gpu:
-                torch.cuda.synchronize()
-                gib[name] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
-    rates = {name: round(batch / statistics.median(each), 1) for name, each in seconds.items()}
-    return {"answers_per_s": rates} | ({"gib": gib} if gpu else {})
+    seconds = medians(lambda way: ways[way](), tuple(ways), options)
+    rates = {way: round(batch / spent, 1) for way, spent in seconds.items()}
+    memory = {} if options.device == "cpu" else {way: gib(call) for way, call in ways.items()}
+    return {"answers_per_s": rates} | ({"gib": memory} if memory else {})
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ def test_every_need_is_of_a_run_and_every_file_of_others_is_a_need(name: str) ->
 @pytest.mark.parametrize(
     ("command", "file"),
     [
-        ("augment method=toca_published", "{models}/m"),
+        ("augment method=toca_published", ("{models}/mistralai/", "{models}/meta-llama/")),
         (" data=nocaps", "{data}/vinvl/"),
         (" data=flickr30k_karpathy", "{data}/vinvl/"),
         ("corpus=flickr30k_karpathy", "{data}/flickr30k/"),
@@ -207,7 +207,9 @@ def test_every_need_is_of_a_run_and_every_file_of_others_is_a_need(name: str) ->
         ("evaluate run=", "{models}/timm/"),
     ],
 )
-def test_runs_of_toca_say_what_their_configs_read(command: str, file: str) -> None:
+def test_runs_of_toca_say_what_their_configs_read(
+    command: str, file: str | tuple[str, ...]
+) -> None:
     paper = load("toca")
     for run in paper.runs.values():
         text = " ".join(run.ways["full"].steps) if "full" in run.ways else ""

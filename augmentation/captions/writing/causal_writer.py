@@ -123,8 +123,8 @@ class CausalWriter(AbstractWriter):
         tokens, mask = (tensor.to(self._device) for tensor in padded_left(tails))
         positions = (mask.cumsum(1) - 1).clamp(min=0) + len(head)
         room = tokens.shape[1] + self._max_new
-        cache, mask = self._read_prefix(head, mask, room)
         try:
+            cache, mask = self._read_prefix(head, mask, room)
             rows, sums = self._sample(tokens, mask, positions, cache, draw, sentences)
         except torch.OutOfMemoryError as error:
             raise MemoryError(
@@ -152,23 +152,20 @@ class CausalWriter(AbstractWriter):
     def _prompt_ids(self, prompts: Sequence[Prompt]) -> tuple[list[int], list[list[int]]]:
         """Tokens that all prompts begin with, and the further ones of each, at least one."""
         if not self._chat:
-            head = [*leading_ids(self._tokenizer), *self._ids(prompts[0].opening())]
-            return head, [self._ids(prompt.ending()) for prompt in prompts]
-        whole = [
-            self._ids(
-                self._tokenizer.apply_chat_template(
-                    prompt.messages(), tokenize=False, add_generation_prompt=True
-                )
-            )
-            for prompt in prompts
-        ]
+            (opening,) = self._ids([prompts[0].opening()])
+            tails = self._ids([prompt.ending() for prompt in prompts])
+            return [*leading_ids(self._tokenizer), *opening], tails
+        talks = [prompt.messages() for prompt in prompts]
+        whole = self._ids(
+            self._tokenizer.apply_chat_template(talks, tokenize=False, add_generation_prompt=True)
+        )
         shortest = min(map(len, whole)) - 1
         columns = zip(*(tokens[:shortest] for tokens in whole), strict=True)
         common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
         return whole[0][:common], [tokens[common:] for tokens in whole]
 
-    def _ids(self, text: str) -> list[int]:
-        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        return self._tokenizer(texts, add_special_tokens=False)["input_ids"]
 
     def _read_prefix(self, head: list[int], mask: Tensor, room: int) -> tuple[Any, Tensor]:
         """The memory of rows that begin with ``head``, and their mask of what is in it."""
