@@ -22,12 +22,14 @@ class Cell:
     Attributes:
         state: of `STATES`. ``"quoted"``: the paper has the number from elsewhere.
         values: measured ones by seed, in the paper's unit.
+        seeds: those of the values.
         reason: why it is not possible, or whom the paper quotes.
         differs: what differs from the paper in how the values came about.
     """
 
     state: str
     values: tuple[float, ...] = ()
+    seeds: tuple[str, ...] = ()
     reason: str = ""
     differs: tuple[str, ...] = ()
 
@@ -117,12 +119,17 @@ class Cells:
         if column.metric is None:
             return Cell(state="not possible", reason=column.differs or "no such metric here")
         differs = tuple(filter(None, (*self._differences(str(row.run)), column.differs)))
-        values = (_value(run, row, column) for run in self.runs_of(str(row.run)))
-        measured = tuple(value for value in values if value is not None)
+        found = ((_seed_of(run), _value(run, row, column)) for run in self.runs_of(str(row.run)))
+        measured = {seed: value for seed, value in found if value is not None}
         without = [way.without.get(name) for name in (column.name, column.file, column.metric)]
         if any(without) and not measured:
             return Cell(state="not possible", reason=next(filter(None, without)))
-        return Cell(state="measured" if measured else "missing", values=measured, differs=differs)
+        return Cell(
+            state="measured" if measured else "missing",
+            values=tuple(measured.values()),
+            seeds=tuple(measured),
+            differs=differs,
+        )
 
     def way(self, row: Row) -> Way:
         """How a row's run is carried out at this scale."""
@@ -199,11 +206,25 @@ def _files_of(run: Run, recorded: Recorded) -> Mapping[str, Any]:
     return {**run.files, **known, **tests} if known or tests else run.files
 
 
-def missing_rows(cells: Cells, items: Sequence[Item]) -> list[tuple[Item, Row]]:
-    """Rows with a cell that could be measured and is not."""
-    return [
-        (item, row)
-        for item in items
-        for row in item.rows
-        if any(cell.state == "missing" for cell in cells.row_cells(item, row))
-    ]
+def missing_runs(cells: Cells, items: Sequence[Item], seeds: Sequence[int]) -> dict[int, list[str]]:
+    """Of each seed the runs with a cell that could be measured with it and is not.
+
+    A run that all seeds share is measured by any of them.
+    """
+    rows = [(row, cells.row_cells(item, row)) for item in items for row in item.rows if row.run]
+    return {
+        seed: list(
+            dict.fromkeys(
+                str(row.run)
+                for row, of_row in rows
+                if any(_lacks(cell, cells.paper.runs[str(row.run)], seed) for cell in of_row)
+            )
+        )
+        for seed in seeds
+    }
+
+
+def _lacks(cell: Cell, run: PaperRun, seed: int) -> bool:
+    if cell.state == "measured":
+        return run.seeded and str(seed) not in cell.seeds
+    return cell.state == "missing"

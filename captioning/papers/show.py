@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from captioning.config_folders import PACKAGE
 from captioning.files import write_text
 from captioning.papers.carry_out import carry_out
-from captioning.papers.cells import Cells, Results, missing_rows
+from captioning.papers.cells import Cells, Results, missing_runs
 from captioning.papers.needs import check_needs, needed, told
 from captioning.papers.page import item_lines, overview_lines, page_lines
 from captioning.papers.paper import SCALES, Item, Paper
@@ -80,20 +81,25 @@ def _check_numbers(options: Namespace) -> None:
 
 
 def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Results) -> list[Task]:
-    rows = [row for item in items for row in item.rows if row.run]
-    if options.missing:
-        rows = [row for _, row in missing_rows(cells, items)]
-    names = list(dict.fromkeys(str(row.run) for row in rows))
-    if options.rows:
-        unknown = sorted(set(options.rows) - set(cells.paper.runs))
-        if unknown:
-            known = ", ".join(names) or "none"
-            raise ValueError(f"no run {unknown[0]!r} here; there are {known}")
-        names = [name for name in options.rows if name in names or not options.missing]
-    tasks = tasks_of(cells.paper, names, cells.scale, _seeds(options.seeds), results)
-    if options.missing:
-        tasks = [task for task in tasks if not task.is_done]
-    return [task.on_devices(options.devices) for task in tasks] if options.devices else tasks
+    runs = list(dict.fromkeys(str(row.run) for item in items for row in item.rows if row.run))
+    _check_rows(options, cells.paper, runs)
+    seeds = _seeds(options.seeds)
+    missing = missing_runs(cells, items, seeds) if options.missing else {}
+    tasks: dict[Path, Task] = {}
+    for seed in seeds:
+        names = missing.get(seed, options.rows or runs)
+        if options.rows:
+            names = [name for name in options.rows if name in names]
+        of_seed = tasks_of(cells.paper, names, cells.scale, [seed], results)
+        tasks |= {task.folder: task for task in of_seed if task.folder not in tasks}
+    kept = [task for task in tasks.values() if not (options.missing and task.is_done)]
+    return [task.on_devices(options.devices) for task in kept] if options.devices else kept
+
+
+def _check_rows(options: Namespace, paper: Paper, runs: Sequence[str]) -> None:
+    unknown = sorted(set(options.rows or ()) - set(paper.runs))
+    if unknown:
+        raise ValueError(f"no run {unknown[0]!r} here; there are {', '.join(runs) or 'none'}")
 
 
 def _seeds(text: str) -> list[int]:

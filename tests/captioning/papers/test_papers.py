@@ -185,6 +185,33 @@ def test_runs_come_after_those_that_they_need_and_shared_ones_once(tmp_path: Pat
     ]
 
 
+def test_what_is_missing_is_told_by_seed(tmp_path: Path, content, capsys):
+    """Of a run that all seeds share none is missing once it is made."""
+    content["items"]["table1"]["rows"].append(
+        {"name": "Pairs", "published": [1, 2], "run": "pairs"}
+    )
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    line = f"{tmp_path}/mine.yaml --scale flickr8k --missing --runs {tmp_path}"
+    words = [*line.split(), "--records", str(tmp_path / "none"), "--seeds"]
+
+    parser = argparse.ArgumentParser()
+    PAPER.add_arguments(parser)
+
+    def told(seeds: str) -> list[str]:
+        show.show(parser.parse_args([*words, seeds]))
+        lines = capsys.readouterr().out.splitlines()
+        return [line[2:].split(":")[0] for line in lines if ", seed " in line]
+
+    assert told("0,1") == ["pairs, seed 0", "ours, seed 0", "ours, seed 1"]
+    finish(results, paper, 0, 0.5)
+    made = results.folder(paper, paper.runs["pairs"], "flickr8k", 0)
+    made.mkdir(parents=True)
+    (made / "metrics.json").write_text('{"test": {"corpus": {"CIDEr-D": 1}}}', encoding="utf-8")
+    (made / "paper.json").write_text(json.dumps([["augment", f"out={made}"]]), encoding="utf-8")
+    assert told("0,1,2") == ["ours, seed 1", "ours, seed 2"]
+    assert told("0") == []
+
+
 def test_what_all_seeds_share_is_made_of_the_first_seeds_runs(tmp_path: Path, content):
     content["runs"]["base"] = {"flickr8k": {"steps": ["train x=1"]}}
     content["runs"]["pairs"]["flickr8k"]["steps"] = ["augment of={run:base} seed={seed}"]
