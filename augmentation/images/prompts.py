@@ -85,7 +85,7 @@ class Prompter:
         overlong: ``"drop"`` leaves captions out from the end, then shortens the last one at
             a word; ``"shorten"`` shortens the captions at a word; ``"refuse"`` leaves the sample
             alone. The styler is never shortened. ``"cut"`` leaves the prompt to the model, which
-            reads its beginning, as the paper's pictures were made.
+            reads its beginning, as the paper's pictures must have been made.
 
     Raises:
         ValueError: an unknown ``overlong``.
