@@ -29,6 +29,7 @@ from captioning.types import Sample
 PARTIAL_FILE, STATISTICS = "captions.part.jsonl", "statistics.json"
 PARTS, PHOTOS_AT_ONCE = "parts", 256  # of a spread synthesis: folder, and photos between two files
 MADE_KEY, REFUSED_KEY = "made", "refused"  # of a line of PART
+REPEAT = "an earlier photo has it"
 LOW_COVERAGE = 0.3  # a caption of lower coverage describes a small part of the photo
 BINS = 10
 
@@ -76,9 +77,14 @@ def write_captions(
             plugins=plugins,
         )
         _append(job, spread or Local(), partial_file)
-        lines = [as_line(record) for line in read_lines(partial_file) for record in line[MADE_KEY]]
+        records = [record for line in read_lines(partial_file) for record in line[MADE_KEY]]
         refused = sum((Counter(line[REFUSED_KEY]) for line in read_lines(partial_file)), Counter())
-        left_out = dict(sorted(refused.items()))
+        if not method.keeps_repeats:
+            first = _without_repeats(records)
+            refused[REPEAT] += len(records) - len(first)
+            records = first
+        lines = [as_line(record) for record in records]
+        left_out = dict(sorted((+refused).items()))
         if not lines:
             raise ValueError(f"no caption was made; refused: {left_out or 'none'}")
         write_lines(folder / FILE, lines)
@@ -115,6 +121,14 @@ class PhotoWorker:
             {MADE_KEY: [_record(new) for new in photo.captions], REFUSED_KEY: photo.refused}
             for photo in islice(self._photos, len(items))
         ]
+
+
+def _without_repeats(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records whose caption none before them has."""
+    first: dict[str, dict[str, Any]] = {}
+    for record in records:
+        first.setdefault(" ".join(record["caption"].lower().split()), record)
+    return list(first.values())
 
 
 def _append(job: Job, spread: AbstractSpread, partial_file: Path) -> None:

@@ -45,6 +45,8 @@ class AbstractCaptionMethod(ABC):
 
     description: str
     """A line for the set's card that says what the captions are."""
+    keeps_repeats: bool = True
+    """Whether a caption that an earlier photo of the set has, too, is kept."""
     photos_at_once: int = 1
     """Photos whose captions are made together."""
 

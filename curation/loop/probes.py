@@ -68,7 +68,8 @@ class OnlineProbe(AbstractProbe):
 class RescoreProbe(AbstractProbe):
     """Scores all live samples again at the epoch's end by the current parameters (paper, 3.1).
 
-    In eval mode and without random changes of photos, of which the paper says nothing. Every loss is then of the same weights, at the price of one more forward pass over the set.
+    In eval mode and without random changes of photos, of which the paper says nothing. Every loss
+    is then of the same weights, at the price of one more forward pass over the set.
     ``trainer.datamodule.probe_dataloader()`` gives the batches; with several processes it may give
     each its share, and a sample that more than one of them scores counts with the mean. A module is
     asked for ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``;

@@ -49,6 +49,8 @@ class Rules:
             method), our own scale is explained in docs/ssa.md.
         min_words: of a caption.
         banned: words that no caption may contain.
+        grounded: every noun must have a box; else one of them (in the authors' code every noun of
+            COCO Entities, none of Flickr30k Entities).
         ungrounded: kinds of phrases whose nouns need no box, such as ``("notvisual",)``.
         min_noun_similarity: a written sentence may have a new noun if its similarity to a noun of
             the photo's captions is higher (the authors' .5).
@@ -60,6 +62,7 @@ class Rules:
     min_well_formedness: Fraction = BALANCE
     min_words: NonNegativeInt = 3
     banned: Collection[str] = BANNED
+    grounded: bool = True
     ungrounded: Collection[str] = ()
     min_noun_similarity: Cosine = 0.5
     min_noun_similarity_of: Mapping[str, float] = field(
@@ -88,7 +91,8 @@ class Rules:
         if not all(self._is_known(noun, known_nouns, similarity) for noun in caption.nouns):
             return UNSEEN
         noun_nodes = [node for node in graph.nodes.values() if node.names[0].noun]
-        grounded = all(self._is_grounded(node.regions, node.kinds) for node in noun_nodes)
+        needed = all if self.grounded else any
+        grounded = needed(self._is_grounded(node.regions, node.kinds) for node in noun_nodes)
         if caption.unmatched_nouns or not noun_nodes or not grounded:
             return UNGROUNDED
         return _unusual(graph, frames) if self.usual_only else ""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from typing import Literal
 
 import numpy as np
 
@@ -24,27 +25,29 @@ from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
 from augmentation.captions.ssa.joining import join_events
+from augmentation.captions.ssa.leaf_sampling import LeafSampler
 from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import read_words
 from augmentation.captions.ssa.penman import write_penman
 from augmentation.captions.ssa.realiser import LIST_STYLES, STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
+from augmentation.captions.ssa.selection import Selection
 from augmentation.captions.ssa.sentences import Caption, caption_of
 from augmentation.captions.ssa.similarity import WordSimilarity
 from augmentation.captions.ssa.words import words_of
 from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
-from captioning.data.steps.added_captions import focus
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
 from captioning.metrics.well_formedness import AbstractWellFormedness
 from captioning.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.text.entities import as_sentence
 from captioning.text.parts import NOUNS
-from captioning.types import Phrase, Sample
+from captioning.types import Phrase, Region, Sample
 
 PARSED_AT_ONCE = 4096
 NUM_ORDERS = 8  # in which events are joined, for each long caption
+SAMPLINGS = ("details", "leaves")
 TOO_MANY = "more than wanted of a photo"
 UNREADABLE = "caption without a graph"
 
@@ -78,7 +81,8 @@ class Ssa(AbstractCaptionMethod):
         rules: for accepting captions.
         max_small: captions of small parts a photo, drawn at random.
         rounds: times that all events of a photo are sampled.
-        detail_probability: of each optional detail about an object.
+        sampling: ``"details"``: `Sampler`; ``"leaves"``: `LeafSampler`, as in the authors' code.
+        detail_probability: of each optional detail about an object; of ``"details"`` alone.
         small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
         min_captions: captions of larger parts are added up to so many captions a photo.
         min_long_words: words of a long caption, at least.
@@ -91,6 +95,7 @@ class Ssa(AbstractCaptionMethod):
         gruen: judges it instead, as in the paper, such as a `captioning.metrics.gruen.Gruen`.
         graph_parser: makes the captions' graphs; None for the rules of `read_words`.
         graph_writer: writes the samples as sentences; None for the rules of `Realiser`.
+        keeps_repeats: keep a sentence that an earlier photo of the set has, too.
         seed: of all draws.
 
     Raises:
@@ -107,6 +112,7 @@ class Ssa(AbstractCaptionMethod):
         rules: Rules,
         max_small: NonNegativeInt = 8,
         rounds: PositiveInt = 3,
+        sampling: Literal["details", "leaves"] = "details",
         detail_probability: Fraction = 0.5,
         small_coverage: Fraction = 0.3,
         min_captions: NonNegativeInt = 2,
@@ -119,6 +125,7 @@ class Ssa(AbstractCaptionMethod):
         gruen: AbstractWellFormedness | None = None,
         graph_parser: AbstractGraphParser | None = None,
         graph_writer: AbstractGraphWriter | None = None,
+        keeps_repeats: bool = True,
         seed: Seed = 0,
     ) -> None:
         shares = (detail_probability, small_coverage)
@@ -128,6 +135,8 @@ class Ssa(AbstractCaptionMethod):
                 "least 0, method.detail_probability and method.small_coverage in [0, 1]: "
                 f"got {max_small}, {rounds}, {min_captions}, {shares[0]} and {shares[1]}"
             )
+        if sampling not in SAMPLINGS:
+            raise ValueError(f"method.sampling must be one of {SAMPLINGS}: got {sampling!r}")
         if max_long < 0 or not 1 <= min_long_words <= max_long_words:
             raise ValueError(
                 "method.max_long must be at least 0, method.min_long_words at least 1 and at most "
@@ -138,12 +147,20 @@ class Ssa(AbstractCaptionMethod):
                 f"method.max_long={max_long} joins captions of the rules, and method.graph_writer "
                 "writes others: set method.max_long=0 or method.graph_writer=null"
             )
-        self.parser, self.rules, self.max_small, self.rounds = parser, rules, max_small, rounds
-        self.detail_probability, self.small_coverage = shares
-        self.min_captions, self.seed, self.max_long = min_captions, seed, max_long
-        self.min_long_words, self.max_long_words = min_long_words, max_long_words
+        self.parser, self.rules, self.rounds = parser, rules, rounds
+        self.sampling, self.detail_probability = sampling, detail_probability
+        self.keeps_repeats, self.seed, self.max_long = keeps_repeats, seed, max_long
         self.language_model, self.gruen = language_model, gruen
         self.graph_parser, self.graph_writer = graph_parser, graph_writer
+        self.selection = Selection(
+            max_small=max_small,
+            small_coverage=small_coverage,
+            min_captions=min_captions,
+            max_long=max_long,
+            min_long_words=min_long_words,
+            max_long_words=max_long_words,
+            seed=seed,
+        )
         self._data: _Knowledge | None = None
         self.merging = Merging(
             similarity=WordSimilarity(vectors),
@@ -174,7 +191,9 @@ class Ssa(AbstractCaptionMethod):
                 sample, graphs, data.nouns, data.frames, own_captions, refused
             )
             well_formed = self._well_formed(candidates, data.scores, refused)
-            yield PhotoCaptions(captions=self._select(well_formed, refused), refused=+refused)
+            selected = self.selection.select(well_formed)
+            refused[TOO_MANY] += len(well_formed) - len(selected)
+            yield PhotoCaptions(captions=selected, refused=+refused)
 
     def _knowledge(self, roster: Roster) -> _Knowledge:
         """What is read of all captions before the first photo."""
@@ -234,10 +253,7 @@ class Ssa(AbstractCaptionMethod):
         rng = np.random.default_rng(key)
         captions: dict[str, NewCaption] = {}
         accepted_graphs: list[Graph] = []
-        details = [self.detail_probability] * self.rounds
-        details += [1.0] * self.rounds if self.max_long else []  # long captions need all details
-        samplers = (Sampler(merged, rng, detail=detail) for detail in details)
-        samples = chain.from_iterable(sampler.samples() for sampler in samplers)
+        samples = chain.from_iterable(sampler.samples() for sampler in self._samplers(merged, rng))
         long_graphs: Iterable[Graph] = ()
         if self.max_long:
             long_graphs = join_events(accepted_graphs, rng, tries=self.max_long * NUM_ORDERS)
@@ -261,6 +277,13 @@ class Ssa(AbstractCaptionMethod):
                 captions[self._normalise(new_caption.text)] = new_caption
                 accepted_graphs.append(graph)
         return list(captions.values())
+
+    def _samplers(self, merged: Graph, rng: np.random.Generator) -> Iterator[Sampler | LeafSampler]:
+        details = [self.detail_probability] * self.rounds
+        details += [1.0] * self.rounds if self.max_long else []  # long captions need all details
+        for detail in details:
+            leaves = self.sampling == "leaves"
+            yield LeafSampler(merged, rng) if leaves else Sampler(merged, rng, detail=detail)
 
     def _realise(
         self, graphs: Iterable[Graph], nouns: NounForms, rng: np.random.Generator
@@ -320,45 +343,6 @@ class Ssa(AbstractCaptionMethod):
         refused[ILL_FORMED] += len(candidates) - len(well_formed)
         return well_formed
 
-    def _select(self, candidates: Sequence[NewCaption], refused: Counter[str]) -> list[NewCaption]:
-        """`max_small` of small parts at most, larger ones up to `min_captions`, and long ones."""
-        order = sorted(
-            candidates,
-            key=lambda new: draw_key(self.seed, "drawn", new.sample.image_id, new.text),
-        )
-        long = [
-            caption
-            for caption in order
-            if self.max_long and _num_words(caption) >= self.min_long_words
-        ]
-        short = [caption for caption in order if caption not in long]
-        small = [caption for caption in short if focus(_as_sample(caption)) < self.small_coverage]
-        large = [caption for caption in short if caption not in small]
-        selected = [
-            *small[: self.max_small],
-            *large[: max(self.min_captions - len(small), 0)],
-        ]
-        selected += self._select_long(long)
-        refused[TOO_MANY] += len(candidates) - len(selected)
-        return selected
-
-    def _select_long(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
-        """The captions nearest to drawn lengths."""
-        remaining = [
-            caption for caption in candidates if _num_words(caption) <= self.max_long_words
-        ]
-        selected: list[NewCaption] = []
-        for number in range(min(self.max_long, len(remaining))):
-            key = draw_key(self.seed, "long", remaining[0].sample.image_id, str(number))
-            num_words = self.min_long_words + int(key, 16) % (
-                self.max_long_words - self.min_long_words + 1
-            )
-            selected.append(
-                min(remaining, key=lambda caption: abs(_num_words(caption) - num_words))
-            )
-            remaining.remove(selected[-1])
-        return selected
-
     @staticmethod
     def _normalise(caption: str) -> str:
         return " ".join(caption.lower().replace(".", " ").split())
@@ -369,30 +353,33 @@ def _new_caption(sample: Sample, graph: Graph, caption: Caption) -> NewCaption:
     return NewCaption(
         sample=sample,
         text=caption.text,
-        phrases=phrases_of(caption, graph),
+        phrases=phrases_of(caption, graph, sample.regions),
         verb=next(filter(None, verbs), ""),
         graph=write_penman(graph),
     )
 
 
-def phrases_of(caption: Caption, graph: Graph) -> tuple[Phrase, ...]:
-    """The grounded phrases of a caption, as a data set has them."""
+def phrases_of(caption: Caption, graph: Graph, regions: Sequence[Region]) -> tuple[Phrase, ...]:
+    """The grounded phrases of a caption, as a data set has them.
+
+    Of several regions of a box, as COCO Entities has one for each class that captions have for it,
+    a phrase has the one that is labelled as it says, else the first.
+    """
     return tuple(
         Phrase(
             start=start,
             text=text,
             chain_id=min(node.chains, default="0"),
             kinds=tuple(sorted(node.kinds)),
-            regions=tuple(sorted(node.regions)),
+            regions=tuple(sorted(_labelled(regions, n, node.names[0].word) for n in node.regions)),
         )
         for start, text, variable in caption.mentions
         for node in (graph.nodes[variable],)
     )
 
 
-def _num_words(caption: NewCaption) -> int:
-    return len(caption.text.split())
-
-
-def _as_sample(caption: NewCaption) -> Sample:
-    return replace(caption.sample, caption=caption.text, phrases=caption.phrases)
+def _labelled(regions: Sequence[Region], number: int, word: str) -> int:
+    """The region of the same box whose label is the word, else this one."""
+    box = regions[number].box
+    same = (n for n, region in enumerate(regions) if region.box == box and region.label == word)
+    return next(same, number)

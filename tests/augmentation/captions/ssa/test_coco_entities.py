@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from augmentation.captions.ssa.filters import Rules
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
 from augmentation.captions.ssa.merging import Merging
-from augmentation.captions.ssa.method import Ssa
+from augmentation.captions.ssa.method import Ssa, phrases_of
 from augmentation.captions.ssa.parser import read_words
+from augmentation.captions.ssa.sentences import Caption
 from augmentation.captions.ssa.words import words_of
 from captioning.data.readers.coco_entities import read_coco_entities
 from captioning.data.roster import Roster
@@ -84,6 +86,11 @@ def test_a_box_of_two_classes_is_one_thing_with_both_names(tmp_path: Path):
     (both,) = (n for n in nodes if {"woman", "lady"} & {name.concept for name in n.names})
     assert {name.concept for name in both.names} == {"woman", "lady"}
     assert both.regions == {0}
+    for name, region in (("woman", 0), ("lady", 2)):  # its own class, of the same box
+        only = next(replace(both, names=(n,)) for n in both.names if n.concept == name)
+        caption = Caption(f"A {name} rides.", ((2, name, "w"),))
+        (phrase,) = phrases_of(caption, Graph({"w": only}, (), "w"), roster.samples[0].regions)
+        assert phrase.regions == (region,)
 
 
 def test_new_captions_have_the_boxes_of_the_classes(roster: Roster):

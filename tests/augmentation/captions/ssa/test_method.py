@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from torch import Tensor
 
-from augmentation.captions.caption_set import write_captions
+from augmentation.captions.caption_set import REPEAT, write_captions
 from augmentation.captions.ssa import filters
 from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
@@ -309,9 +309,39 @@ def test_long_captions_of_a_writer_are_refused():
 
 def test_the_published_preset_samples_a_photo_once_as_the_paper_does():
     published = compose_config("augmentation", ["method=ssa_published"]).method
-    assert (published.rounds, published.detail_probability) == (1, 1.0)
+    assert (published.rounds, published.sampling) == (1, "leaves")
+    assert not published.rules.grounded  # "two men who are spending time together", Figure 21
     assert list(published.rules.banned) == []  # "one woman is sitting on a bench", Figure 24
     assert compose_config("augmentation", ["method=ssa"]).method.rounds == 3
+
+
+def test_nouns_without_a_box_are_accepted_where_boxes_are_not_asked_for(roster: Roster):
+    method = ssa(max_small=1000, min_captions=1000)
+    strict = [new.text for photo in method.captions(roster) for new in photo.captions]
+    method.rules = replace(method.rules, grounded=False)
+    free = [new for photo in method.captions(roster) for new in photo.captions]
+    assert not any("beach" in text for text in strict)
+    assert any("beach" in new.text for new in free)
+    assert all(any(phrase.regions for phrase in new.phrases) for new in free)
+
+
+def test_sentences_of_earlier_photos_are_left_out_if_asked_for(roster: Roster, tmp_path: Path):
+    every = write_captions(ssa(), folder=tmp_path / "every", roster=roster, settings={})
+    once = ssa(keeps_repeats=False)
+    new = write_captions(once, folder=tmp_path / "new", roster=roster, settings={})
+    texts = [sample.caption for sample in read_added_captions(tmp_path / "new", roster)]
+    assert len(set(texts)) == len(texts) == new["captions"] < every["captions"]
+    assert new["left out"][REPEAT] == every["captions"] - new["captions"]
+
+
+def test_captions_are_sampled_to_the_leaves(roster: Roster):
+    method = ssa(sampling="leaves", max_small=1000, min_captions=1000, rounds=5)
+    method.rules = replace(method.rules, grounded=False, usual_only=False)
+    texts = {new.text for photo in method.captions(roster) for new in photo.captions}
+    assert {"A boy rides a horse.", "A boy is riding a horse on a beach."} <= texts
+    assert not any("red" in text or "brown" in text for text in texts), "no edge leads to colours"
+    with pytest.raises(ValueError, match="method.sampling must be one of"):
+        ssa(sampling="roots")
 
 
 def test_the_report_counts_reasons(roster: Roster):
