@@ -37,7 +37,7 @@ OTHERS = ("a", "the", "by", "stands", "beside", "with", "runs", "behind", "in", 
 CAPTIONS = (
     "[/EN#1/people A {who}] {does} [/EN#2/animals a {hue} {pet}] by [/EN#3/other a {it}] .",
     "[/EN#1/people The {who}] {does} [/EN#3/other the {it}] .",
-    "[/EN#2/animals A {hue} {pet}] stands beside [/EN#1/people a {who}] .",
+    "[/EN#2/animals A {hue} {pet}] stands beside [/EN#1/people a {who}] in [/EN#4/scene a field] .",
     "[/EN#1/people A {who}] with [/EN#3/other a {it}] {does} [/EN#2/animals a {pet}] .",
     "[/EN#2/animals The {pet}] runs behind [/EN#1/people the {who}] in [/EN#4/scene a field] .",
 )
@@ -80,7 +80,7 @@ def write_entities(folder: Path) -> None:
 def write_coco_entities(folder: Path) -> None:
     """The same captions and boxes as ``data=coco_entities`` reads them.
 
-    Fields have no box. Nor have the people of the last photo of each split, so that each of its
+    Fields have no box. Nor have the things of the last photo of each split, so that each of its
     captions names something without a box.
 
     Args:
@@ -91,7 +91,7 @@ def write_coco_entities(folder: Path) -> None:
     for number, split in enumerate(SPLITS):
         is_last = split not in SPLITS[number + 1 :]
         sentences = _sentences(draw).splitlines()
-        marked = (_of_coco(text, number, with_people=not is_last) for text in sentences)
+        marked = (_of_coco(text, number, with_things=not is_last) for text in sentences)
         released[str(number)] = {text: entry | {"split": split} for text, entry in marked}
         photo = folder / "val2014" / f"COCO_val2014_{number:012d}.jpg"
         Image.new("RGB", SIDES, (20 * number, 90, 60)).save(photo)
@@ -99,14 +99,14 @@ def write_coco_entities(folder: Path) -> None:
     (folder / "coco_entities_release.json").write_text(text, encoding="utf-8")
 
 
-def _of_coco(sentence: str, number: int, *, with_people: bool) -> tuple[str, dict]:
+def _of_coco(sentence: str, number: int, *, with_things: bool) -> tuple[str, dict]:
     """A caption of ``Sentences`` as COCO Entities has it: its words, each with its class."""
     words, classes, chunks, found = [], [], [], {}
     for part in re.findall(r"\[[^\]]*\]|[^\[\] ]+", sentence.lower()):
         match = re.fullmatch(r"\[/en#(\d)/(\w+) (.*)\]", part)
         own = match[3].split() if match else [part]
         label = own[-1] if match else None
-        if match and (match[2] == "scene" or (match[2] == "people" and not with_people)):
+        if match and (match[2] == "scene" or (match[2] == "other" and not with_things)):
             label = "_"
         elif match:
             chunks.append([match[3], label])

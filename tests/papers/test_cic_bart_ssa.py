@@ -20,6 +20,7 @@ CHANGES = {
         "method.graph_parser=null",
         "method.graph_writer=null",
         "method.parser.num_processes=1",
+        "method.keeps_repeats=true",  # the photos here have the same captions
     ),
     "train": (
         "num_epochs=1",
