@@ -38,7 +38,7 @@ from captioning.training.rosters import has_corpus, read_corpus
 PHOTO_KEYS = ("split", "first_images", "steps")
 SET_KEYS = ("seed", *PHOTO_KEYS, "max_pairs", "method", "format")
 CAPTION_SET_KEYS = ("seed", *PHOTO_KEYS, "method")
-CARD_KEYS = (*SET_KEYS, "num_processes", "sheet_number", "out")
+CARD_KEYS = (*SET_KEYS, "max_augmented", "num_processes", "sheet_number", "out")
 TEXT_SET_KEYS = ("seed", "first_images", "max_pairs", "method")
 # Keys for where and how fast a set is made: it may be continued elsewhere.
 EXECUTION_KEYS = {
@@ -64,11 +64,11 @@ def augment(config: DictConfig) -> dict[str, Any]:
         return _augment_texts(config, method)
     roster = read_photos(config)
     if isinstance(method, AbstractCaptionMethod):
+        _refuse_max_augmented(config)
         return _augment_captions(config, method, roster)
     _refuse_spread(config)
     threshold = method.threshold(roster)
-    settings = without_execution_keys(plain_values(config, SET_KEYS))
-    settings["data"] = data_identity(roster)
+    settings = _pair_settings(config, roster)
     files = _files_of(settings)
     counts = write_set(
         islice(method.candidates(roster), config.max_pairs),
@@ -80,6 +80,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         num_processes=config.num_processes,
         sheet_number=config.sheet_number,
         seed=config.seed,
+        max_augmented=config.max_augmented,
     )
     method.finish(folder, roster)
     return write_card(
@@ -93,8 +94,17 @@ def augment(config: DictConfig) -> dict[str, Any]:
     )
 
 
+def _pair_settings(config: DictConfig, roster: Roster) -> dict[str, Any]:
+    """What a set of pairs depends on, without files."""
+    settings = without_execution_keys(plain_values(config, SET_KEYS))
+    if config.max_augmented is not None:  # sets of before it was a setting go on without it
+        settings["max_augmented"] = config.max_augmented
+    return settings | {"data": data_identity(roster)}
+
+
 def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     """Make a corpus of ``config.corpus``, with a card."""
+    _refuse_max_augmented(config)
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
@@ -170,6 +180,14 @@ def _refuse_spread(config: DictConfig) -> None:
             "spread=ray is for methods that make captions (ssa, paraphrase, toca): patches compete "
             "for photos of the whole set, so pairs are made by one machine; num_processes= is the "
             "number of its processes"
+        )
+
+
+def _refuse_max_augmented(config: DictConfig) -> None:
+    if config.max_augmented is not None:
+        raise ValueError(
+            f"max_augmented={config.max_augmented} is for methods that make pictures (cutswap, "
+            "novel_objects): this one makes captions; leave it out"
         )
 
 

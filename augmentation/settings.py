@@ -24,6 +24,7 @@ class AugmentationSettings(TypedDict):
     first_images: PositiveInt | None
     steps: Mapping[str, Part]
     max_pairs: PositiveInt | None
+    max_augmented: PositiveInt | None
     smoke: Smoke
     num_processes: NonNegativeInt
     sheet_number: NonNegativeInt

@@ -11,9 +11,10 @@ import heapq
 import json
 import multiprocessing
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -45,18 +46,37 @@ class SheetSampler:
     seed: int
     _heap: list[tuple[int, str, Candidates]] = field(default_factory=list)
 
-    def pass_through(self, groups: Iterable[Candidates]) -> Iterator[Candidates]:
-        """Pass proposals through and keep a sample of them."""
-        for group in groups:
-            key = -int(draw_key(self.seed, "sheet", group[0].name), 16)
-            heapq.heappush(self._heap, (key, group[0].name, group))
-            if len(self._heap) > SHEET_RESERVE * self.number:
-                heapq.heappop(self._heap)
-            yield group
+    def add(self, group: Candidates) -> None:
+        """Put proposals into the sample, which others may leave for them."""
+        key = -int(draw_key(self.seed, "sheet", group[0].name), 16)
+        heapq.heappush(self._heap, (key, group[0].name, group))
+        if len(self._heap) > SHEET_RESERVE * self.number:
+            heapq.heappop(self._heap)
 
     def selected(self) -> list[Candidates]:
         """The sampled proposals, in their random order."""
         return [group for _, _, group in sorted(self._heap, reverse=True)]
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """The proposals that have records, in their order; those under way in processes have none."""
+
+    sheet: SheetSampler
+    max_augmented: int | None
+    num_augmented: int = 0
+
+    def add(self, group: Candidates, group_records: Iterable[PictureRecord]) -> None:
+        """Count proposals with their records."""
+        self.sheet.add(group)
+        # the best similarity is there where a picture was scored, also if it was not kept
+        made = ("refused" not in r or r.get("best") is not None for r in group_records)
+        self.num_augmented += any(made)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are as many augmented captions as are wanted."""
+        return self.max_augmented is not None and self.num_augmented >= self.max_augmented
 
 
 def write_set(
@@ -70,6 +90,7 @@ def write_set(
     num_processes: int = 0,
     sheet_number: int = 20,
     seed: int = 0,
+    max_augmented: int | None = None,
 ) -> dict[str, Any]:
     """Make all pictures and write the data set, or continue one that was begun.
 
@@ -83,6 +104,8 @@ def write_set(
         num_processes: that make pictures; 0 makes them in this one.
         sheet_number: pairs on the contact sheet.
         seed: of the sheet's choice.
+        max_augmented: the set ends once pictures of so many groups could be made, those that the
+            ranker discards included; None: with the last group.
 
     Returns:
         Counts: ``pictures``, ``captions``, ``pastes``, and proposals ``refused`` by reason.
@@ -98,19 +121,22 @@ def write_set(
     _remove_partial_pictures(folder)
     records_file, partial_file = folder / "provenance.jsonl", folder / "provenance.part.jsonl"
     if not records_file.is_file():
-        sheet_sampler = SheetSampler(number=sheet_number, seed=seed)
-        sampled = sheet_sampler.pass_through(_unique(groups))
-        remaining = _remaining_groups(sampled, partial_file, folder / "images")
+        sheet = SheetSampler(number=sheet_number, seed=seed)
+        progress = Progress(sheet=sheet, max_augmented=max_augmented)
+        remaining = _remaining_groups(_unique(groups), partial_file, folder / "images", progress)
         build = partial(Renderer, folder=folder, picture_format=picture_format)
-        _append(_rendered(remaining, build, build_ranker, num_processes), partial_file)
+        results = _rendered(remaining, build, build_ranker, num_processes)
+        _append(_until_complete(results, progress), partial_file)
+        if max_augmented is not None:
+            _remove_unrecorded_pictures(folder, partial_file)
         counts = _counts(_read_lines(partial_file))
         if counts["pictures"]:
-            _write_sheet(folder, partial_file, sheet_sampler)
+            _write_sheet(folder, partial_file, sheet)
             write_atomically(
                 records_file, lambda path: _write_records(path, _read_lines(partial_file))
             )
     else:
-        deque(groups, maxlen=0)  # a method's report is of all of them
+        _pass_recorded(groups, None if max_augmented is None else records_file)
         counts = _counts(records(records_file, all_records=True))
     if not counts["pictures"]:
         raise ValueError(_no_pictures_message(counts["refused"], report()))
@@ -126,6 +152,34 @@ def _remove_partial_pictures(folder: Path) -> None:
             path.unlink()
 
 
+def _remove_unrecorded_pictures(folder: Path, partial_file: Path) -> None:
+    """Remove pictures that processes had made before it was known that the set ends earlier."""
+    finished = [record for record in _read_lines(partial_file) if "refused" not in record]
+    expected = {
+        "images": {record["file_name"] for record in finished},
+        "owners": {f"{record['name']}.png" for record in finished},
+    }
+    for part, names in expected.items():
+        for path in (folder / part).glob("*"):
+            if path.suffix in (".png", ".jpg") and path.name not in names:
+                path.unlink()
+
+
+def _pass_recorded(groups: Iterable[Candidates], records_file: Path | None) -> None:
+    """Pass over the groups of a finished set, as a method's report is of them.
+
+    Args:
+        groups: of the method.
+        records_file: the last group is the one of its last record; None: the method's last one.
+    """
+    last = None
+    for record in records(records_file, all_records=True) if records_file else ():
+        last = record["name"]
+    for group in groups:
+        if last is not None and any(proposal.name == last for proposal in group):
+            break
+
+
 def _unique(groups: Iterable[Candidates]) -> Iterator[Candidates]:
     names = set()
     for group in groups:
@@ -137,7 +191,7 @@ def _unique(groups: Iterable[Candidates]) -> Iterator[Candidates]:
 
 
 def _remaining_groups(
-    groups: Iterator[Candidates], partial_file: Path, images: Path
+    groups: Iterator[Candidates], partial_file: Path, images: Path, progress: Progress
 ) -> Iterator[Candidates]:
     """The proposals after those with complete records; cuts the file to these records."""
     size, next_group = 0, None
@@ -145,28 +199,46 @@ def _remaining_groups(
     with partial_file.open("a+b") as file:
         file.seek(0)
         for line in file:
-            next_group = next(groups, None)
-            if next_group is None or not _is_done(line, next_group, images):
+            # no group is read beyond the last one, as a method's report counts what was read
+            next_group = None if progress.is_complete else next(groups, None)
+            done = None if next_group is None else _done_records(line, next_group, images)
+            if next_group is None or done is None:
                 break
+            progress.add(next_group, done)
             size, next_group = size + len(line), None
         file.truncate(size)
     return chain([next_group] if next_group is not None else [], groups)
 
 
-def _is_done(line: bytes, group: Candidates, images: Path) -> bool:
+def _done_records(line: bytes, group: Candidates, images: Path) -> list[PictureRecord] | None:
+    """The records of a line; None if they are not all of the group, or a picture is lost."""
     if not line.endswith(b"\n"):
-        return False
+        return None
     try:
-        records = json.loads(line)
+        group_records = json.loads(line)
     except ValueError:
-        return False
-    if not isinstance(records, list):
-        return False
+        return None
+    if not isinstance(group_records, list):
+        return None
     names = {proposal.name for proposal in group}
-    finished = (record for record in records if "refused" not in record)
-    return {record["name"] for record in records} <= names and all(
+    finished = (record for record in group_records if "refused" not in record)
+    is_done = {record["name"] for record in group_records} <= names and all(
         (images / record["file_name"]).is_file() for record in finished
     )
+    return group_records if is_done else None
+
+
+Result = tuple[Candidates, list[PictureRecord]]
+
+
+def _until_complete(
+    results: Generator[Result, None, None], progress: Progress
+) -> Iterator[list[PictureRecord]]:
+    """Records of results until the set is complete."""
+    with closing(results):  # ends the processes
+        while not progress.is_complete and (result := next(results, None)) is not None:
+            progress.add(*result)
+            yield result[1]
 
 
 def _rendered(
@@ -174,31 +246,48 @@ def _rendered(
     build: Callable[..., Renderer],
     build_ranker: Callable[[], Ranker] | None,
     num_processes: int,
-) -> Iterator[list[PictureRecord]]:
-    """Records in the proposals' order; few are being made at any time."""
+) -> Generator[Result, None, None]:
+    """Proposals with records, in their order; few are being made at any time."""
     if num_processes == 0:
         renderer = build(ranker=None if build_ranker is None else build_ranker())
-        yield from map(renderer.records, groups)
+        yield from ((group, renderer.records(group)) for group in groups)
         return
     context = multiprocessing.get_context("spawn")  # forked threads of torch may hang
     chunk_size = CHUNK if build_ranker is None else 1
-    pending: deque = deque()
+    chunks = iter(lambda: list(islice(groups, chunk_size)), [])
     try:
         with ProcessPoolExecutor(
             num_processes, context, initializer=_start_worker, initargs=(build, build_ranker)
         ) as pool:
-            while chunk := list(islice(groups, chunk_size)):
-                pending.append(pool.submit(_run_in_worker, chunk))
-                if len(pending) > 2 * num_processes:
-                    yield from pending.popleft().result()
-            while pending:
-                yield from pending.popleft().result()
+            yield from _by_pool(pool, chunks, max_pending=2 * num_processes)
     except BrokenProcessPool as error:
         raise ChildProcessError(
             "a process that makes pictures was killed, perhaps for memory (if it failed by itself, "
             "its error stands above): lower num_processes= or format.num_cached_photos=; the same "
             "command goes on"
         ) from error
+
+
+def _by_pool(
+    pool: ProcessPoolExecutor, chunks: Iterator[list[Candidates]], *, max_pending: int
+) -> Iterator[Result]:
+    """Results of chunks, in order; what is not needed any more is not begun."""
+    pending: deque = deque()
+    try:
+        for chunk in chunks:
+            pending.append((chunk, pool.submit(_run_in_worker, chunk)))
+            if len(pending) > max_pending:
+                yield from _next_results(pending)
+        while pending:
+            yield from _next_results(pending)
+    finally:
+        for _, future in pending:
+            future.cancel()
+
+
+def _next_results(pending: deque) -> Iterator[Result]:
+    chunk, future = pending.popleft()
+    return zip(chunk, future.result(), strict=True)
 
 
 _worker: list[Renderer] = []

@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.data.batches.nearest_texts import NOTHING, find_nearest
 from captioning.data.roster import Roster
-from captioning.data.steps.add_pairs import is_added
+from captioning.data.steps.add_pairs import is_added, photo_ids
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import PositiveInt
 from captioning.tensor_files import read_tensors, write_tensors
@@ -106,8 +106,8 @@ class ContextIndex(AbstractBatchReader):
         """Rows ``(N, num_nearest) int64`` of the nearest contexts of each caption of a roster.
 
         Nearest by cosine of the sentence embeddings, the earliest among equals. They are of other
-        images, differ from the caption's own context and from each other, and have an object.
-        `NOTHING` where there are no more.
+        photos, differ from the caption's own context and from each other, and have an object. An
+        added picture is the photo that it was pasted onto. `NOTHING` where there are no more.
 
         Args:
             roster: of N captions.
@@ -158,7 +158,7 @@ class ContextIndex(AbstractBatchReader):
 
     def _read_or_find(self, samples: Sequence[Sample]) -> Tensor:
         contexts = [_context(sample.caption, self.words) for sample in samples]
-        images = [sample.image_id for sample in samples]
+        images = photo_ids(samples)
         lend = [self.added_lend or not is_added(sample) for sample in samples]
         if isinstance(self._encoder, str):
             folder = None if self._folder is None else self._folder / "sentences"

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 ADDED = "added:"
 """How origins of added pairs begin; the name of their folder follows."""
 UNITS = ("photos", "captions")
+PROVENANCE = "provenance.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +123,30 @@ def original_samples(roster: Roster) -> list[Sample]:
     return [sample for sample in roster.samples if not is_added(sample)]
 
 
+def photo_ids(samples: Sequence[Sample]) -> list[str]:
+    """The photo that each caption is of, by its ``image_id``.
+
+    A picture that `AddPairs` added is the photo that it was pasted onto, as ``provenance.jsonl`` of
+    its folder tells; where that file is missing, it is a photo of its own.
+    """
+    known: dict[Path, dict[str, str]] = {}
+    ids = []
+    for sample in samples:
+        folder = sample.image_path.parent.parent
+        # captions that were made for the data's own photos lie in another folder
+        if sample.origin == f"{ADDED}{folder.name}" and folder not in known:
+            known[folder] = _target_photos(folder) if (folder / PROVENANCE).is_file() else {}
+        targets = known.get(folder, {}) if is_added(sample) else {}
+        ids.append(targets.get(sample.image_id, sample.image_id))
+    return ids
+
+
+def _target_photos(folder: Path) -> dict[str, str]:
+    """The ``image_id`` of the photo that each picture of a folder was pasted onto, by its name."""
+    records = (json.loads(line) for _, line in read_lines(folder / PROVENANCE))
+    return {r["name"]: r["target"]["image_id"] for r in records if "refused" not in r}
+
+
 def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:
     if not (folder / "captions.json").is_file():
         raise FileNotFoundError(
@@ -137,9 +162,7 @@ def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:
     pairs = [replace(sample, origin=f"{ADDED}{folder.name}") for sample in generated.samples]
     if not is_cut:
         return pairs
-    lines = read_lines(folder / "provenance.jsonl")
-    records = (json.loads(line) for _, line in lines)
-    photos = {r["name"]: r["target"]["image_id"] for r in records if "refused" not in r}
+    photos = _target_photos(folder)
     return [pair for pair in pairs if photos[pair.image_id] in roster.rows_by_image]
 
 

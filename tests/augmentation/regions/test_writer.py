@@ -15,6 +15,7 @@ from PIL import Image
 from augmentation.regions import rendering
 from augmentation.regions.paste import OUTSIDE, Blending
 from augmentation.regions.proposal import Proposal
+from augmentation.regions.ranking import Threshold
 from augmentation.regions.rendering import PictureFormat, Renderer, from_run_lengths, run_lengths
 from augmentation.regions.writer import write_set
 from captioning.data.readers.coco import read_coco
@@ -137,6 +138,96 @@ def test_refused_proposals_are_counted_by_reason(proposals, tmp_path):
     counts = write([missing, broken, outside, *proposals[3:]], tmp_path / "out")
     assert counts["pictures"] == 3
     assert counts["refused"] == {rendering.NO_PHOTO: 1, rendering.UNREADABLE: 1, OUTSIDE: 1}
+
+
+def pulled(groups: list[list[Proposal]], count: list[int]):
+    for group in groups:
+        count[0] += 1
+        yield group
+
+
+class ByPlace:
+    """A ranker that scores the candidates of a group by their places: the second fits too badly."""
+
+    threshold = Threshold(value=0.5, space="x", reason="test")
+
+    def scores(self, pairs) -> np.ndarray:
+        return np.array([1.0, 0.1][: sum(1 for _ in pairs)])
+
+    def selected(self, scores: np.ndarray) -> tuple[int, ...]:
+        return tuple(n for n, score in enumerate(scores) if score >= 0.5)
+
+
+class TooBad(ByPlace):
+    """A ranker that keeps nothing."""
+
+    def scores(self, pairs) -> np.ndarray:
+        return super().scores(pairs) * 0.1
+
+
+def limited(groups, folder: Path, **more):
+    settings = {"picture_format": FORM, "settings": {"seed": 0}, "max_augmented": 2} | more
+    return write_set(iter(groups), folder=folder, **settings)
+
+
+def with_refused(proposals: list[Proposal], tmp_path: Path) -> list[list[Proposal]]:
+    """Six groups of one; no picture can be made of the first and the third."""
+    missing = [replace(p, image_path=tmp_path / "none.png") for p in proposals]
+    return [[missing[0]], [proposals[1]], [missing[2]], *([p] for p in proposals[3:])]
+
+
+def test_a_set_ends_once_pictures_of_so_many_could_be_made(proposals, tmp_path):
+    count = [0]
+    groups = with_refused(proposals, tmp_path)
+    counts = limited(pulled(groups, count), tmp_path / "out")
+    assert counts["pictures"] == 2
+    assert counts["refused"] == {rendering.NO_PHOTO: 2}
+    assert count == [4]  # none is read beyond the last one
+    # finished: the method's report is of the same captions again
+    assert limited(pulled(groups, again := [0]), tmp_path / "out") == counts
+    assert again == [4]
+    assert limited(groups, tmp_path / "all", max_augmented=9)["pictures"] == 4
+
+
+def test_what_fits_too_badly_to_be_kept_is_augmented_too(proposals, tmp_path):
+    pairs = [proposals[0:2], proposals[2:4], proposals[4:6]]
+    kept = limited(pairs, tmp_path / "kept", build_ranker=ByPlace)
+    assert (kept["pictures"], kept["refused"]) == (2, {rendering.TOO_UNLIKE: 2})
+    missing = replace(proposals[0], image_path=tmp_path / "none.png")
+    count = [0]
+    with pytest.raises(ValueError, match=f"{rendering.TOO_UNLIKE}': 4"):
+        limited(
+            pulled([[missing], *pairs[1:], [proposals[1]]], count),
+            tmp_path / "none",
+            build_ranker=TooBad,
+        )
+    assert count == [3]
+
+
+@pytest.mark.parametrize("lines", [0, 1, 3, 4])
+def test_a_killed_set_of_so_many_goes_on_to_the_same_bytes(proposals, tmp_path, lines):
+    groups = with_refused(proposals, tmp_path)
+    limited(groups, tmp_path / "complete")
+    cut, count = tmp_path / "cut", [0]
+    limited(groups, cut)
+    written = as_part(cut)[:lines]
+    for path in cut.glob("*.json*"):
+        if path.name != "settings.json":
+            path.unlink()
+    # processes were ahead
+    (cut / "images" / f"{proposals[5].name}.png").write_bytes(b"a picture without record")
+    (cut / "provenance.part.jsonl").write_bytes(b"".join(written) + b'{"name": "torn')
+    limited(pulled(groups, count), cut)
+    assert contents(cut) == contents(tmp_path / "complete")
+    assert count == [4]
+
+
+@pytest.mark.slow
+def test_processes_ahead_of_the_end_leave_nothing(proposals, tmp_path):
+    groups = with_refused(proposals, tmp_path)
+    limited(groups, tmp_path / "one")
+    limited(groups, tmp_path / "two", num_processes=2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 def test_nothing_made_and_names_twice_are_refused(proposals, tmp_path):

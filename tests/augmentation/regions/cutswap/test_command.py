@@ -166,6 +166,31 @@ def test_other_contents_of_files_are_refused_the_folder(
         pairs(tmp_path, folder, *options)
 
 
+@pytest.mark.slow
+def test_a_set_of_so_many_augmented_captions_is_a_set_of_its_own(
+    folder: Path, tmp_path: Path
+) -> None:
+    options = ("max_pairs=null", "max_augmented=3")
+    card = pairs(tmp_path, folder, *options)
+    lines = (tmp_path / "out" / "provenance.jsonl").read_text().splitlines()
+    photos = [json.loads(line)["target"]["image_id"] for line in lines]
+    assert len(set(photos)) == 3  # one caption of each
+    assert card["config"]["max_augmented"] == 3
+    assert pairs(tmp_path, folder, *options)["method"] == card["method"]
+    with pytest.raises(ValueError, match=r"settings.json differs in max_augmented\)"):
+        pairs(tmp_path, folder, "max_pairs=null", "max_augmented=4")
+    pairs(tmp_path, folder, f"out={tmp_path / 'other'}")
+    # so that sets which were begun before this setting go on
+    assert "max_augmented" not in read_json(tmp_path / "other" / "settings.json")
+
+
+@pytest.mark.parametrize("method", ["ssa", "toca"])
+def test_only_pictures_are_counted_as_augmented(method: str, folder: Path, tmp_path: Path) -> None:
+    options = (f"method={method}", "data=jsonl", f"data.root={folder}", "max_augmented=3")
+    with pytest.raises(ValueError, match="max_augmented=3 is for methods that make pictures"):
+        augment(config_of(tmp_path, *options))
+
+
 def test_the_thesis_has_its_values(tmp_path: Path) -> None:
     lines = (CONFIGS / "method" / "cutswap_thesis.yaml").read_text().splitlines()
     head = " ".join(line.strip("# \\") for line in lines if line.startswith("#"))

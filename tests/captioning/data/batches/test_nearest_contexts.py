@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +197,42 @@ def test_a_tokenizer_of_parts_of_words_is_refused() -> None:
 def test_none_at_all_is_refused(settings: dict) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         index(**settings)
+
+
+def pasted_onto_a(folder: Path) -> Roster:
+    """The small roster and two pictures that were pasted onto its photo a."""
+    samples = [
+        replace(
+            roster().samples[0],
+            sample_id=f"{name}#0",
+            image_id=name,
+            image_path=folder / "images" / f"{name}.png",
+            caption=caption,
+            origin=f"added:{folder.name}",
+        )
+        for name, caption in (("x", "a cat leaps on the grass"), ("y", "a cow jumps on the grass"))
+    ]
+    return build_roster("both", [*roster().samples, *samples])
+
+
+def test_a_pasted_picture_and_its_photo_lend_each_other_no_contexts(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    both, size = pasted_onto_a(folder), len(roster())
+    of_a, added = [0, 1], [size, size + 1]  # rows; a's third caption has no object
+    apart = index(num_nearest=9, cache_folder=tmp_path / "cache").neighbours(both)
+    assert set(apart[added[0]].tolist()) >= {0, added[1]}  # of which photo it is is not known
+    records = [{"name": name, "target": {"image_id": "a"}} for name in ("x", "y")]
+    records.append({"name": "z", "refused": "photo missing"})
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "provenance.jsonl").write_text(lines)
+    rows = index(num_nearest=9, cache_folder=tmp_path / "cache").neighbours(both)
+    for row in of_a + added:
+        assert not {*of_a, *added} & set(rows[row].tolist())
+        assert (rows[row] != NOTHING).any()
+    others = range(3, size)
+    assert torch.equal(rows[list(others)], apart[list(others)])
+    assert any({*added} & set(rows[row].tolist()) for row in others)
 
 
 def test_added_pairs_lend_no_contexts_where_that_is_not_asked(tmp_path: Path) -> None:
