@@ -191,6 +191,7 @@ def _caption_images(
         OmegaConf.create({"name": data.name, "test": selected_images}),
         search=config.get("search"),
         detections=list(detections),
+        device=config.device,
     )
     captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
     return CaptionedImages(captions=captions, roster=roster, decoding=decoding)

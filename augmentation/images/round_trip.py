@@ -158,7 +158,7 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     folder = write_pictures(pictures, roster, out / PICTURES)
     data = _data(roster.name, out / PICTURES, folder)
     predictions, picture_roster, decoding = predict_run(
-        Path(config.captioner), data, split=config.split
+        Path(config.captioner), data, split=config.split, device=config.device
     )
     captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
     metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}

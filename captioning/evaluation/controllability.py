@@ -60,7 +60,8 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     drawing = RandomControls(**config.random) if config.random.controls else None
     # Before anything is captioned, as what they need may be absent.
     parts, scorers = _scoring_parts(config)
-    run = load_run(Path(config.run), config.get("data"), config.split, config.get("search"))
+    parts_of_run = (config.get("data"), config.split, config.get("search"))
+    run = load_run(Path(config.run), *parts_of_run, device=config.device)
     generated = None if config.get("generated") is None else Path(config.generated)
     asked = {"max_images": config.max_images, "generated": generated, "nouns": config.nouns}
     targets = control_targets(run, parts["parser"], **asked)
@@ -217,7 +218,7 @@ def caption(
     dataset = module.dataset(samples, "eval", overrides={"control": reader})
     captions: dict[str, str] = {}
     for block in rounds(samples, module.loader.eval_batch_size):
-        batch = dataset[block]
+        batch = dataset[block].to(run.model.device)
         predictions = run.model.generate(batch)
         for sample_id, image in zip(batch.sample_ids, batch.image_index.tolist(), strict=True):
             captions[sample_id] = predictions[image].caption

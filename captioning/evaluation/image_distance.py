@@ -31,6 +31,7 @@ from captioning.results.run_folder import versions
 from captioning.training.parts import build_part
 from captioning.vision.backbones import Backbone
 from captioning.vision.photos import load_rgb
+from captioning.vision.placement import chosen_device, full_precision
 
 INCEPTION_SIZE = 299
 
@@ -106,11 +107,14 @@ def _read(file: Path, size: int) -> Tensor:
 
 def _network(config: DictConfig) -> tuple[Features, str, int]:
     """Features of batches of uint8 images, the network's name, and the side it takes."""
+    device = chosen_device(config.device)
     if config.inception:
-        return inception_features(config.inception_weights), INCEPTION, INCEPTION_SIZE
-    backbone: Backbone = build_part(config.features.backbone).for_inference("cpu")
+        network = inception_features(config.inception_weights, device=device)
+        return network, INCEPTION, INCEPTION_SIZE
+    backbone: Backbone = build_part(config.features.backbone).for_inference(device)
 
     def features(images: Tensor) -> Tensor:
-        return backbone.grid(backbone.normalise(images)).mean(1)
+        with full_precision():
+            return backbone.grid(backbone.normalise(images.to(device))).mean(1).cpu()
 
     return features, backbone.identity, backbone.image_size

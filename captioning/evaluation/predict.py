@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.batches.datamodule import CaptionDataModule
@@ -27,6 +28,7 @@ from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model
 from captioning.types import Batch, Prediction
+from captioning.vision.placement import chosen_device
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class LoadedRun:
     Attributes:
         trained: the config that it was trained with.
         config: the same with the requested data and search.
-        model: with its best or last weights, in evaluation mode.
+        model: with its best or last weights, in evaluation mode, on the chosen device.
         datamodule: gives loaders of the split.
         roster: the split.
         entities: settings of photos' entities that differ from the training's.
@@ -63,8 +65,10 @@ def load_run(
     imported: str | None = None,
     entities: Mapping[str, Any] | None = None,
     first_images: int | None = None,
+    device: str = "auto",
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
+    place = chosen_device(device)
     run = RunFolder(Path(folder))
     config = run.config()
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
@@ -87,7 +91,7 @@ def load_run(
     return LoadedRun(
         trained=trained,
         config=config,
-        model=use_entities(model, config, changes),
+        model=use_entities(model, config, changes).to(place),
         datamodule=datamodule,
         roster=roster,
         entities=changes,
@@ -142,6 +146,7 @@ def predict_run(
     imported: str | None = None,
     entities: Mapping[str, Any] | None = None,
     first_images: int | None = None,
+    device: str = "auto",
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -159,13 +164,14 @@ def predict_run(
         imported: folder of imported features of that data; None for the run's own.
         entities: changes in how ViECap finds a photo's entities, see `entity_changes`.
         first_images: of the split, so many alone; None for all.
+        device: where it captions; ``"auto"`` takes a GPU if there is one.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
         settings of search and choice.
     """
     run = load_run(
-        folder, data, split, search, detections, imported, entities, first_images=first_images
+        folder, data, split, search, detections, imported, entities, first_images, device
     )
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
@@ -183,8 +189,21 @@ def _captioned(
     model: AbstractCaptioner, batches: Iterable[Batch], requirements: ImageConstraints | None
 ) -> list[list[Prediction]]:
     """All captions of the batches' images, under the constraints wanted, if any."""
-    if requirements is None:
-        return [groups for batch in batches for groups in model.candidates(batch)]
+    moved = (batch.to(model.device) for batch in batches)
+    try:
+        if requirements is None:
+            return [groups for batch in moved for groups in model.candidates(batch)]
+        return _constrained(model, moved, requirements)
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(
+            f"out of memory while captions are generated ({str(error).partition('.')[0]}): lower "
+            "search.beam_size or search.num_captions, or give device=cpu"
+        ) from error
+
+
+def _constrained(
+    model: AbstractCaptioner, batches: Iterable[Batch], requirements: ImageConstraints
+) -> list[list[Prediction]]:
     tokenizer = model.tokenizer
     if missing := requirements.missing(tokenizer):
         log.info(f"{len(missing)} constraints left out, not in the vocabulary: {missing[:5]}")

@@ -46,7 +46,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         from captioning.evaluation.predict import predict_run  # slow to import, needed here only
 
         options = {"split": config.split}
-        parts = ("search", "rerank", "constraints", "detections", "imported", "entities")
+        parts = ("search", "rerank", "constraints", "detections", "imported", "entities", "device")
         options |= {part: config.get(part) for part in parts}
         predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
         captions = {group[0].image_id: [p.caption for p in group] for group in predictions}

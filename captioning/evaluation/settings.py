@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
-from captioning.ranges import Name, NonNegativeInt, Seed
+from captioning.ranges import Device, Name, NonNegativeInt, Seed
 from captioning.training.settings import Data, Entities, Metrics, Part, Paths
 
 
@@ -19,6 +19,7 @@ class EvaluateSettings(TypedDict):
     entities: NotRequired[Entities]
     imported: NotRequired[Name | None]
     seed: Seed
+    device: NotRequired[Device]
     resamples: NonNegativeInt
     out: Name | None
     plugins: NotRequired[Sequence[Name]]

@@ -238,7 +238,7 @@ def inception_features(
     network = module.FeatureExtractorInceptionV3(
         INCEPTION, ["2048"], feature_extractor_weights_path=str(path)
     ).to(device)
-    return lambda images: network(images.to(device))[0]
+    return lambda images: network(images.to(device))[0].cpu()
 
 
 def _fetched(url: str) -> Path:

@@ -71,7 +71,7 @@ def made_set(folder: Path) -> None:
 
 
 def colours(
-    folder: Path, data: DictConfig, *, search: Any, detections: list[str]
+    folder: Path, data: DictConfig, *, search: Any, detections: list[str], device: str
 ) -> tuple[list[list[Prediction]], Roster, Any]:
     """A captioner that tells dogs from cats by their colour, and says a second caption."""
     roster = build_part(data.test)

@@ -99,7 +99,9 @@ def test_without_a_source_the_photos_are_described() -> None:
     assert make_pictures(None, roster(), seed=0)["2"].path == Path("2.png")
 
 
-def echo(folder: Path, data: DictConfig, split: str) -> tuple[list[list[Prediction]], Roster, Any]:
+def echo(
+    folder: Path, data: DictConfig, split: str, device: str
+) -> tuple[list[list[Prediction]], Roster, Any]:
     """A captioner that knows the first caption of what it sees, and gets every fifth word wrong."""
     roster_read = build_part(data[split])
     predictions = []

@@ -139,17 +139,20 @@ def test_captions_go_to_the_samples_that_asked() -> None:
 
         def __getitem__(self, block):
             order = sorted(block, reverse=True)
-            return SimpleNamespace(
+            batch = SimpleNamespace(
                 sample_ids=[self.samples[n].sample_id for n in order],
                 image_index=SimpleNamespace(tolist=lambda: list(range(len(order)))),
                 controls=[self.controls[n] for n in order],
             )
+            batch.to = lambda device: batch if device == "there" else None
+            return batch
 
     def generate(batch):
         return [Prediction(image_id="x", caption=str(c.num_words)) for c in batch.controls]
 
     module = SimpleNamespace(dataset=Echo, readers={}, loader=LoaderSettings(eval_batch_size=2))
-    run = SimpleNamespace(datamodule=module, model=SimpleNamespace(generate=generate))
+    model = SimpleNamespace(generate=generate, device="there")
+    run = SimpleNamespace(datamodule=module, model=model)
     samples = [sample(n, image) for n, image in enumerate("abac")]
     controls = [Control(num_words=n + 1) for n in range(4)]
     assert caption(run, samples, controls) == {"s0": "1", "s1": "2", "s2": "3", "s3": "4"}

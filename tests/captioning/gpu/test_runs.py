@@ -15,6 +15,7 @@ from PIL import Image
 
 from captioning import Captioner
 from captioning.configuration import compose_config
+from captioning.evaluation.predict import load_run, predict_run
 from captioning.models.updown import UpDown
 from captioning.results.run_folder import RunFolder
 from captioning.training.run import train
@@ -127,3 +128,13 @@ def test_a_full_gpu_is_told_in_one_line(small, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(MemoryError, match=advice) as told:
         train(small("num_epochs=1"))
     assert "\n" not in str(told.value)
+
+
+def test_a_run_is_evaluated_on_the_gpu(small, tmp_path: Path) -> None:
+    train(small("num_epochs=1", "optimizer.lr=0.01"))
+    assert load_run(tmp_path / "run").model.device.type == "cuda"
+    written = {
+        device: [group[0].caption for group in predict_run(tmp_path / "run", device=device)[0]]
+        for device in ("cuda", "cpu")
+    }
+    assert written["cuda"] == written["cpu"]
