@@ -21,7 +21,12 @@ from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
 from captioning.metrics.coco import METRICS, MetricName, MetricResult, TokenizerName
 from captioning.metrics.diversity import evaluate_diversity, tokenized
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
-from captioning.metrics.novel import score_nocaps, score_novel
+from captioning.metrics.novel import (
+    Frequencies,
+    check_frequencies,
+    score_nocaps,
+    score_novel,
+)
 from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
@@ -234,15 +239,34 @@ class Nocaps(AbstractMetric):
         domains: Mapping[str, str],
         metrics: Sequence[MetricName] = ("METEOR", "CIDEr-D"),
         tokenizer: TokenizerName = "ptb",
+        frequencies: Frequencies = "all",
     ) -> None:
-        """Set the domains by image id, and what is scored."""
-        self._domains = domains
+        """Set the domains by image id, and what is scored.
+
+        Args:
+            domains: by image id: in, near or out.
+            metrics: standard scores of each domain and of all images.
+            tokenizer: ``"ptb"`` or ``"python"``.
+            frequencies: of CIDEr-D, see `captioning.metrics.novel.score_groups`: of ``"all"``
+                images that are scored, or of each domain (``"group"``), as ViECap's authors do.
+
+        Raises:
+            ValueError: another ``frequencies``.
+        """
+        check_frequencies(frequencies)
+        self._domains, self._frequencies = domains, frequencies
         self._options = {"metrics": list(metrics), "tokenizer": tokenizer}
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score the first captions by domain."""
         first = {image_id: group[0] for image_id, group in captions.items()}
-        results = score_nocaps(first, images.references(), self._domains, **self._options)
+        results = score_nocaps(
+            first,
+            images.references(),
+            self._domains,
+            frequencies=self._frequencies,
+            **self._options,
+        )
         overall = results["overall"]
         corpus = {
             f"{name} {domain}": value
@@ -250,5 +274,8 @@ class Nocaps(AbstractMetric):
             for name, value in result.corpus.items()
         }
         sizes = {domain: len(result.per_image) for domain, result in results.items()}
-        settings = overall.settings | {"num_images": sizes}
+        settings = overall.settings | {
+            "num_images": sizes,
+            "cider_frequencies": self._frequencies,
+        }
         return replace(overall, corpus=corpus, per_image={}, settings=settings)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from captioning.metrics.class_forms import Forms
 from captioning.metrics.coco import MetricResult, evaluate_captions
@@ -240,6 +240,16 @@ def cof(*, cider: float, f1: float, beta: float = 1.0) -> float:
     return (1 + beta**2) * cider * f1 / (beta**2 * f1 + cider) if cider and f1 else 0.0
 
 
+def check_frequencies(frequencies: str) -> None:
+    """Refuse other document frequencies of CIDEr-D than `score_groups` has.
+
+    Raises:
+        ValueError: neither ``"all"`` nor ``"group"``.
+    """
+    if frequencies not in get_args(Frequencies):
+        raise ValueError(f"frequencies must be 'all' or 'group': got {frequencies!r}")
+
+
 def score_groups(
     candidates: Mapping[str, str],
     references: Mapping[str, Sequence[str]],
@@ -262,8 +272,7 @@ def score_groups(
     Raises:
         ValueError: another ``frequencies``, a group without images, or an image with no candidate.
     """
-    if frequencies not in ("all", "group"):
-        raise ValueError(f"frequencies must be 'all' or 'group': got {frequencies!r}")
+    check_frequencies(frequencies)
     results = {}
     for name, ids in groups.items():
         if not ids or not candidates.keys() >= set(ids):

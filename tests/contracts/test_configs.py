@@ -278,7 +278,12 @@ def test_the_prior_of_a_synthesis_may_be_the_training_captions_of_a_data_set():
 
 
 @pytest.mark.parametrize(
-    "overrides", [("data=nocaps", "extra_metrics=[nocaps]"), ("data=flickr30k_entities",)]
+    "overrides",
+    [
+        ("data=nocaps", "extra_metrics=[nocaps]"),
+        ("data=nocaps", "extra_metrics=[nocaps]", "extra_metrics.nocaps.frequencies=group"),
+        ("data=flickr30k_entities",),
+    ],
 )
 def test_a_run_may_be_tested_across_domains(overrides: tuple[str, ...]):
     check(compose_config("evaluate", ["run=RUN", *overrides]))
@@ -348,6 +353,16 @@ def test_entities_of_photos_are_published_by_data_set(experiment, names, thresho
     assert config.model.photo_names == names
     assert config.model.module.threshold == threshold
     assert search in config.search._target_.rpartition(".")[0].lower()
+
+
+def test_published_searches_of_viecap_end_alike():
+    """Both tokens of a full stop end a caption; there are no empty ones to be avoided."""
+    beam, greedy = (
+        compose_config("evaluate", ["run=RUN", f"search={name}"]).search
+        for name in ("beam_viecap", "greedy_sentences")
+    )
+    shared = ("end_words", "max_length", "min_length", "special_tokens")
+    assert [greedy[key] for key in shared] == [beam[key] for key in shared]
 
 
 def test_published_toca_switches_off_what_is_not_in_the_paper():

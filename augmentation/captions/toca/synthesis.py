@@ -1,7 +1,9 @@
 """From sentence templates to a corpus of new captions, in batches, so that a killed run can go on.
 
 A line of ``batches.part.jsonl`` is a complete batch. All draws of a batch come from the seed and
-its number, so an interrupted batch is simply made again.
+its number, so an interrupted batch is simply made again. The last batch's captions beyond the
+number wanted are put aside among the refused answers, and come back when more are wanted: so a
+smaller set is the beginning of a larger one.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ AnswerRecord = dict[str, Any]
 PARTIAL_FILE, RECORDS_FILE, CAPTIONS_FILE = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
 MAX_ANSWER_CHARACTERS = 300  # characters of a refused answer
 UNLIKELY = "less likely than others of its batch"
+SURPLUS = "beyond the number of captions wanted"
 # The synthesis ends after so many batches in a row without any answer, or so many refused answers
 # in a row. If one in a hundred is good, so many are not refused by chance.
 MAX_FAILED_BATCHES, MAX_REFUSED = 3, 1000
@@ -42,7 +45,8 @@ class Pace:
     """How many captions are made, and how many at once.
 
     Attributes:
-        num_captions: accepted captions, after which the synthesis ends.
+        num_captions: accepted captions, after which the synthesis ends; a finished set with more
+            of them keeps all.
         num_templates: sentence templates at most; None: as many as needed.
         batch_size: templates of a batch, whose prompts have the same examples.
         num_answers: to each template; the first accepted one is taken.
@@ -115,7 +119,8 @@ class Synthesis:
             counts = _counts(_records(partial_file))
             if not counts["captions"]:
                 raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
-            _write_stream(records_file, map(as_line, _records(partial_file)))
+            records = _without_surplus(_records(partial_file), self.pace.num_captions)
+            _write_stream(records_file, map(as_line, records))
             partial_file.unlink()
         captions = (record["caption"] for record in read_lines(records_file) if "caption" in record)
         _write_stream(folder / CAPTIONS_FILE, captions)
@@ -123,11 +128,9 @@ class Synthesis:
 
     def _reopen(self, records_file: Path, partial_file: Path) -> None:
         """Turn a finished set into batches again, so that more of them can be appended."""
-        size = self.pace.batch_size
+        size, answers = self.pace.batch_size, map(_with_surplus, read_lines(records_file))
         # answers to one template stand together
-        template_records = (
-            list(records) for _, records in groupby(read_lines(records_file), _template_of)
-        )
+        template_records = (list(records) for _, records in groupby(answers, _template_of))
         batches = iter(lambda: [*chain.from_iterable(islice(template_records, size))], [])
         _write_stream(partial_file, map(as_line, batches))
         records_file.unlink()
@@ -231,6 +234,25 @@ class Synthesis:
                     | {"refused": verdict.problem, "answer": answer.text[:MAX_ANSWER_CHARACTERS]},
                     None,
                 )
+
+
+def _without_surplus(records: Iterable[AnswerRecord], limit: int) -> Iterator[AnswerRecord]:
+    """The records; captions after the first ``limit`` are answers that are not wanted."""
+    number = 0
+    for record in records:
+        number += "caption" in record
+        if number > limit and "caption" in record:
+            rest = {key: value for key, value in record.items() if key != "caption"}
+            record = rest | {"refused": SURPLUS, "answer": record["caption"]}
+        yield record
+
+
+def _with_surplus(record: AnswerRecord) -> AnswerRecord:
+    """A record, as a caption again if that was put aside by `_without_surplus`."""
+    if record.get("refused") != SURPLUS:
+        return record
+    rest = {key: value for key, value in record.items() if key not in ("refused", "answer")}
+    return rest | {"caption": record["answer"]}
 
 
 def _template_of(record: AnswerRecord) -> str:

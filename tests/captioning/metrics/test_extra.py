@@ -12,7 +12,14 @@ from PIL import Image
 from captioning.data.roster import Roster, build_roster
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions, evaluate_all
-from captioning.metrics.extra import Diversity, NovelObjects, Oracle, SentenceQuality, Similarity
+from captioning.metrics.extra import (
+    Diversity,
+    Nocaps,
+    NovelObjects,
+    Oracle,
+    SentenceQuality,
+    Similarity,
+)
 from captioning.metrics.well_formedness import GrammarCalibration, WellFormedness
 from captioning.types import Region, Sample
 from tests.photo_files import turned
@@ -145,6 +152,21 @@ def test_novel_objects_by_references_or_by_labels() -> None:
     assert NovelObjects(**options).score(captions, images()).settings["truth"] == "references"
     with pytest.raises(ValueError, match="truth must be 'references' or 'labels': got 'boxes'"):
         NovelObjects(truth="boxes")
+
+
+def test_nocaps_by_frequencies_of_all_images_or_of_each_domain() -> None:
+    captions = {"1": ["a red cat"], "2": ["a blue dog"]}
+    domains = {"1": "in", "2": "out"}
+    together = Nocaps(domains=domains, **FAST).score(captions, images())
+    apart = Nocaps(domains=domains, frequencies="group", **FAST).score(captions, images())
+    assert together.settings["cider_frequencies"] == "all"
+    assert apart.settings["cider_frequencies"] == "group"
+    assert together.corpus["CIDEr-D in"] > 0
+    # of one image all words are in all documents, and weigh nothing
+    assert (apart.corpus["CIDEr-D in"], apart.corpus["CIDEr-D out"]) == (0, 0)
+    assert apart.corpus["CIDEr-D overall"] == together.corpus["CIDEr-D overall"]
+    with pytest.raises(ValueError, match="frequencies must be 'all' or 'group': got 'domain'"):
+        Nocaps(domains=domains, frequencies="domain")
 
 
 class Surprised:

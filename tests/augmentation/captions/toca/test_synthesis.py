@@ -13,7 +13,7 @@ from augmentation.captions.line_log import read_lines
 from augmentation.captions.toca.corpus_statistics import count_corpus
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSampler
-from augmentation.captions.toca.synthesis import UNLIKELY, Pace, Synthesis
+from augmentation.captions.toca.synthesis import SURPLUS, UNLIKELY, Pace, Synthesis
 from augmentation.captions.toca.templates import deconstruct, sentence_template
 from augmentation.captions.writing.acceptance import DUPLICATE, MISSING, Judge
 from augmentation.captions.writing.writers import FAILED, TIMED_OUT, Answer
@@ -56,7 +56,7 @@ def test_a_corpus_with_its_provenance(gold, tmp_path: Path) -> None:
     counts = synthesise(gold, tmp_path, Filler())
     captions = (tmp_path / "captions.txt").read_text().splitlines()
     records = list_records(tmp_path / "provenance.jsonl")
-    assert len(captions) == counts["captions"] >= 40
+    assert len(captions) == counts["captions"] == 40
     assert len(set(captions)) == len(captions)
     assert counts["answers"] == len(records) == counts["captions"] + sum(counts["refused"].values())
     assert counts["refused"][MISSING] >= counts["answers"] // 4
@@ -81,16 +81,38 @@ def test_a_killed_synthesis_goes_on_to_the_same_bytes(gold, tmp_path: Path) -> N
         first, second = tmp_path / "whole" / name, tmp_path / "killed" / name
         assert first.read_bytes() == second.read_bytes()
     before = again.calls
-    assert synthesise(gold, tmp_path / "killed", again)["captions"] >= 40
+    assert synthesise(gold, tmp_path / "killed", again)["captions"] == 40
     assert again.calls == before
+
+
+def test_a_set_ends_with_the_captions_that_are_wanted(gold, tmp_path: Path) -> None:
+    # a batch of six gives four captions
+    whole = synthesise(gold, tmp_path / "whole", Filler(), num_captions=12)
+    assert SURPLUS not in whole["refused"]
+    part = synthesise(gold, tmp_path / "part", Filler(), num_captions=9)
+    assert part == whole | {"captions": 9, "refused": whole["refused"] | {SURPLUS: 3}}
+    texts, records = {}, {}
+    for name in ("whole", "part"):
+        texts[name] = (tmp_path / name / "captions.txt").read_text().splitlines()
+        records[name] = list_records(tmp_path / name / "provenance.jsonl")
+    assert texts["part"] == texts["whole"][:9]
+    put_aside = [r["answer"] for r in records["part"] if r.get("refused") == SURPLUS]
+    assert put_aside == texts["whole"][9:]
+    # two more are in the last batch already
+    grown = synthesise(gold, tmp_path / "part", Filler(dies_at=0), num_captions=11)
+    assert (grown["captions"], grown["refused"][SURPLUS]) == (11, 1)
+    assert (tmp_path / "part" / "captions.txt").read_text().splitlines() == texts["whole"][:11]
+    synthesise(gold, tmp_path / "part", Filler(dies_at=0), num_captions=12)
+    assert list_records(tmp_path / "part" / "provenance.jsonl") == records["whole"]
 
 
 @pytest.mark.parametrize("answers", [1, 3])
 def test_a_finished_synthesis_may_be_asked_for_more(gold, tmp_path: Path, answers: int) -> None:
     full_counts = synthesise(gold, tmp_path / "whole", Filler(), num_answers=answers)
     first, later = Filler(), Filler()
-    few = synthesise(gold, tmp_path / "grown", first, num_captions=12, num_answers=answers)
-    assert few["captions"] < full_counts["captions"]
+    few = synthesise(gold, tmp_path / "grown", first, num_captions=10, num_answers=answers)
+    assert (few["captions"], full_counts["captions"]) == (10, 40)
+    assert few["refused"][SURPLUS] > 0
     grown = synthesise(gold, tmp_path / "grown", later, num_answers=answers)
     assert grown == full_counts
     assert later.calls == full_counts["templates"] / 6 - first.calls
