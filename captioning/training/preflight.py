@@ -19,6 +19,9 @@ from pytorch_lightning.utilities.exceptions import (
 
 from captioning.config_check.check import check_config
 from captioning.config_check.rules import nearest
+from captioning.config_check.signatures import locate
+from captioning.decoding.search import AbstractSearch
+from captioning.interfaces import AbstractStepper
 from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
 from captioning.training.loggers.tracking import need
@@ -73,6 +76,7 @@ def check_settings(config: DictConfig) -> None:
     _check_monitors(config)
     check_start(config)
     _check_pictures(config)
+    _check_search(config)
     for name in {"wandb", "mlflow"} & set(config.get("logger") or {}):
         need(name, module=name)
     check_trainer(config.trainer)
@@ -114,6 +118,28 @@ def _check_pictures(config: DictConfig) -> None:
         raise ValueError(
             "features.kind: must be grid or regions where features.reader is not set, got null"
         )
+
+
+def _check_search(config: DictConfig) -> None:
+    model = locate(str(config.model.module.get("_target_")))
+    # What a function builds is checked once it is built.
+    if isinstance(model, type) and issubclass(model, AbstractStepper):
+        check_search(build_part(config.search), model)
+
+
+def check_search(search: AbstractSearch, model: type[AbstractStepper]) -> None:
+    """Refuse a search by which a run's own validation and test could not caption.
+
+    Raises:
+        ValueError: it needs constraints, or the model lacks what it needs.
+    """
+    if search.needs_machines:
+        raise ValueError(
+            f"search: {type(search).__name__} needs words for each image, and validation and test "
+            "of a training have none; train with search=beam_nocaps, then: captioning evaluate "
+            "run=RUN search=constrained constraints=NAME"
+        )
+    search.check_model(model)
 
 
 def _try_foreign_parts(config: DictConfig) -> None:
