@@ -56,6 +56,11 @@ class LatentSearch(AbstractSearch):
         if self.distinct and self.captions_per_draw > 1:
             raise ValueError("distinct takes one caption of each draw: set captions_per_draw=1")
 
+    @property
+    def captions_per_image(self) -> int:
+        """Those of all draws."""
+        return self.settings.num_captions * self.captions_per_draw
+
     def check_model(self, model: type[AbstractStepper]) -> None:
         """Refuse a model without latents; see `AbstractSearch`."""
         check_latents("latents", model)

@@ -56,6 +56,11 @@ class PublishedLatentSearch(AbstractSearch):
         for name in ("max_words", "at_once"):
             check_integer(name, getattr(self, name), minimum=1)
 
+    @property
+    def captions_per_image(self) -> int:
+        """The beams of all draws."""
+        return self.settings.num_captions * self.settings.beam_size
+
     def check_model(self, model: type[AbstractStepper]) -> None:
         """Refuse a model without latents; see `AbstractSearch`."""
         check_latents("latents_published", model)

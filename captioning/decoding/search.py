@@ -66,6 +66,11 @@ class AbstractSearch(ABC):
             settings=SearchSettings(**{name: values[name] for name in shared}), **own_arguments
         )
 
+    @property
+    def captions_per_image(self) -> int:
+        """Number of captions that it returns of an image, at most."""
+        return self.settings.num_captions
+
     def changed(self, **settings: Any) -> Self:
         """The same search with other values of some shared settings."""
         return replace(self, settings=replace(self.settings, **settings))

@@ -23,6 +23,7 @@ from captioning.config_check.signatures import locate
 from captioning.decoding.search import AbstractSearch
 from captioning.interfaces import AbstractStepper
 from captioning.metrics.coco import scores_of
+from captioning.metrics.evaluation import AbstractMetric
 from captioning.metrics.java import JavaError, find_java
 from captioning.training.loggers.tracking import need
 from captioning.training.parts import build_part
@@ -125,6 +126,19 @@ def _check_search(config: DictConfig) -> None:
     # What a function builds is checked once it is built.
     if isinstance(model, type) and issubclass(model, AbstractStepper):
         check_search(build_part(config.search), model)
+    for name, part in (config.get("extra_metrics") or {}).items():
+        metric = locate(str(part.get("_target_")))
+        if isinstance(metric, type) and issubclass(metric, AbstractMetric):
+            _check_number(str(name), metric.min_captions, build_part(config.search))
+
+
+def _check_number(metric: str, least: int, search: AbstractSearch) -> None:
+    if search.captions_per_image < least:
+        raise ValueError(
+            f"extra_metrics={metric} needs {least} captions or more of each image: this search "
+            f"gives {search.captions_per_image}; raise search.num_captions, or choose "
+            f"extra_metrics=[{metric}] in captioning evaluate run=RUN"
+        )
 
 
 def check_search(search: AbstractSearch, model: type[AbstractStepper]) -> None:
