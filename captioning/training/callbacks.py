@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from captioning.metrics.evaluation import AbstractMetric, evaluate_all, with_fur
 from captioning.results.coco_results import write_candidates
 from captioning.results.coco_results import write_results as write_predictions
 from captioning.results.run_folder import UNSCORED
+from captioning.sharing import by_first
 from captioning.types import Prediction
 
 log = logging.getLogger(__name__)
@@ -223,20 +225,18 @@ class CaptionEvaluation(pl.Callback):
         """Score the test captions and write the run's results."""
         groups = gathered(self._groups)
         datamodule: Any = getattr(trainer, "datamodule", None)
-        result = self._tested(groups, datamodule.test, writes=trainer.is_global_zero)
+        # One process: METEOR and SPICE are programs of gigabytes, which a machine would start for
+        # each of its GPUs.
+        result = by_first(partial(self._tested, groups, datamodule.test))
         pl_module.log_dict({f"test/{name}": value for name, value in result.corpus.items()})
         self.result = result
 
-    def _tested(
-        self, groups: Sequence[Sequence[Prediction]], roster: Roster, *, writes: bool
-    ) -> MetricResult:
+    def _tested(self, groups: Sequence[Sequence[Prediction]], roster: Roster) -> MetricResult:
         """Score the test captions and write them and the scores, each as soon as it is there."""
-        if writes:
-            write_captions(self.folder, groups)
+        write_captions(self.folder, groups)
         captions = {group[0].image_id: [p.caption for p in group] for group in groups}
         result = evaluate_all(captions, roster, **self._test_options)
-        if writes:
-            write_scores(self.folder, result, self.history, unscored=list(self._extra))
+        write_scores(self.folder, result, self.history, unscored=list(self._extra))
         options = {"extra": self._extra, "bootstrap": self._test_options["bootstrap"]}
         try:
             result = with_further(result, captions, roster, **options)
@@ -247,7 +247,7 @@ class CaptionEvaluation(pl.Callback):
                 f"extra_metrics=[{','.join(self._extra)}]"
             )
             raise
-        if writes and self._extra:
+        if self._extra:
             write_scores(self.folder, result, self.history)
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_python
 from captioning.results.coco_results import read_results
 from captioning.results.run_folder import RunFolder
-from captioning.training import preflight
+from captioning.training import callbacks, preflight
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
 
@@ -80,3 +81,15 @@ def test_an_error_of_a_further_metric_loses_no_captions_or_scores(
     monkeypatch.setattr(Broken, "is_mended", True)
     assert train(config)["mended"] == 1
     assert RunFolder(folder).finished()
+
+
+def test_of_several_processes_the_first_alone_scores(tmp_path: Path, monkeypatch) -> None:
+    scores = MetricResult(corpus={"CIDEr-D": 0.5}, per_image={}, settings={})
+    logged: dict[str, float] = {}
+    monkeypatch.setattr(callbacks, "by_first", lambda work: scores)
+    trainer = SimpleNamespace(datamodule=SimpleNamespace(test=None), is_global_zero=False)
+    evaluation = callbacks.CaptionEvaluation(folder=tmp_path, metrics=["SPICE"])
+    evaluation.on_test_epoch_end(trainer, SimpleNamespace(log_dict=logged.update))
+    assert evaluation.result is scores
+    assert logged == {"test/CIDEr-D": 0.5}
+    assert not list(tmp_path.iterdir())
