@@ -227,9 +227,11 @@ class AbstractStepper(ABC, Generic[StateT]):
 
     Attributes:
         prompt_ids: tokens that it reads between the begin token and every caption.
+        draws_latents: whether its memory before the first token is an `AbstractLatentState`.
     """
 
     prompt_ids: tuple[int, ...] = ()
+    draws_latents: bool = False
 
     @abstractmethod
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:

@@ -6,13 +6,15 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from multiprocessing.connection import wait
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+WAITING = timedelta(days=2)  # for the work of the first process
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -74,6 +76,36 @@ def _shared_out(
         if message:
             raise RuntimeError(f"process {number} could not do its share: {message}")
     return {item: value for part, _ in gathered for item, value in part.items()}
+
+
+def by_first(work: Callable[[], Value]) -> Value:
+    """What the first process makes of ``work``, in every process.
+
+    The others wait for it, for up to two days: not by the group of the run, whose limit of half an
+    hour is too short for many captions of an image by METEOR or SPICE.
+
+    Raises:
+        RuntimeError: in the others, with the text of the error that the first process raised.
+    """
+    rank, size = rank_and_size()
+    if size == 1:
+        return work()
+    waiting: Any = dist.new_group(backend="gloo", timeout=WAITING)
+    failure: Exception | None = None
+    sent: list[Any] = [None, None]
+    if rank == 0:
+        try:
+            sent[0] = work()
+        except Exception as error:  # noqa: BLE001 - raised below, once all processes know
+            failure, sent[1] = error, str(error)
+    dist.broadcast_object_list(sent, src=0, group=waiting)
+    dist.destroy_process_group(waiting)
+    if failure is not None:
+        raise failure
+    # The same text: processes that end together tell an error of several of them once.
+    if sent[1] is not None:
+        raise RuntimeError(sent[1])
+    return sent[0]
 
 
 def end_with_parent() -> None:

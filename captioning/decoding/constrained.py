@@ -100,6 +100,7 @@ class ConstrainedBeamSearch(AbstractSearch):
     by_size: bool = True
     unused: ClassVar[tuple[str, ...]] = ("end_words", "end_ids", "exact", "temperature", "seed")
     takes_machines: ClassVar[bool] = True
+    needs_machines: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -262,7 +263,7 @@ def check_machines(request: SearchRequest) -> Sequence[Machine]:
     """
     if request.machines is None:
         raise ValueError(
-            "constrained search needs machines, one an image; evaluate.py makes them by "
+            "constrained search needs machines, one an image; captioning evaluate makes them by "
             "constraints=words constraints.path=FILE or constraints=detections"
         )
     special = {request.bos_id, request.eos_id, request.pad_id}

@@ -73,6 +73,14 @@ class GenerateSearch(AbstractSearch):
                 "sample=false for the likeliest words"
             )
 
+    def check_model(self, model: type[AbstractStepper]) -> None:
+        """Refuse a model without a search of its own; see `AbstractSearch`."""
+        if not issubclass(model, Generates):
+            raise ValueError(
+                f"search=generate is for models with a search of their own (model=vlm): got "
+                f"{model.__name__}; choose search=beam"
+            )
+
     @torch.no_grad()
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
@@ -82,16 +90,13 @@ class GenerateSearch(AbstractSearch):
         Raises:
             ValueError: the model has no search of its own.
         """
-        if not isinstance(stepper, Generates):
-            raise ValueError(
-                f"search=generate is for models with a search of their own (model=vlm): got "
-                f"{type(stepper).__name__}; choose search=beam"
-            )
+        self.check_model(type(stepper))
+        model: Any = stepper
         devices = [request.device] if torch.device(request.device).type == "cuda" else []
         with torch.random.fork_rng(devices=devices, enabled=self.sample):
             if self.sample:
                 torch.manual_seed(self.settings.seed)  # noqa: TID251 - transformers takes no generator
-            tokens, scores = stepper.generate_tokens(state, **self._options(request))
+            tokens, scores = model.generate_tokens(state, **self._options(request))
         return _result(tokens, scores, self.settings.num_captions, request)
 
     def _options(self, request: SearchRequest) -> dict[str, Any]:

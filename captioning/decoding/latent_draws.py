@@ -56,6 +56,15 @@ class LatentSearch(AbstractSearch):
         if self.distinct and self.captions_per_draw > 1:
             raise ValueError("distinct takes one caption of each draw: set captions_per_draw=1")
 
+    @property
+    def captions_per_image(self) -> int:
+        """Those of all draws."""
+        return self.settings.num_captions * self.captions_per_draw
+
+    def check_model(self, model: type[AbstractStepper]) -> None:
+        """Refuse a model without latents; see `AbstractSearch`."""
+        check_latents("latents", model)
+
     @torch.no_grad()
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
@@ -86,6 +95,27 @@ class LatentSearch(AbstractSearch):
         )
 
 
+def check_latents(name: str, model: type[AbstractStepper]) -> None:
+    """Refuse a model that has no latents to draw.
+
+    Args:
+        name: of the search, for the error.
+        model: its class.
+
+    Raises:
+        ValueError: `AbstractStepper.draws_latents` is false.
+    """
+    if not model.draws_latents:
+        raise ValueError(_needs_latents(name, model.__name__))
+
+
+def _needs_latents(name: str, got: str) -> str:
+    return (
+        f"search={name} needs a model with latents, such as cos_cvae: got {got}; sample words "
+        "with search=sampling instead"
+    )
+
+
 def draws_of(
     name: str,
     state: AbstractDecoderState,
@@ -104,10 +134,7 @@ def draws_of(
         ValueError: a model without latents.
     """
     if not isinstance(state, AbstractLatentState):
-        raise ValueError(
-            f"search={name} needs a model with latents, such as cos_cvae: got "
-            f"{type(state).__name__}; sample words with search=sampling instead"
-        )
+        raise ValueError(_needs_latents(name, type(state).__name__))
     options = {"temperature": settings.temperature, "seed": settings.seed}
     for first in range(0, settings.num_captions, at_once):
         draws = range(first, min(first + at_once, settings.num_captions))

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from captioning.decoding.latent_draws import draws_of
+from captioning.decoding.latent_draws import check_latents, draws_of
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import SearchResult, take_rows
@@ -55,6 +55,15 @@ class PublishedLatentSearch(AbstractSearch):
         super().__post_init__()
         for name in ("max_words", "at_once"):
             check_integer(name, getattr(self, name), minimum=1)
+
+    @property
+    def captions_per_image(self) -> int:
+        """The beams of all draws."""
+        return self.settings.num_captions * self.settings.beam_size
+
+    def check_model(self, model: type[AbstractStepper]) -> None:
+        """Refuse a model without latents; see `AbstractSearch`."""
+        check_latents("latents_published", model)
 
     @torch.no_grad()
     def __call__(

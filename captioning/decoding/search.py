@@ -22,6 +22,7 @@ class AbstractSearch(ABC):
         settings: those that all searches share.
         unused: names of the settings that this search does not read.
         takes_machines: whether it reads the machines of a request.
+        needs_machines: whether it finds nothing without them.
 
     Raises:
         ValueError: a setting that this search does not read differs from its default.
@@ -30,6 +31,7 @@ class AbstractSearch(ABC):
     settings: SearchSettings
     unused: ClassVar[tuple[str, ...]] = ()
     takes_machines: ClassVar[bool] = False
+    needs_machines: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in sorted(self.settings.changed() & {*self.unused}):
@@ -64,9 +66,24 @@ class AbstractSearch(ABC):
             settings=SearchSettings(**{name: values[name] for name in shared}), **own_arguments
         )
 
+    @property
+    def captions_per_image(self) -> int:
+        """Number of captions that it returns of an image, at most."""
+        return self.settings.num_captions
+
     def changed(self, **settings: Any) -> Self:
         """The same search with other values of some shared settings."""
         return replace(self, settings=replace(self.settings, **settings))
+
+    def check_model(self, model: type[AbstractStepper]) -> None:  # noqa: B027  # most take any
+        """Refuse a model that this search cannot work with, before its first caption.
+
+        Args:
+            model: its class.
+
+        Raises:
+            ValueError: the model lacks what the search needs.
+        """
 
     def counting_captions(self, num_read: int) -> Self:
         """The same search with lengths that count the caption's tokens alone.

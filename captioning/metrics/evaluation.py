@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from captioning.metrics.bootstrap import Bootstrap, intervals, pooled_mean
 from captioning.metrics.coco import MetricResult, evaluate_captions
@@ -35,7 +35,13 @@ class CaptionedImages(Protocol):
 
 
 class AbstractMetric(ABC):
-    """Scores beside the standard ones."""
+    """Scores beside the standard ones.
+
+    Attributes:
+        min_captions: of each image, below which there is no score.
+    """
+
+    min_captions: ClassVar[int] = 1
 
     @abstractmethod
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
@@ -87,6 +93,18 @@ def evaluate_all(
     first = {image_id: group[0] for image_id, group in captions.items()}
     result = evaluate_captions(first, images.references(), bootstrap=bootstrap, **standard)
     result = replace(result, settings=result.settings | {"decoding": decoding})
+    return with_further(result, captions, images, extra=extra, bootstrap=bootstrap)
+
+
+def with_further(
+    result: MetricResult,
+    captions: Captions,
+    images: CaptionedImages,
+    *,
+    extra: Mapping[str, AbstractMetric] | None,
+    bootstrap: Bootstrap | None = None,
+) -> MetricResult:
+    """Standard scores with those of further metrics; see `evaluate_all`."""
     for name, metric in (extra or {}).items():
         scored = metric.score(captions, images)
         result = _joined(result, scored, name)

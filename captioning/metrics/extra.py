@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import MinLen
 from torch import Tensor
@@ -82,6 +82,8 @@ class Similarity(AbstractMetric):
 
 class Diversity(AbstractMetric):
     """How much the captions of an image differ, see `captioning.metrics.diversity`."""
+
+    min_captions: ClassVar[int] = 2
 
     def __init__(
         self,

@@ -167,8 +167,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         return self.generate(batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> Any:
-        """As `validation_step`."""
-        return self.generate(batch)
+        """All `candidates` of each of the batch's images, as some metrics want several."""
+        return self.candidates(batch)
 
     @torch.inference_mode()
     def candidates(

@@ -78,6 +78,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
     """
 
     loss_is_bound = True
+    draws_latents = True
     half_weights = False
     attends = True
 

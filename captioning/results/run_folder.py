@@ -75,6 +75,8 @@ AT_START = (
     "curation",
     "logs",
 )
+# Key of ``metrics.json``: further metrics whose scores the test lacks, as it ended with an error.
+UNSCORED = "unscored"
 # Values by which a setting that is newer than a run changes nothing.
 OFF = (None, False, 0, "none", [], {})
 
@@ -281,9 +283,10 @@ class RunFolder:
         return path
 
     def finished(self) -> bool:
-        """Whether the test scores are there."""
+        """Whether the test scores are there, those of further metrics among them."""
         path = self.path / "metrics.json"
-        return path.is_file() and "test" in read_json(path, dict)
+        content = read_json(path, dict) if path.is_file() else {}
+        return "test" in content and UNSCORED not in content
 
     def scores(self, split: str) -> dict[str, float]:
         """Corpus scores of a finished run.

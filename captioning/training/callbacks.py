@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.coco import MetricResult
-from captioning.metrics.evaluation import AbstractMetric, evaluate_all
+from captioning.metrics.evaluation import AbstractMetric, evaluate_all, with_further
+from captioning.results.coco_results import write_candidates
 from captioning.results.coco_results import write_results as write_predictions
+from captioning.results.run_folder import UNSCORED
+from captioning.sharing import by_first
 from captioning.types import Prediction
 
 log = logging.getLogger(__name__)
@@ -122,7 +126,9 @@ class CaptionEvaluation(pl.Callback):
     Validation uses the metrics and tokenizer that need no Java, and logs ``val/CIDEr-D`` and the
     like, and ``val/distinct``, the share of different captions; it warns where all images get the
     same few captions. The test uses all of ``metrics``. The run folder gets ``history.json`` after
-    every epoch, and ``predictions.json`` (COCO results format) and ``metrics.json`` after the test.
+    every epoch, and ``predictions.json`` (COCO results format) and ``metrics.json`` after the test,
+    and ``candidates.json`` where the search gives several captions of an image. Captions and
+    standard scores are written before the further metrics, whose errors end the run.
 
     Args:
         folder: of the run.
@@ -150,14 +156,14 @@ class CaptionEvaluation(pl.Callback):
         self._test_options = {
             "metrics": list(metrics),
             "tokenizer": tokenizer,
-            "extra": extra,
             "decoding": decoding,
             "bootstrap": Bootstrap(),
         }
+        self._extra = dict(extra or {})
         self.num_shown = num_shown
         self.history: list[dict[str, Any]] = []
         self.result: MetricResult | None = None
-        self._predictions: list[Prediction] = []
+        self._groups: list[list[Prediction]] = []  # an image's captions, the best first
 
     def state_dict(self) -> dict[str, Any]:
         """Scores of the epochs so far, plain."""
@@ -169,7 +175,7 @@ class CaptionEvaluation(pl.Callback):
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Forget the captions of the last validation."""
-        self._predictions = []
+        self._groups = []
 
     on_test_epoch_start = on_validation_epoch_start
 
@@ -183,13 +189,23 @@ class CaptionEvaluation(pl.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Collect the batch's captions."""
-        self._predictions.extend(outputs)
+        self._groups.extend([prediction] for prediction in outputs)
 
-    on_test_batch_end = on_validation_batch_end
+    def on_test_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Collect all captions of the batch's images."""
+        self._groups.extend(outputs)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Score and log the validation captions."""
-        predictions = gathered(self._predictions)
+        predictions = [group[0] for group in gathered(self._groups)]
         if not predictions:
             return
         datamodule: Any = getattr(trainer, "datamodule", None)
@@ -207,22 +223,42 @@ class CaptionEvaluation(pl.Callback):
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Score the test captions and write the run's results."""
-        predictions = gathered(self._predictions)
+        groups = gathered(self._groups)
         datamodule: Any = getattr(trainer, "datamodule", None)
-        result = score(predictions, datamodule.test, **self._test_options)
+        # One process: METEOR and SPICE are programs of gigabytes, which a machine would start for
+        # each of its GPUs.
+        result = by_first(partial(self._tested, groups, datamodule.test))
         pl_module.log_dict({f"test/{name}": value for name, value in result.corpus.items()})
-        if trainer.is_global_zero:
-            write_results(self.folder, predictions, result, "test", self.history)
         self.result = result
 
+    def _tested(self, groups: Sequence[Sequence[Prediction]], roster: Roster) -> MetricResult:
+        """Score the test captions and write them and the scores, each as soon as it is there."""
+        write_captions(self.folder, groups)
+        captions = {group[0].image_id: [p.caption for p in group] for group in groups}
+        result = evaluate_all(captions, roster, **self._test_options)
+        write_scores(self.folder, result, self.history, unscored=list(self._extra))
+        options = {"extra": self._extra, "bootstrap": self._test_options["bootstrap"]}
+        try:
+            result = with_further(result, captions, roster, **options)
+        except Exception:
+            log.warning(
+                f"{self.folder} keeps the captions and the standard scores; those of the further "
+                f"metrics come by: captioning evaluate run={self.folder} "
+                f"extra_metrics=[{','.join(self._extra)}]"
+            )
+            raise
+        if self._extra:
+            write_scores(self.folder, result, self.history)
+        return result
 
-def gathered(predictions: list[Prediction]) -> list[Prediction]:
-    """Predictions of all processes, one an image, by image id."""
-    parts: list[Any] = [predictions]
+
+def gathered(groups: Sequence[Sequence[Prediction]]) -> list[list[Prediction]]:
+    """Captions of all processes, one group an image, by image id."""
+    parts: list[Any] = [groups]
     if dist.is_available() and dist.is_initialized():
         parts = [None] * dist.get_world_size()
-        dist.all_gather_object(parts, predictions)
-    by_image = {p.image_id: p for part in parts for p in part}
+        dist.all_gather_object(parts, groups)
+    by_image = {group[0].image_id: list(group) for part in parts for group in part}
     return [by_image[image_id] for image_id in sorted(by_image)]
 
 
@@ -245,22 +281,38 @@ def score(predictions: Sequence[Prediction], roster: Roster, **options: Any) -> 
     return evaluate_all({p.image_id: [p.caption] for p in predictions}, roster, **options)
 
 
-def write_results(
+def write_captions(folder: Path, groups: Sequence[Sequence[Prediction]]) -> None:
+    """Write ``predictions.json``, and ``candidates.json`` of several captions an image."""
+    write_predictions(folder / "predictions.json", [group[0] for group in groups])
+    if any(len(group) > 1 for group in groups):
+        write_candidates(folder / "candidates.json", groups)
+
+
+def write_scores(
     folder: Path,
-    predictions: Sequence[Prediction],
     result: MetricResult,
-    split: str,
     history: Sequence[dict[str, Any]] = (),
+    *,
+    unscored: Sequence[str] = (),
 ) -> None:
-    """Write ``predictions.json`` and ``metrics.json``; other splits' scores are kept."""
-    write_predictions(folder / "predictions.json", predictions)
+    """Write the test's scores to ``metrics.json``; other splits' scores are kept.
+
+    Args:
+        folder: of the run.
+        result: the scores.
+        history: of validation.
+        unscored: further metrics whose scores are to come: without them no run is finished.
+    """
     path = folder / "metrics.json"
     content = read_json(path, dict) if path.is_file() else {}
-    content[split] = result.to_dict()
+    content["test"] = result.to_dict()
+    content.pop(UNSCORED, None)
     if history:
         content["val_history"] = [
             {name: value for name, value in entry.items() if name != "samples"} for entry in history
         ]
+    if unscored:
+        content[UNSCORED] = list(unscored)
     write_json(path, content)
 
 

@@ -19,7 +19,11 @@ from pytorch_lightning.utilities.exceptions import (
 
 from captioning.config_check.check import check_config
 from captioning.config_check.rules import nearest
+from captioning.config_check.signatures import locate
+from captioning.decoding.search import AbstractSearch
+from captioning.interfaces import AbstractStepper
 from captioning.metrics.coco import scores_of
+from captioning.metrics.evaluation import AbstractMetric
 from captioning.metrics.java import JavaError, find_java
 from captioning.training.loggers.tracking import need
 from captioning.training.parts import build_part
@@ -73,6 +77,7 @@ def check_settings(config: DictConfig) -> None:
     _check_monitors(config)
     check_start(config)
     _check_pictures(config)
+    _check_search(config)
     for name in {"wandb", "mlflow"} & set(config.get("logger") or {}):
         need(name, module=name)
     check_trainer(config.trainer)
@@ -114,6 +119,41 @@ def _check_pictures(config: DictConfig) -> None:
         raise ValueError(
             "features.kind: must be grid or regions where features.reader is not set, got null"
         )
+
+
+def _check_search(config: DictConfig) -> None:
+    model = locate(str(config.model.module.get("_target_")))
+    # What a function builds is checked once it is built.
+    if isinstance(model, type) and issubclass(model, AbstractStepper):
+        check_search(build_part(config.search), model)
+    for name, part in (config.get("extra_metrics") or {}).items():
+        metric = locate(str(part.get("_target_")))
+        if isinstance(metric, type) and issubclass(metric, AbstractMetric):
+            _check_number(str(name), metric.min_captions, build_part(config.search))
+
+
+def _check_number(metric: str, least: int, search: AbstractSearch) -> None:
+    if search.captions_per_image < least:
+        raise ValueError(
+            f"extra_metrics={metric} needs {least} captions or more of each image: this search "
+            f"gives {search.captions_per_image}; raise search.num_captions, or choose "
+            f"extra_metrics=[{metric}] in captioning evaluate run=RUN"
+        )
+
+
+def check_search(search: AbstractSearch, model: type[AbstractStepper]) -> None:
+    """Refuse a search by which a run's own validation and test could not caption.
+
+    Raises:
+        ValueError: it needs constraints, or the model lacks what it needs.
+    """
+    if search.needs_machines:
+        raise ValueError(
+            f"search: {type(search).__name__} needs words for each image, and validation and test "
+            "of a training have none; train with search=beam_nocaps, then: captioning evaluate "
+            "run=RUN search=constrained constraints=NAME"
+        )
+    search.check_model(model)
 
 
 def _try_foreign_parts(config: DictConfig) -> None:

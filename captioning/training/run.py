@@ -35,7 +35,7 @@ from captioning.training.fit import fit, quieten_loaders
 from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
-from captioning.training.preflight import check_run, with_precision
+from captioning.training.preflight import check_run, check_search, with_precision
 from captioning.training.processes import ends_together
 from captioning.training.rosters import trains_on_text
 from captioning.training.sharding import is_sharded, load_weights, shard
@@ -228,6 +228,7 @@ def build_captioner(
     datamodule = build_datamodule(config, inputs, tokenizer, tokens=tokens)
     horizon = num_updates(config, datamodule.updates_per_epoch)
     model = build_model(config, tokenizer, inputs, horizon)
+    check_search(model.search, type(model))
     if start is not None:
         start.begin(model)
     model.objective = build_objective(config)

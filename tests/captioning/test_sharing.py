@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
 
-from captioning.sharing import distribute, end_with_parent, rank_and_size
+from captioning.sharing import by_first, distribute, end_with_parent, rank_and_size
 
 
 @pytest.fixture
@@ -71,6 +74,60 @@ def test_a_failure_elsewhere_is_raised_here(second_of_three):
     second_of_three[2] = ({}, "the disk is full")
     with pytest.raises(RuntimeError, match="process 2 could not do its share: the disk is"):
         distribute("abc", lambda part: {})
+
+
+def by_two_processes(script: str, folder: Path, repository: Path) -> list[str]:
+    """What each of two processes that run a script prints."""
+    head = """
+import sys, torch.distributed as dist
+from captioning.sharing import by_first
+rank = int(sys.argv[1])
+store = dist.FileStore(sys.argv[2], 2)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+def work():
+    print("works", end=" ")
+    return do()
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", head + script, str(rank), str(folder / "store")],
+            env=os.environ | {"PYTHONPATH": str(repository)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    return [child.communicate(timeout=100)[0] for child in started]
+
+
+def test_the_first_process_works_for_all(tmp_path: Path, repository: Path):
+    script = """
+do = lambda: {"CIDEr-D": 1.25}
+print(by_first(work), by_first(lambda: rank), by_first(lambda: None))
+"""
+    assert by_two_processes(script, tmp_path, repository) == [
+        "works {'CIDEr-D': 1.25} 0 None\n",
+        "{'CIDEr-D': 1.25} 0 None\n",
+    ]
+
+
+def test_an_error_of_the_first_process_ends_all(tmp_path: Path, repository: Path):
+    script = """
+def do():
+    raise OSError("the disk is full")
+try:
+    by_first(work)
+except Exception as error:
+    print(repr(error))
+"""
+    assert by_two_processes(script, tmp_path, repository) == [
+        "works OSError('the disk is full')\n",
+        "RuntimeError('the disk is full')\n",
+    ]
+
+
+def test_a_process_alone_works_itself():
+    assert by_first(lambda: "alone") == "alone"
 
 
 def test_a_worker_ends_as_its_parent_does(monkeypatch):

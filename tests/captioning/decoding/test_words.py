@@ -158,7 +158,7 @@ def test_captions_say_whether_they_meet_their_constraints():
 
 def test_constrained_search_without_constraints_says_what_is_missing():
     model = with_search(ConstrainedBeamSearch, beam_size=3, max_length=8)
-    with pytest.raises(ValueError, match="needs machines, one an image; evaluate.py makes them by"):
+    with pytest.raises(ValueError, match="needs machines, one an image; captioning evaluate makes"):
         model.generate(make_batch())
 
 

@@ -13,11 +13,14 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.data.file_lock import held
 from captioning.evaluation.predict import predict_run
 from captioning.interfaces import AbstractTokenizer
+from captioning.models.updown import UpDown
 from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks, preflight, run
+from captioning.training.inputs import load_inputs
 from captioning.training.run import build_model, train
 
 REPLACE = ("steps=[plant_swap20]", "curation=replace_caption", "curation.select.ratio=0.1")
@@ -181,6 +184,51 @@ def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path
 def test_settings_out_of_range_are_named(small, override: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         train(small(override))
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ("constrained", "ConstrainedBeamSearch needs words for each image"),
+        ("latents", "search=latents needs a model with latents.*got UpDown;"),
+        ("latents_published", "search=latents_published needs a model with latents.*got UpDown;"),
+        ("generate", "search=generate is for models with a search of their own.*got UpDown;"),
+    ],
+)
+def test_a_search_that_cannot_work_is_refused_before_anything_is_read(
+    small, tmp_path: Path, search: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(small(f"search={search}", "search.max_length=8"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("search=beam_allennlp",),
+        ("model=cos_cvae_small", "search=latents"),
+        ("model=cos_cvae_small", "search=latents_published"),
+        ("model=vlm", "search=generate"),
+    ],
+)
+def test_a_search_that_fits_the_model_may_train(small_settings, tmp_path, overrides) -> None:
+    own = [*small_settings, f"run_dir={tmp_path / 'run'}", *overrides]
+    preflight._check_search(compose_config("train", own))
+
+
+def built_by_a_function(**parts: Any) -> UpDown:
+    """A captioner of whose class the config does not tell."""
+    return UpDown(**parts)
+
+
+def test_a_search_is_checked_with_what_a_function_has_built(small, monkeypatch) -> None:
+    config = small("search=latents", "search.max_length=8")
+    target = f"{__name__}.{built_by_a_function.__name__}"
+    config.model.module._target_ = target
+    preflight._check_search(config)
+    with pytest.raises(ValueError, match="search=latents needs a model with latents"):
+        run.build_captioner(config, load_inputs(config))
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(small) -> None:
