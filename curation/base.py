@@ -19,6 +19,9 @@ from captioning.types import Edit, EditAction, Sample
 if TYPE_CHECKING:  # loops of one's own need no Lightning, which takes seconds to import
     import pytorch_lightning as pl
 
+REPLACING = ("replace_caption", "replace_image")
+"""Actions after which a sample is another pair of photo and caption."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
@@ -78,6 +81,44 @@ class Context:
     def live_rows(self) -> np.ndarray:
         """``(L,) int64`` rows of the live samples, ascending."""
         return np.fromiter(self.live, dtype=np.int64, count=len(self.live))
+
+    def of_present_pairs(self, values: Tensor) -> Tensor:
+        """Measurements of the pairs of photo and caption that are there now, and of no others.
+
+        What was measured before a sample got another caption or picture says nothing of the pair
+        that it is now.
+
+        Args:
+            values: ``(E, N)`` of consecutive epochs, `epoch` last, such as `history`.
+
+        Returns:
+            ``(E, N)`` the same; NaN where the sample is not live, and in the epochs up to the one
+            at whose end its caption or its picture was replaced last.
+        """
+        epochs = torch.arange(self.epoch - len(values) + 1, self.epoch + 1)
+        is_present = self._is_live & (epochs[:, None] > self._replaced_after)
+        return torch.where(is_present, values, torch.nan)
+
+    def of_live(self, scores: Tensor) -> Tensor:
+        """``(N,)`` ``scores`` of each roster row, NaN where the sample is not live."""
+        return torch.where(self._is_live, scores, torch.nan)
+
+    @cached_property
+    def _is_live(self) -> Tensor:
+        """``(N,) bool``."""
+        is_live = torch.zeros(len(self.view.roster), dtype=torch.bool)
+        is_live[torch.from_numpy(self.live_rows)] = True
+        return is_live
+
+    @cached_property
+    def _replaced_after(self) -> Tensor:
+        """``(N,) int64`` epoch after which each row got another caption or picture last; or -1."""
+        epochs = torch.full((len(self.view.roster),), -1)
+        by_id = self.view.roster.by_id
+        for edit in self.view.journal:
+            if edit.action in REPLACING:
+                epochs[by_id[edit.sample_id].row] = edit.epoch
+        return epochs
 
     def edit(
         self,
@@ -242,10 +283,13 @@ class AbstractAmender(ABC):
     Attributes:
         changes_images: whether samples may get other pictures.
         masks_words: whether words may be masked, which the loop must leave out of its loss.
+        amends_at_once: whether `amend` runs no model and waits for no other process, so that it may
+            be asked while an epoch is under way.
     """
 
     changes_images = False
     masks_words = False
+    amends_at_once = False
 
     @abstractmethod
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:

@@ -64,7 +64,18 @@ class ReplaceBoth(AbstractImageAmender):
         ]
         return [image_request(context.view, sample) for sample in samples]
 
+    @property
+    def works_ahead(self) -> bool:
+        """As the source does, if captions are at hand: pictures are made for the new ones."""
+        return self.caption.amends_at_once and super().works_ahead
+
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
-        """Let the source begin on the likely next pictures."""
+        """Let the source begin on the likely next pictures, unless their captions take a model.
+
+        A model's captions would be written here, amid the epoch, and by each process for what its
+        own losses select, while `PhotoCaptions` needs all processes to ask for the same photos.
+        """
+        if not self.caption.amends_at_once:
+            return
         requests = self._requests(context, self.caption.amend(context, selected))
         self._source.expect(requests, seed=context.seed)

@@ -31,6 +31,8 @@ class ReplaceCaption(AbstractAmender):
         ValueError: an unknown value.
     """
 
+    amends_at_once = True
+
     def __init__(
         self,
         *,

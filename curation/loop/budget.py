@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from captioning.ranges import NonNegativeInt
 from curation.base import Context, Selected
+from curation.score.caption_fit import waits_for_caption
 from curation.words import words_of
 
 
@@ -17,7 +18,8 @@ class Budget:
 
     The worst samples come first; a sample whose edit would break a limit is spared, and the next
     one is looked at. Only captions that were not selected count towards a limit, whatever happens
-    to the selected ones.
+    to the selected ones. A sample that waits for a caption has none: it counts towards no limit,
+    and none spares it.
 
     Attributes:
         min_captions_per_image: live captions of each image that stay untouched.
@@ -41,13 +43,17 @@ class Budget:
         """Those of ``selected`` that may be edited, in the same order."""
         if not self.min_captions_per_image and not self.min_captions_per_word:
             return list(selected)
-        images = Counter(sample.image_id for sample in context.live.values())
+        written = [sample for sample in context.live.values() if not waits_for_caption(sample)]
+        images = Counter(sample.image_id for sample in written)
         words: Counter[str] = Counter()
         if self.min_captions_per_word:
-            for sample in context.live.values():
+            for sample in written:
                 words.update(set(words_of(sample.caption)))
         accepted = []
         for candidate in selected:
+            if waits_for_caption(candidate.sample):
+                accepted.append(candidate)
+                continue
             caption_words = (
                 set(words_of(candidate.sample.caption)) if self.min_captions_per_word else set()
             )

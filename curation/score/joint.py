@@ -58,11 +58,11 @@ class Joint(AbstractScore):
         return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.signals))
 
     def scores(self, context: Context) -> Tensor:
-        """NaN where one of the parts is unknown."""
+        """NaN where one of the parts is unknown, and where the sample is not live."""
         total = sum(self.weights.values())
         scaled = standardised if self.scale == "std" else ranked
         weighted = [
-            self.weights[name] / total * scaled(part.scores(context))
+            self.weights[name] / total * scaled(context.of_live(part.scores(context)))
             for name, part in self.parts.items()
         ]
         return torch.stack(weighted).sum(0)

@@ -16,7 +16,7 @@ Reduction = Literal["mean", "sum"]
 
 
 class Loss(AbstractScore):
-    """Mean loss over the last epochs.
+    """Mean loss over the last epochs, of those in which a sample had its caption and picture.
 
     Args:
         num_epochs: how many; 1 is the epoch that just ended, as in the paper.
@@ -41,7 +41,7 @@ class Loss(AbstractScore):
         return () if self.loss == "mean" else (SUMMED,)
 
     def scores(self, context: Context) -> Tensor:
-        """In nats (a token or a caption); NaN where the sample was seen in none of these epochs.
+        """In nats (a token or a caption); NaN where the pair was seen in none of these epochs.
 
         Raises:
             ValueError: nobody measured the summed losses.
@@ -51,7 +51,7 @@ class Loss(AbstractScore):
         history = context.history if self.loss == "mean" else _summed(context)
         if not len(history):
             return torch.full((history.shape[1],), torch.nan)
-        return history[-self.num_epochs :].nanmean(0)
+        return context.of_present_pairs(history)[-self.num_epochs :].nanmean(0)
 
 
 def _summed(context: Context) -> Tensor:

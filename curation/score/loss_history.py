@@ -13,7 +13,7 @@ Kind = Literal["area", "forgetting", "hard_to_learn"]
 
 
 class LossHistory(AbstractScore):
-    """Suspicion from all epochs so far.
+    """Suspicion from all epochs so far in which a sample had its present caption and picture.
 
     Of one epoch alone all kinds but ``forgetting`` rank as the loss does.
 
@@ -40,13 +40,14 @@ class LossHistory(AbstractScore):
         self.name = f"loss history ({kind})"
 
     def scores(self, context: Context) -> Tensor:
-        """NaN where the sample was never seen."""
-        history = context.history
+        """NaN where the pair was never seen, and where it is not live."""
+        history = context.of_present_pairs(context.history)
         if self.kind == "hard_to_learn":
             certainty = torch.exp(-history)
             mean = certainty.nanmean(0)
             return 1 - mean - (certainty - mean).square().nanmean(0).sqrt()
-        centred = history - history.nanmedian(1, keepdim=True).values
+        # what was usual at the time is told by all pairs of then
+        centred = history - context.history.nanmedian(1, keepdim=True).values
         area = centred.nanmean(0)
         if self.kind == "area":
             return area

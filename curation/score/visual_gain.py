@@ -21,7 +21,8 @@ class VisualGain(AbstractScore):
     Needs `curation.loop.probes.VisualGainProbe`, which measures it.
 
     Args:
-        num_epochs: mean over so many last epochs, of those in which it was measured.
+        num_epochs: mean over so many last epochs, of those in which it was measured; what was
+            measured before a sample got its present caption or picture does not count.
     """
 
     name = "lack of visual gain"
@@ -42,7 +43,8 @@ class VisualGain(AbstractScore):
                 "score visual_gain needs the probe that measures it: set curation/probe=visual_gain"
             )
         gains = context.signals[SIGNAL]
-        measured = gains[~gains.isnan().all(1)]  # the probe may have stopped measuring
+        was_measured = ~gains.isnan().all(1)  # the probe may have stopped measuring
+        measured = context.of_present_pairs(gains)[was_measured]
         if not len(measured):
             return torch.full((gains.shape[1],), torch.nan)
         return -measured[-self.num_epochs :].nanmean(0)

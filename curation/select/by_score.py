@@ -7,7 +7,7 @@ import logging
 import torch
 from torch import Tensor
 
-from curation.base import AbstractScore, AbstractSelector, Context
+from curation.base import AbstractScore, AbstractSelector, AbstractWordScore, Context
 from curation.score.loss import Loss
 
 log = logging.getLogger(__name__)
@@ -35,11 +35,29 @@ class AbstractByScore(AbstractSelector):
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """Those of ``score``; warns once where the epoch has not shown all samples."""
+        """Those of ``score``; warns once where the epoch has not shown all samples.
+
+        Raises:
+            ValueError: before training, and no live sample has a score: nothing would be selected.
+        """
         scores = self.score.scores(context)
+        if context.epoch < 0:
+            self._require_known(context, scores)
         if context.epoch >= 0 and context.is_over and not self._has_warned:
             self._warn_of_unseen(context, scores)
         return scores
+
+    def _require_known(self, context: Context, scores: Tensor) -> None:
+        # where no word is in doubt a score of words has done its work
+        if isinstance(self.score, AbstractWordScore):
+            return
+        if scores[torch.from_numpy(context.live_rows)].isnan().all():
+            raise ValueError(
+                f"no sample has a score ({self.score.name}) before training "
+                "(curation.schedule.from_epoch=-1), when there are no losses: nothing would be "
+                "selected. Set curation/schedule=every_epoch or once, choose a curation/score "
+                "that needs no losses, such as similarity, or draw (curation/select=share)"
+            )
 
     def _warn_of_unseen(self, context: Context, scores: Tensor) -> None:
         rows = torch.from_numpy(context.live_rows)

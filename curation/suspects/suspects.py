@@ -12,12 +12,11 @@ import numpy as np
 from captioning.text.word_rows import replace_word
 from captioning.types import Edit
 from captioning.vision.photo_places import photo_exists, place_in_shard
+from curation.base import REPLACING
 from curation.check.result import CSV_NAME, LEFT_OUT
 from curation.check.words import NAME as WORDS
 from curation.finished_run import read_run
 from curation.record import RunRecord, changes
-
-REPLACING = ("replace_caption", "replace_image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from plain_run import Rows, files_of, losses_of, opened, run_epoch
 
 from captioning.commands.main import main
 from captioning.data.file_lock import lock_of
+from curation.adapters.presets import preset
 from curation.amend.down_weight import DownWeight
 from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
@@ -126,6 +127,16 @@ def test_a_policy_may_act_before_training(tmp_path):
     assert len(opened(tmp_path, policy=policy).samples()) == 9
     again = opened(tmp_path, policy=policy)
     assert (again.epoch, len(again.samples())) == (0, 9)
+
+
+@pytest.mark.parametrize("score", ["loss", "loss_history"])
+def test_a_policy_by_losses_cannot_act_before_training(tmp_path, score):
+    options = ("curation/schedule=before_training", "curation.select.ratio=0.5")
+    policy = preset("remove", f"curation/score={score}", *options)
+    with pytest.raises(ValueError, match=rf"score \({score.replace('_', ' ')}.*before training"):
+        opened(tmp_path, policy=policy)
+    policy = preset("remove", "curation/select=share", *options)
+    assert len(opened(tmp_path, policy=policy).samples()) < 18
 
 
 def test_further_measurements_are_scored(tmp_path):

@@ -82,3 +82,13 @@ def test_replace_both_makes_the_picture_for_the_models_caption():
         ("replace_image", True),
     ]
     assert edits[0].value == "new 1"
+
+
+def test_replace_both_writes_no_captions_while_an_epoch_is_under_way():
+    """Processes would ask for other photos, each by its own losses, and training would wait."""
+    view = view_of({"a": ["old 1"], "b": ["old 2"]})
+    source, captions = ToySource(), ToyCaptions({"a": ["new 1"], "b": ["new 2"]})
+    amender = ReplaceBoth(source=source, caption=ModelCaption(source=captions))
+    assert not amender.works_ahead
+    amender.expect(context_of(view), selected_of(view, ["a#0"]))
+    assert (captions.calls, source.expected) == ([], [])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from captioning.data.roster import CurationView, build_roster
-from captioning.types import Sample
+from captioning.types import UNPAIRED, Sample
 from curation.amend.remove import Remove
 from curation.base import Context, Selected
 from curation.loop.budget import Budget
@@ -17,6 +18,8 @@ from curation.loop.policy import CurationPolicy
 from curation.select.top import Top
 
 CAPTIONS = ["a red dog", "a dog", "a zebra", "two dogs", "a boat", "a zebra runs"]
+
+LOSSES = {"losses": torch.zeros(5), "history": torch.zeros(1, 5)}
 
 
 def make_context(captions: Sequence[str] = CAPTIONS) -> Context:
@@ -78,6 +81,19 @@ def test_a_policy_spares_what_is_beyond_the_budget():
     assert decision.unchanged == ("4", "2", "0")
     remaining = {sample.image_id for sample in context.view.apply(decision.edits).samples()}
     assert remaining == {"0", "1", "2"}
+
+
+def test_what_waits_for_a_caption_is_no_caption():
+    """CapFilt fills the last one; else the image would keep no caption but the placeholder."""
+    context = make_context(["a bad boat", "a bad dog", "a cat", "a cat"])
+    view = context.view
+    slot = replace(view.roster.samples[1], origin=UNPAIRED, caption="a photo")
+    second = replace(slot, sample_id="9", caption="a boat")
+    samples = [view.roster.samples[0], slot, second, *view.roster.samples[2:]]
+    waiting = replace(context, view=CurationView(roster=build_roster("slots", samples)), **LOSSES)
+    for budget in (Budget(min_captions_per_image=1), Budget(min_captions_per_word=1)):
+        chosen = budget.affordable(waiting, selected(waiting, "012"))
+        assert ids(chosen) == "19"  # the caption stays, the samples that wait are filled
 
 
 def test_a_negative_budget_is_refused():

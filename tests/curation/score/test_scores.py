@@ -307,3 +307,63 @@ def test_within_an_image_only_the_difference_to_the_others_counts() -> None:
     seen = context([[9, 9, 12, 50, 1, nan]])
     result = values(WithinImage(score=Loss()).scores(seen))
     assert result == pytest.approx([-1.5, -1.5, 3, nan, nan, nan], nan_ok=True)
+
+
+def replaced(seen: Context, sample_id: str, epoch: int, action: str = "replace_caption") -> Context:
+    """``seen`` after another caption or picture has come in at the end of ``epoch``."""
+    edit = Edit(sample_id=sample_id, action=action, value="a new one", epoch=epoch)
+    return replace(seen, view=seen.view.apply([edit]))
+
+
+@pytest.mark.parametrize("action", ["replace_caption", "replace_image"])
+def test_what_was_measured_of_another_pair_does_not_count(action: str) -> None:
+    losses = [[9.0, 2, 3, 4, 5, 6], [9.0, 2, 3, 4, 5, 6], [1.0, 2, 3, 4, 5, 6]]
+    before = context(losses, summed_loss=losses, visual_gain=losses)
+    seen = replaced(before, "a#0", 1, action)
+    gain = VisualGain(num_epochs=3)
+    assert values(Loss(num_epochs=3).scores(seen)) == [1, 2, 3, 4, 5, 6]
+    assert values(Loss(num_epochs=3, loss="sum").scores(seen)) == [1, 2, 3, 4, 5, 6]
+    assert values(gain.scores(seen)) == [-1, -2, -3, -4, -5, -6]
+    for kind in ("area", "forgetting", "hard_to_learn"):
+        history = LossHistory(kind=kind).scores(seen)
+        assert history.argmin() == 0, kind  # the easiest pair there is
+        # the others are judged as if nothing had been replaced, by the medians of then
+        assert torch.equal(history[1:], LossHistory(kind=kind).scores(before)[1:])
+    # of a pair that no epoch has shown yet nothing is known
+    unseen = replaced(before, "a#0", 2, action)
+    scores = (Loss(num_epochs=3), LossHistory(), LossHistory(kind="hard_to_learn"), gain)
+    for score in scores:
+        assert score.scores(unseen).isnan().tolist() == [True] + [False] * 5
+    # edits before training leave all epochs
+    assert values(Loss(num_epochs=3).scores(replaced(before, "a#0", -1, action)))[0] == 6.3333
+
+
+def test_the_loss_of_the_last_epoch_is_of_the_pair_of_now() -> None:
+    seen = context([[9.0, 2, 3, 4, 5, 6], [1.0, 2, nan, 4, 5, 6]], removed=["a#2"])
+    seen = replaced(seen, "a#0", 0)
+    assert Loss().scores(seen) is seen.losses
+
+
+def test_a_gain_that_was_measured_of_another_pair_is_none() -> None:
+    gains = [[1.0, 2, 3, 4, 5, 6], [nan] * 6]  # the probe has stopped
+    seen = replaced(context([[0.0] * 6] * 2, visual_gain=gains), "a#0", 0)
+    result = values(VisualGain().scores(seen))
+    assert result == pytest.approx([nan, -2, -3, -4, -5, -6], nan_ok=True)
+
+
+def test_removed_samples_have_no_score_and_shift_no_joint_one() -> None:
+    history = [[1.0, 2, 60, 3, 5, 4], [1.0, 2, nan, 3, 5, 4]]
+    seen = context(history, removed=["a#2"], visual_gain=history)
+    for score in (Loss(num_epochs=2), LossHistory(), VisualGain(num_epochs=2)):
+        assert score.scores(seen).isnan().tolist() == [False, False, True, False, False, False]
+
+    class Everything(Length):
+        """A score that tells numbers of removed samples, too."""
+
+        def scores(self, context: Context) -> torch.Tensor:
+            return torch.tensor([1.0, 2, 60, 3, 5, 4])
+
+    for scale in ("std", "rank"):
+        joint = Joint(parts={"a": Everything(), "b": Loss()}, scale=scale).scores(seen)
+        live = Joint(parts={"a": Loss(), "b": Loss()}, scale=scale).scores(seen)
+        assert values(joint) == pytest.approx(values(live), nan_ok=True)

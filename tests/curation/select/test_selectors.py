@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
-from curation.base import Context
+from curation.base import AbstractWordScore, Context, WordDoubt, highest
 from curation.loop.ramp import Ramp
+from curation.score.length import Length
+from curation.score.loss import Loss
 from curation.select.above import Above
+from curation.select.all import All
+from curation.select.by_score import AbstractByScore
 from curation.select.mixture import Mixture, TwoNormals, fit_two_normals
 from curation.select.random import Random
 from curation.select.ranking import worst_rows
@@ -159,3 +163,31 @@ def test_worst_rows_equal_a_plain_sort(values, count, removed):
     known = [row for row in context.live if not np.isnan(scores[row])]
     expected = sorted(known, key=lambda row: (-scores[row], ids[row]))[:count]
     assert worst_rows(context, scores, count) == expected
+
+
+@pytest.mark.parametrize("select", [Top(ratio=0.5), Above(threshold=1), Sigma(), Mixture(), All()])
+def test_before_training_what_no_sample_has_a_score_of_is_refused(select: AbstractByScore):
+    seen = context_of([1.0, 2.0, 3.0])
+    nothing = Context.before_training(seen.view)
+    refusal = r"no sample has a score \(loss\) before training \(curation.schedule.from_epoch=-1\)"
+    with pytest.raises(ValueError, match=refusal):
+        select.select(nothing)
+    select.score = Length()  # needs no losses
+    select.select(nothing)
+    select.score = Loss()
+    # an epoch that showed nothing is told by a warning
+    select.select(replace(nothing, epoch=0))
+
+
+def test_before_training_no_word_need_be_in_doubt():
+    class Sure(AbstractWordScore):
+        name = "doubt"
+
+        def scores(self, context: Context) -> torch.Tensor:
+            return highest(self.doubts(context), len(context.view.roster))
+
+        def doubts(self, context: Context) -> list[WordDoubt]:
+            return []
+
+    nothing = Context.before_training(context_of([1.0, 2.0]).view)
+    assert Top(ratio=1.0, score=Sure()).select(nothing) == []
