@@ -246,6 +246,11 @@ def highest(doubts: Sequence[WordDoubt], num_rows: int, *, value: str = "probabi
 class AbstractWordScore(AbstractScore):
     """A score that also tells which words of a caption are in doubt."""
 
+    @property
+    def counted_value(self) -> str:
+        """Field of `WordDoubt` whose highest among a caption's words is the caption's score."""
+        return "probability"
+
     @abstractmethod
     def doubts(self, context: Context) -> list[WordDoubt]:
         """A record for each word of the live samples that is judged, by row and start.

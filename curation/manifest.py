@@ -84,13 +84,27 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
-    """Write the manifest, and the samples before it, unless they are there."""
-    path = folder / FILE_NAME
-    known = path.is_file() and read_manifest(folder).fingerprint == manifest.fingerprint
-    if not (known and (folder / ROSTER_NAME).is_file()):
-        write_lines(folder / ROSTER_NAME, _lines(roster))
+    """Write the manifest, and the samples before it.
+
+    Samples that are there are written anew where something has changed, such as the places of
+    photos. A photo that is not at its place now keeps the one of before.
+    """
+    path = folder / ROSTER_NAME
+    before = path.read_bytes() if path.is_file() else b""
+    lines = list(_lines(roster, _photo_places(before)))
+    if before != "".join(f"{line}\n" for line in lines).encode():
+        write_lines(path, lines)
     value = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     write_json(folder / FILE_NAME, value)
+
+
+def _photo_places(text: bytes) -> dict[str, str]:
+    """Paths of photos by ``sample_id`` of a roster's lines; of none where one is damaged."""
+    try:
+        lines = text.decode().split("\n")
+        return {s.sample_id: s.image_path.as_posix() for s in map(_sample, filter(None, lines))}
+    except ValueError:
+        return {}
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -148,14 +162,8 @@ def read_loop_roster(folder: Path) -> Roster:
         raise ValueError(f"{path}: holds no sample: it was cut off; restore it")
     truth_path = folder / TRUTH_NAME
     truth = load_truth(truth_path if truth_path.is_file() else None)
-    samples = [
-        replace(sample, origin=planted_origin(truth[sample.sample_id]))
-        if sample.sample_id in truth
-        else sample
-        for sample in samples
-    ]
     try:
-        roster = build_roster(manifest.roster, samples)
+        roster = _with_truth(build_roster(manifest.roster, samples), truth)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if roster.fingerprint != manifest.fingerprint:
@@ -164,6 +172,23 @@ def read_loop_roster(folder: Path) -> Roster:
             f"{manifest.fingerprint}: it was changed; restore it"
         )
     return roster
+
+
+def _with_truth(roster: Roster, truth: Mapping[str, str]) -> Roster:
+    """The roster with the kinds of faults as origins; one that names that kind stays as it is.
+
+    Such an origin may tell more, as which word is wrong.
+    """
+    unnamed = {k: kind for k, kind in truth.items() if roster.planted.get(k) != kind}
+    if not unnamed:
+        return roster
+    samples = [
+        replace(sample, origin=planted_origin(unnamed[sample.sample_id]))
+        if sample.sample_id in unnamed
+        else sample
+        for sample in roster.samples
+    ]
+    return build_roster(roster.name, samples)
 
 
 def settings_of(part: Any, prefix: str = "") -> dict[str, Any]:
@@ -205,15 +230,22 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _lines(roster: Roster) -> Iterator[str]:
-    """The samples as JSON, a line each."""
+def _lines(roster: Roster, places: Mapping[str, str]) -> Iterator[str]:
+    """The samples as JSON, a line each.
+
+    Args:
+        roster: of the samples.
+        places: path by ``sample_id`` of photos that are not where the roster has them.
+    """
     quoted = json.encoder.encode_basestring  # beyond ASCII as it is
     paths: dict[Path, str] = {}
     for sample in roster.samples:
         path = sample.image_path
         if path not in paths:
             # one that was relative to somewhere else would mean nothing to a later command
-            paths[path] = quoted((path.absolute() if photo_exists(path) else path).as_posix())
+            there = photo_exists(path)
+            place = path.absolute().as_posix() if there else places.get(sample.sample_id)
+            paths[path] = quoted(place or path.as_posix())
         texts = (sample.sample_id, sample.image_id, sample.caption, sample.origin)
         sample_id, image_id, caption, origin = map(quoted, texts)
         yield (
@@ -222,7 +254,7 @@ def _lines(roster: Roster) -> Iterator[str]:
         )
 
 
-def _sample(line: str, where: str) -> Sample:
+def _sample(line: str, where: str = str(ROSTER_NAME)) -> Sample:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:

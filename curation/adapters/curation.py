@@ -142,8 +142,11 @@ class Curation:
         state = files.saved_state(curator, first_epoch)
         if state is not None:
             curator.load_state_dict(state)
+        wait_for_all()  # nobody reads what the first process is about to change
+        if is_writer() and state is None:
+            files.set_aside()
+        wait_for_all()  # what is decided before training puts its pictures into the folder
         outcome = curator.begin() if state is None else None
-        wait_for_all()  # nobody reads what the first process is about to write
         if is_writer():
             files.start(curator, outcome, resumed=state is not None)
         return cls(curator=curator, folder=files)

@@ -81,16 +81,34 @@ class LoopFolder:
             )
         return state and state_before(state, closed if first_epoch is None else first_epoch)
 
+    def set_aside(self) -> None:
+        """Rename the files of an older run that got anywhere; nothing that was computed is lost.
+
+        A new run calls it before it decides anything, as what it decides puts pictures into the
+        same folder.
+        """
+        truth = self.path / TRUTH_NAME
+        state = read_state(self._state_path) if self._state_path.is_file() else None
+        if state is None or not (_num_closed(state) or state["journal"]):
+            if (self.path / MANIFEST_NAME).is_file():
+                truth.unlink(missing_ok=True)  # that run's; the new one may know no truth
+            return
+        number = 1
+        while (aside := self.path / f"curation.old-{number}").exists():
+            number += 1
+        os.replace(self._files.details, aside)
+        for path in (self.path / JOURNAL_NAME, truth):
+            if path.is_file():
+                os.replace(path, aside / path.name)
+
     def start(self, curator: Curator, outcome: Outcome | None, *, resumed: bool) -> None:
         """Make the files say what the run knows.
 
         Args:
             curator: of the run.
             outcome: of a decision before training.
-            resumed: whether it goes on; otherwise an older run's files are put aside.
+            resumed: whether it goes on; otherwise `set_aside` has been called.
         """
-        if not resumed:
-            self._set_aside()
         self._files.start(curator, resumed=resumed)
         write_manifest(self.path, manifest_of(curator), curator.view.roster)
         if curator.truth:
@@ -109,18 +127,6 @@ class LoopFolder:
     def finish(self, curator: Curator) -> None:
         """Write the report."""
         self._files.finish(curator)
-
-    def _set_aside(self) -> None:
-        """Rename the files of an older run that got anywhere; nothing that was computed is lost."""
-        state = read_state(self._state_path) if self._state_path.is_file() else None
-        if state is None or not (_num_closed(state) or state["journal"]):
-            return
-        number = 1
-        while (aside := self.path / f"curation.old-{number}").exists():
-            number += 1
-        os.replace(self._files.details, aside)
-        if (self.path / JOURNAL_NAME).is_file():
-            os.replace(self.path / JOURNAL_NAME, aside / JOURNAL_NAME)
 
 
 def manifest_of(curator: Curator) -> Manifest:

@@ -33,15 +33,19 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
 
     Args:
         name: such as ``"remove"`` (``curation=NAME`` of ``captioning train``).
-        *overrides: of the groups and keys below ``curation``, as on the command line.
+        *overrides: of the groups and keys below ``curation``, as on the command line; also of other
+            groups put there, such as ``similarity@curation.score=joint_space``.
 
     Raises:
         ValueError: no such policy, group or key, or a wrong value; or one that needs passes of its
             own over the samples, which a loop of yours makes itself.
     """
     for override in overrides:
-        if not override.lstrip("+~").startswith(("curation.", "curation/")):
-            raise ValueError(f"{override!r}: a policy has keys that begin with curation. only")
+        if not _is_of_curation(override):
+            raise ValueError(
+                f"{override!r}: a policy has keys that begin with curation. only, and other groups "
+                "below it, such as matching@curation.score.pairs"
+            )
     try:
         with _no_hydra_app():
             config = compose_config(
@@ -65,6 +69,12 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
         raise ValueError("curation.keep: give the file to Curation.open(keep=...)")
     check_config(OmegaConf.create({"curation": values.policy}), Settings)
     return build_part(values.policy)
+
+
+def _is_of_curation(override: str) -> bool:
+    """Whether an override changes nothing but the policy."""
+    group, _, package = override.lstrip("+~").partition("=")[0].partition("@")
+    return group.startswith(("curation.", "curation/")) or package.startswith("curation.")
 
 
 @contextmanager

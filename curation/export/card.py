@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from captioning.data.roster import CurationView
 from captioning.types import Sample
+from curation.export.curated_set import captioned
 from curation.journal.journal import Header
 from curation.report.facts import count_words
 
@@ -57,7 +58,7 @@ def card(
         decider: a policy while a captioner was trained, checks, or people after one of them.
         loaded: which files ``datasets.load_dataset`` takes for the data, where it needs to be told.
     """
-    roster, live = view.roster, view.samples()
+    roster, live = view.roster, captioned(view.samples())
     front: dict[str, Any] = {
         "pretty_name": f"{roster.name}, curated",
         "task_categories": ["image-to-text"],
@@ -74,6 +75,11 @@ def card(
         "## Files\n\n"
         + "\n".join(f"- `{name}`: {description}" for name, description in files.items()),
     ]
+    if waiting := len(view.samples()) - len(live):
+        parts.append(
+            f"## Photos without captions\n\n**{waiting} samples still wait for a caption** by a "
+            "model. They are not part of these files."
+        )
     if any(sample.masks for sample in live):
         parts.append(_masked(live))
     if truth:
@@ -103,7 +109,7 @@ def _masked(live: Sequence[Sample]) -> str:
 
 
 def _sizes(view: CurationView) -> str:
-    before, after = view.roster.samples, view.samples()
+    before, after = captioned(view.roster.samples), captioned(view.samples())
     words = [count_words(sample.caption for sample in part) for part in (before, after)]
     rows = [
         ("captions", len(before), len(after)),

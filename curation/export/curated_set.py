@@ -24,6 +24,7 @@ from captioning.vision.photo_places import (
     place_in_shard,
     plain_path,
 )
+from curation.score.caption_fit import waits_for_caption
 
 REPLACED = "replaced"  # folder of pictures that came in for others
 
@@ -47,18 +48,21 @@ class Picture:
 
 
 def pictures(view: CurationView) -> list[Picture]:
-    """The live samples by picture, in roster order.
+    """The live samples that have a caption by picture, in roster order.
 
-    A picture that stands for several images has the captions of all, and, if it is a photo of the
-    roster, the id that most of its captions have there. Photos are named relative to the folder
-    that all of the roster's lie in, shards being folders; pictures that replaced them by
-    ``replaced/NAME``.
+    Those that still wait for one hold a placeholder, and are left out. A picture that stands for
+    several images has the captions of all, and, if it is a photo of the roster, the id that most of
+    its captions have there. Photos are named relative to the folder that all of the roster's lie
+    in, shards being folders; pictures that replaced them by ``replaced/NAME``.
+
+    Raises:
+        ValueError: no sample has a caption.
     """
     paths = dict.fromkeys(sample.image_path for sample in view.roster.samples)
     originals = {path: plain_path(path) for path in paths}
     root = Path(os.path.commonpath([path.parent for path in originals.values()]))
     samples_by_path: dict[Path, list[Sample]] = {}
-    for sample in view.samples():
+    for sample in captioned(view.samples()):
         samples_by_path.setdefault(sample.image_path, []).append(sample)
     own_ids, taken, result = _own_ids(view.roster), set(), []
     for path, samples in samples_by_path.items():
@@ -76,7 +80,14 @@ def pictures(view: CurationView) -> list[Picture]:
             )
         )
     _check_names(result)
+    if not result:
+        raise ValueError("all photos still wait for a caption: export a run that has given some")
     return result
+
+
+def captioned(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples that wait for no caption."""
+    return [sample for sample in samples if not waits_for_caption(sample)]
 
 
 def _own_ids(roster: Roster) -> dict[Path, str]:

@@ -17,6 +17,7 @@ from captioning.files import is_taken, read_json, write_text
 from curation.export.card import card
 from curation.export.curated_set import (
     Picture,
+    captioned,
     pictures,
     place_photos,
     write_coco,
@@ -55,7 +56,8 @@ def export(
 ) -> int:
     """Write the curated set with its journal and its card; returns the number of captions.
 
-    The folder appears whole or not at all.
+    Photos that still wait for a caption are left out, and the card says how many. The folder
+    appears whole or not at all.
 
     Args:
         record: of the run.
@@ -66,7 +68,7 @@ def export(
         by_people: whether people had the last word, which the card says.
 
     Raises:
-        ValueError: the folder holds something, or the format needs photos.
+        ValueError: the folder holds something, the format needs photos, or there is no caption.
         FileNotFoundError: a picture is gone.
         OSError: the folder cannot be written.
     """
@@ -98,7 +100,7 @@ def export(
         write_text(part / "README.md", text)
 
     _write_folder(folder, fill)
-    return len(record.view.samples())
+    return len(captioned(record.view.samples()))
 
 
 def _write_set(record: RunRecord, part: Path, *, format: str, photos: str) -> dict[str, str]:

@@ -125,6 +125,15 @@ def test_overrides_reach_the_parts(build):
     assert isinstance(build("curation=remove")[1].probe, OnlineProbe)
 
 
+@pytest.mark.parametrize("name", ["within_image", "per_image"])
+def test_an_images_captions_are_compared_by_any_score(build, name):
+    chosen = ("curation=remove", f"curation/score={name}")
+    built = build(*chosen)[1].policy.select.score
+    assert built.score.name == "loss"
+    other = "curation/score@curation.score.score=length"
+    assert type(build(*chosen, other)[1].policy.select.score.score).__name__ == "Length"
+
+
 def test_a_second_look_takes_networks_of_all_kinds(tmp_path):
     chosen = "curation/score=second_look"
     more = "+matching@curation.score.pairs.matching=blip_itm"

@@ -105,6 +105,11 @@ class Words(AbstractWordScore):
         """Where photos are looked at and their features are not there yet."""
         return self._photos is not None
 
+    @property
+    def counted_value(self) -> str:
+        """As chosen by ``value``."""
+        return self.value
+
     def scores(self, context: Context) -> Tensor:
         """NaN for samples that are not live or have no word of a row."""
         return highest(self.doubts(context), len(context.view.roster), value=self.value)

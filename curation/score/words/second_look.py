@@ -70,9 +70,18 @@ class SecondLook(AbstractWordScore):
         """The networks look at them."""
         return True
 
+    @property
+    def counted_value(self) -> str:
+        """That of the first score."""
+        return self.words.counted_value
+
     def scores(self, context: Context) -> Tensor:
-        """Of each caption's likeliest wrong word, in [0, 1]; NaN without a word that is judged."""
-        return highest(self.doubts(context), len(context.view.roster))
+        """The highest probability of a caption's words to be wrong, in [0, 1], or log-odds in nats.
+
+        Which of them the first score says. NaN without a word that is judged.
+        """
+        value = self.counted_value
+        return highest(self.doubts(context), len(context.view.roster), value=value)
 
     def doubts(self, context: Context) -> list[WordDoubt]:
         """Those of the first score, with the log-odds and probabilities of both looks."""

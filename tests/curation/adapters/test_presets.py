@@ -8,6 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from curation import preset
 from curation.select.sigma import Sigma
+from tests.matching_folders import save_blip_captioner, save_blip_matching
 
 
 def test_a_preset_is_the_policy_of_the_command_line():
@@ -17,6 +18,29 @@ def test_a_preset_is_the_policy_of_the_command_line():
     policy = preset("replace_caption", "curation/score=sibling_words", "curation/select=sigma")
     assert isinstance(policy.select, Sigma)
     assert preset("remove", "curation.name=mine").name == "mine"
+
+
+def test_other_groups_may_be_put_below_curation(tmp_path):
+    scorer = save_blip_matching(tmp_path / "matching")
+    captioner = save_blip_captioner(tmp_path / "captioner")
+    pairs = "matching@curation.score.pairs=blip_itm"
+    named = f"curation.score.pairs.scorer.name={scorer}"
+    match = preset("remove", "curation/score=siglip", pairs, named)
+    assert "blip_itm" in match.name
+    assert "matching" in match.select.score.name
+    space = preset("remove", "curation/score=clip_score", "similarity@curation.score=joint_space")
+    assert "joint-space" in space.select.score.name
+    models = (f"accept.scorer.name={scorer}", f"source.captioner.name={captioner}")
+    accept = "+matching@curation.amend.accept=blip_itm"
+    checked = preset("replace_caption_model", accept, *(f"curation.amend.{m}" for m in models))
+    assert checked.amend.accept.is_probability
+
+
+def test_scores_of_images_take_another_score():
+    for name in ("per_image", "within_image"):
+        other = "curation/score@curation.score.score=sibling_words"
+        score = preset("remove", f"curation/score={name}", other).select.score
+        assert "words in common" in score.name
 
 
 def test_a_hydra_app_goes_on_as_it_was(repository):
@@ -35,6 +59,7 @@ def test_a_hydra_app_goes_on_as_it_was(repository):
         (("remove", "curation.select.ratoi=1"), "Could not override 'curation.select.ratoi'"),
         (("remove", "curation.select.ratio=7"), r"curation\.select\.ratio: must be .*got 7"),
         (("remove", "model=updown"), "'model=updown': a policy has keys that begin with curation."),
+        (("remove", "matching@pairs=clip"), "'matching@pairs=clip': a policy has keys that"),
         (("remove", "curation/probe=rescore"), "curation/probe: a loop of yours measures itself"),
         (("remove", "curation.keep=x.json"), "give the file to Curation.open"),
     ],

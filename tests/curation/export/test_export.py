@@ -18,7 +18,7 @@ from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import CurationView, build_roster
-from captioning.types import Edit
+from captioning.types import UNPAIRED, Edit
 from curation.export.annotations import read_annotations
 from curation.export.curated_set import pictures, write_coco
 from curation.export.export import export
@@ -61,6 +61,56 @@ def captions_by_photo(roster) -> dict[str, list[str]]:
     for sample in roster.samples:
         captions.setdefault(sample.image_path.name, []).append(sample.caption)
     return captions
+
+
+def waiting(record: RunRecord, *, ids: range) -> RunRecord:
+    """The run with photos whose captions are yet to be written."""
+    photo = record.view.roster.samples[0].image_path
+    samples = [
+        replace(
+            record.view.roster.samples[0],
+            sample_id=f"new{image}#unpaired0",
+            image_id=f"new{image}",
+            image_path=photo.with_name(f"new{image}.jpg"),
+            caption="bus, zebra",
+            origin=UNPAIRED,
+            weight=0.0,
+        )
+        for image in ids
+    ]
+    roster = build_roster("toy", [*record.view.roster.samples, *samples])
+    return replace(record, view=replace(record.view, roster=roster))
+
+
+def test_photos_that_wait_for_a_caption_are_left_out(record, tmp_path):
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "photos" / "new0.jpg")
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "photos" / "new1.jpg")
+    partly = waiting(record, ids=range(2))
+    written = Edit(
+        sample_id="new0#unpaired0",
+        action="replace_caption",
+        value="a bus",
+        origin="pseudo-label:constrained",
+        policy="p",
+        epoch=1,
+    )
+    partly = replace(partly, view=partly.view.apply([written]))
+    for format in ("coco", "jsonl", "imagefolder", "parquet"):
+        photos = "copy" if format in ("imagefolder", "parquet") else "none"
+        assert export(partly, None, tmp_path / format, format=format, photos=photos) == 18
+        readme = (tmp_path / format / "README.md").read_text()
+        assert "**1 samples still wait for a caption**" in readme
+        assert "| captions | 18 | 18 |" in readme
+    text = (tmp_path / "jsonl" / "captions.jsonl").read_text()
+    assert "a bus" in text
+    assert "zebra" not in text
+    assert "new1.jpg" not in text
+    assert not (tmp_path / "imagefolder" / "new1.jpg").exists()
+    nothing = waiting(record, ids=range(2))
+    only = [sample for sample in nothing.view.roster.samples if sample.origin == UNPAIRED]
+    nothing = replace(nothing, view=CurationView(roster=build_roster("toy", only)))
+    with pytest.raises(ValueError, match="all photos still wait for a caption"):
+        export(nothing, None, tmp_path / "none", format="coco", photos="none")
 
 
 def test_every_format_is_read_again(record, tmp_path):

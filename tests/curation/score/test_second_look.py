@@ -14,6 +14,7 @@ from torch import Tensor
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.base import AbstractWordScore, Context, WordDoubt
+from curation.score.words.score import Words
 from curation.score.words.second_look import SecondLook, again, log_likelihood_ratios
 
 NUM_SOUND = 200
@@ -80,6 +81,25 @@ def world(shown: Sequence[str], *, doubtful: float) -> tuple[Context, list[WordD
         for row in range(len(samples))
     ]
     return context, doubts
+
+
+@pytest.mark.parametrize(
+    ("value", "score", "name"),
+    [("probability", 0.1, "probability of a wrong"), ("log_odds", 4.0, "log-odds of another")],
+)
+def test_a_caption_is_scored_by_what_the_first_score_counts(value, score, name):
+    context, _ = world([], doubtful=0)
+    doubt = WordDoubt(
+        row=0, start=2, word="red", alternative="blue", log_odds=4.0, probability=0.1, topic="color"
+    )
+    first = Words(value=value)
+    first.doubts = lambda context: [doubt]
+    look = SecondLook(words=first, pairs={"colours": Shown()})
+    scores = look.scores(context)
+    assert scores[0] == pytest.approx(score)
+    assert torch.equal(scores[:1], first.scores(context)[:1])
+    assert scores[1:].isnan().all()
+    assert look.name.startswith(name)
 
 
 def test_what_the_photo_shows_decides_between_equal_doubts():
