@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +27,7 @@ from captioning.exports.photo_batches import (
     Box,
     Photo,
     PhotoBatch,
+    photo_name,
     photo_samples,
     read_batches,
 )
@@ -134,7 +135,7 @@ class Captioner:
         """The same, photo by photo, while later ones are read.
 
         Args:
-            photos: files or pictures of Pillow; repeats are allowed.
+            photos: files or pictures of Pillow; repeats are allowed, with other boxes, too.
             batch_size: photos at a time.
             boxes: of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on regions.
             must_include: words or phrases that each caption must hold; of several in a tuple one.
@@ -159,7 +160,8 @@ class Captioner:
             for part in self._read(samples, batch_size, skips=skips_broken):
                 done |= self._captioned(part, chosen, machine)
                 while position < len(names) and names[position] in done:
-                    yield done[names[position]]
+                    photo = photo_name(photos[position], position)
+                    yield replace(done[names[position]], photo=photo)
                     position += 1
 
     def attention(

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
+from captioning.data.features.build import Precision, grid_features
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 from captioning.vision.photos import load_rgb
+from captioning.vision.placement import full_precision
 
 
 class LiveFeatures(AbstractBatchReader):
@@ -22,14 +24,22 @@ class LiveFeatures(AbstractBatchReader):
         backbone: of the run's features.
         kind: ``"grid"``, or ``"regions"``: the photo, then the samples' boxes.
         max_boxes: the first so many boxes of a photo are used.
+        precision: of the cache; see `ensure_features`.
         device: where the backbone works.
     """
 
     def __init__(
-        self, *, backbone: Backbone, kind: str, max_boxes: int = 36, device: torch.device
+        self,
+        *,
+        backbone: Backbone,
+        kind: str,
+        max_boxes: int = 36,
+        precision: Precision = "float32",
+        device: torch.device,
     ) -> None:
         self._backbone = backbone.for_inference(device)
         self._kind, self._max_boxes, self._device = kind, max_boxes, device
+        self._precision: Precision = precision
 
     @property
     def pictures(self) -> str:
@@ -52,7 +62,8 @@ class LiveFeatures(AbstractBatchReader):
             fitted = np.array(self._backbone.fitted(image), dtype=np.uint8)
             pixels.append(torch.from_numpy(fitted).permute(2, 0, 1))
         stacked = torch.stack(pixels).to(self._device)
-        grid = self._backbone.grid(self._backbone.normalise(stacked))
+        with full_precision():  # as the cache was computed; TF32 differs
+            grid = grid_features(self._backbone, stacked, self._precision)
         if self._kind == "grid":
             return {"regions": grid.half().cpu(), "region_mask": None}
         return _padded(pool_regions(grid, self._backbone.grid_size, boxes))

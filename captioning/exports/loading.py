@@ -243,7 +243,7 @@ def _inputs(
     elif backbone is None:
         raise ValueError(f"features={chosen.name} needs one of backbone and reader")
     else:
-        options = {"max_boxes": chosen.max_boxes} if chosen.get("max_boxes") else {}
+        options = {key: chosen[key] for key in ("max_boxes", "precision") if chosen.get(key)}
         live = LiveFeatures(backbone=backbone, kind=chosen.kind, device=device, **options)
         pictures = Pictures(reader=live, feature_size=size)
     # Nobody looks at them, but a run has samples.

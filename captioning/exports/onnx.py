@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.decoding.settings import SearchSettings
 from captioning.exports import onnx_caption
 from captioning.exports.captioner import Captioner
 from captioning.exports.onnx_caption import OnnxCaptioner
@@ -20,6 +21,7 @@ from captioning.exports.onnx_networks import Networks, networks_of
 from captioning.extras import import_extra
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
+from captioning.models.base import AbstractCaptioner
 
 OPSET = 18
 TOLERANCE = 1e-3  # nats between torch and onnxruntime
@@ -43,20 +45,20 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
         Lines for the card.
 
     Raises:
-        ValueError: the captioner has no form for ONNX, or ONNX computes something else.
+        ValueError: the captioner or its search has no form for ONNX, or ONNX computes something
+            else.
         ModuleNotFoundError: onnx or onnxruntime is not installed.
     """
     for package in ("onnx", "onnxruntime"):
         import_extra(package, extra="onnx", purpose="onnx=true")
     if captioner.config.features.get("kind") == "regions":
         raise ValueError("onnx=true needs features of complete photos, this run has regions")
-    if captioner.model.search.settings.end_ids:
-        raise ValueError("onnx=true: captions that end with a full stop have no form for ONNX")
+    search = _served_search(captioner.model)
     networks = networks_of(captioner.model, captioner.backbone)
     folder.mkdir(parents=True)
     photos = _photos(captioner)
     _write_networks(networks, _pixels(photos, networks), folder)
-    write_json(folder / "settings.json", _settings(captioner, networks))
+    write_json(folder / "settings.json", _settings(captioner.model.tokenizer, networks, search))
     shutil.copyfile(str(onnx_caption.__file__), folder / "caption.py")
     difference = largest_difference(networks, OnnxCaptioner(folder), photos)
     if not difference <= TOLERANCE:
@@ -128,22 +130,52 @@ def _as_tuple(value: Any) -> tuple[Tensor, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _settings(captioner: Captioner, networks: Networks) -> dict[str, Any]:
-    """All that `OnnxCaptioner` needs beside the networks."""
-    model, search = captioner.model, captioner.model.search.settings
-    words, backbone = model.tokenizer, networks.image.backbone
-    special = {words.bos_id, words.pad_id, words.unk_id} - {words.eos_id}
+def _served_search(model: AbstractCaptioner[Any]) -> SearchSettings:
+    """The settings of a captioner's search, lengths without begin token and prompt.
+
+    Raises:
+        ValueError: one that ``caption.py`` does not know.
+    """
+    settings = model.search.counting_captions(1 + len(model.prompt_ids)).settings
+    has_form = {
+        "end_words": not settings.end_ids,
+        "repetition_penalty": settings.repetition_penalty == 1,
+        "no_repeat_ngram_size": settings.no_repeat_ngram_size == 0,
+        # without a length penalty all of them compare the sums
+        "normalisation": settings.normalisation != "gnmt" or settings.length_penalty == 0,
+    }
+    if lacking := [f"search.{name}" for name, known in has_form.items() if not known]:
+        raise ValueError(
+            f"onnx=true: {', '.join(lacking)} of this run's search has no form for ONNX: leave it "
+            "out, the other files are complete without it"
+        )
+    return settings
+
+
+def _settings(
+    tokenizer: AbstractTokenizer, networks: Networks, search: SearchSettings
+) -> dict[str, Any]:
+    """All that `OnnxCaptioner` needs beside the networks.
+
+    Args:
+        tokenizer: of the model.
+        networks: of the model.
+        search: of `_served_search`.
+    """
+    marks = {tokenizer.bos_id, tokenizer.pad_id} - {tokenizer.eos_id}
+    unsaid = set() if search.special_tokens else marks | {tokenizer.unk_id} - {tokenizer.eos_id}
     return {
-        "image_size": int(getattr(backbone, "image_size")),  # noqa: B009
+        "image_size": int(getattr(networks.image.backbone, "image_size")),  # noqa: B009
         "reads": networks.reads,
         "prefix": list(networks.prefix),
         "state_sizes": list(networks.state_sizes),
-        "eos": words.eos_id,
-        "forbidden": sorted(special | {*search.forbidden_ids}),
+        "eos": tokenizer.eos_id,
+        "forbidden": sorted(unsaid | {*search.forbidden_ids}),
+        "silent": sorted(marks),
         "min_length": search.min_length,
         "max_length": search.max_length,
         "length_penalty": search.length_penalty,
-        "vocabulary": _vocabulary(words),
+        "vocabulary": _vocabulary(tokenizer),
     }
 
 

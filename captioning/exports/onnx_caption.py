@@ -95,8 +95,9 @@ class OnnxCaptioner:
         return [(float(s) / penalty, t.tolist()) for s, t in zip(scores, tokens, strict=True)]
 
     def text(self, ids: list[int]) -> str:
-        """Words of token ids; parts of words are joined."""
-        words = [self.settings["vocabulary"][number] for number in ids]
+        """Words of token ids; parts of words are joined, begin token and padding left out."""
+        said = [number for number in ids if number not in self.settings["silent"]]
+        words = [self.settings["vocabulary"][number] for number in said]
         return " ".join(words).replace(" ##", "")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -40,7 +41,8 @@ def photo_samples(
 ) -> tuple[list[Sample], list[str]]:
     """A sample of each different photo, and the image id of each photo in order.
 
-    The samples' captions are not looked at.
+    A photo that comes again with other boxes is another sample, with an image id of its own. The
+    samples' captions are not looked at.
 
     Args:
         photos: files, or pictures in memory; repeats are allowed.
@@ -55,42 +57,60 @@ def photo_samples(
     names = []
     for number, photo in enumerate(photos):
         name, path = _named(photo, number, folder)
-        names.append(name)
-        if name in samples:
-            continue
         regions = tuple(Region(box=box, label="") for box in boxes[number]) if boxes else ()
-        identity = {"sample_id": name, "image_id": name, "image_path": path}
-        samples[name] = Sample(row=len(samples), caption="photo", regions=regions, **identity)
+        image_id = _free_id(samples, name, path, regions)
+        names.append(image_id)
+        if image_id not in samples:
+            identity = {"sample_id": image_id, "image_id": image_id, "image_path": path}
+            sample = Sample(row=len(samples), caption="photo", regions=regions, **identity)
+            samples[image_id] = sample
     return list(samples.values()), names
 
 
+def _free_id(
+    samples: Mapping[str, Sample], name: str, path: Path, regions: tuple[Region, ...]
+) -> str:
+    """The image id of a photo with these regions: its own, or a new one behind its name."""
+    ids = (f"{name}#{number}" if number else name for number in count())
+    return next(
+        image_id
+        for image_id in ids
+        if (known := samples.get(image_id)) is None
+        or (known.image_path, known.regions) == (path, regions)
+    )
+
+
+def photo_name(photo: Photo, number: int) -> str:
+    """What a photo is called: its file, or the number of a picture in memory."""
+    return str(Path(photo)) if isinstance(photo, str | Path) else str(number)
+
+
 def _named(photo: Photo, number: int, folder: Path) -> tuple[str, Path]:
-    """The image id of a photo, and its file."""
+    """The name of a photo, and its file."""
     if isinstance(photo, str | Path):
-        return str(Path(photo)), Path(photo)
+        return photo_name(photo, number), Path(photo)
     if not isinstance(photo, Image.Image):
         raise TypeError(f"photos must be files or pictures of Pillow: got {type(photo).__name__}")
     path = folder / f"{number}.bmp"  # quickly written and read, and nothing is lost
     upright_rgb(photo).save(path)
-    return str(number), path
+    return photo_name(photo, number), path
 
 
 def read_batches(
     dataset: CaptionDataset, size: int, *, ahead: int, skips: bool
 ) -> Iterator[PhotoBatch]:
-    """All samples of a data set in order, in batches.
+    """All samples of a data set in order, in batches; none has a photo twice.
 
     Args:
         dataset: of `photo_samples`.
-        size: photos of a batch.
+        size: most photos of a batch.
         ahead: threads that read, each a batch; 0: batches are read when they are needed.
         skips: whether broken photos are left out.
 
     Raises:
         FileNotFoundError, ValueError: a broken photo that is not left out.
     """
-    positions = range(len(dataset))
-    blocks = [[*positions[start : start + size]] for start in range(0, len(dataset), size)]
+    blocks = _blocks(dataset.samples, size)
     read = partial(_read, dataset, skips=skips)
     if not ahead:
         yield from map(read, blocks)
@@ -106,6 +126,19 @@ def read_batches(
             yield coming.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _blocks(samples: Sequence[Sample], size: int) -> list[list[int]]:
+    """Positions of each batch. A batch knows photos by their files, so repeats need others."""
+    blocks: list[list[int]] = []
+    files: set[Path] = set()
+    for position, sample in enumerate(samples):
+        if not blocks or len(blocks[-1]) == size or sample.image_path in files:
+            blocks.append([])
+            files.clear()
+        blocks[-1].append(position)
+        files.add(sample.image_path)
+    return blocks
 
 
 @torch.inference_mode()

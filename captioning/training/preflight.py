@@ -90,7 +90,9 @@ def _check_monitors(config: DictConfig) -> None:
     """Refuse a score that nothing logs: training would end after its first epoch."""
     names = [f"val/{name}" for metric in config.metrics.val for name in scores_of(metric)]
     names.append("val/distinct")
-    _check_score("monitor", str(config.monitor), ["last", *names])
+    validates = OmegaConf.select(config, "trainer.limit_val_batches") != 0
+    if config.monitor != "last":
+        _check_score("monitor", str(config.monitor), ["last", *names], is_logged=validates)
     for name, callback in (config.get("callbacks") or {}).items():
         if (callback.get("patience") or 0) < 0:
             raise ValueError(
@@ -101,14 +103,19 @@ def _check_monitors(config: DictConfig) -> None:
         # Of what is logged beside validation scores, the groups alone are known before a run.
         of_plugin = bool(config.get("plugins")) and not score.startswith("val/")
         if score and not score.startswith(LOGGED) and not of_plugin:
-            _check_score(f"callbacks.{name}.monitor", score, names)
+            _check_score(f"callbacks.{name}.monitor", score, names, is_logged=validates)
 
 
-def _check_score(key: str, score: str, known: Sequence[str]) -> None:
+def _check_score(key: str, score: str, known: Sequence[str], *, is_logged: bool) -> None:
     if score not in known:
         raise ValueError(
             f"{key}: must be one of {', '.join(known)} (by metrics.val), got {score}"
             f"{nearest(score, known)}"
+        )
+    if not is_logged:
+        raise ValueError(
+            f"{key}: {score} is never logged with trainer.limit_val_batches=0; leave one of the "
+            "two out" + (", or set monitor=last" if key == "monitor" else "")
         )
 
 

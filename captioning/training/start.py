@@ -16,6 +16,7 @@ from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, is_bundle, 
 from captioning.exports.shipped import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.object_split import NUM_PLACEHOLDERS
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
@@ -77,7 +78,7 @@ class Start:
         weights = _with_backbone(self.weights, first, self.backbone)
         if len(tokenizer) > known:
             for name in weights.keys() & first.keys():
-                weights[name] = _grown(weights[name], first[name], known)
+                weights[name] = _grown(weights[name], first[name], known, len(tokenizer))
         captioner = {**self.captioner, "tokenizer": tokenizer.state()}
         try:
             model.on_load_checkpoint({"captioner": captioner})
@@ -201,9 +202,19 @@ def _with_backbone(
     return dict(weights)
 
 
-def _grown(weight: Tensor, first: Tensor, known: int) -> Tensor:
-    """A weight with a row a word, with the first values of the rows of new words."""
-    grows = weight.shape[:1] == (known,) and weight.shape[1:] == first.shape[1:]
-    if not grows or len(first) <= known:
+def _grown(weight: Tensor, first: Tensor, known: int, size: int) -> Tensor:
+    """A weight with a row a word, with the first values of the rows of new words.
+
+    Rows behind those of the words, such as COS-CVAE's placeholders, stay behind them.
+
+    Args:
+        weight: of the captioner to begin with.
+        first: the new model's.
+        known: words of the former.
+        size: words of the latter.
+    """
+    rows = weight.shape[0] if weight.dim() else 0
+    grows = weight.shape[1:] == first.shape[1:] and first.shape[:1] == (rows + size - known,)
+    if rows - known not in (0, NUM_PLACEHOLDERS) or not grows:
         return weight
-    return torch.cat([weight.to(first), first[known:]])
+    return torch.cat([weight[:known].to(first), first[known:size], weight[known:].to(first)])

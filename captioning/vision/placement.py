@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Literal
 
 import torch
@@ -48,20 +50,40 @@ def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
 
+@dataclass
+class _Users:
+    """How many threads are within `full_precision`, and what the first of them met."""
+
+    number: int = 0
+    products: str = "highest"
+    others: bool = True
+
+
+_users, _lock = _Users(), Lock()
+
+
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Within it GPUs compute in ``float32`` what is in ``float32``, and not in TF32.
 
-    For what is kept and used again: it is the same then, whatever a run's ``speed`` is.
+    For what is kept and used again: it is the same then, whatever a run's ``speed`` is. torch has
+    these settings for the process: they come back when the last of several threads leaves.
     """
-    products, others = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    with _lock:
+        if not _users.number:
+            _users.products = torch.get_float32_matmul_precision()
+            _users.others = torch.backends.cudnn.allow_tf32
+        _users.number += 1
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = others
+        with _lock:
+            _users.number -= 1
+            if not _users.number:
+                torch.set_float32_matmul_precision(_users.products)
+                torch.backends.cudnn.allow_tf32 = _users.others
 
 
 class Resident:

@@ -262,6 +262,24 @@ def test_a_wrong_value_is_told_in_a_line_before_any_work(override: str, line: st
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("limit", ["0", "0.0"])
+def test_scores_of_validation_are_not_waited_for_without_validation(limit, tmp_path: Path):
+    """Early stopping would end with an error behind the first epoch."""
+
+    def settings(*overrides: str):
+        own = (f"run_dir={tmp_path}", f"+trainer.limit_val_batches={limit}")
+        return with_precision(compose_config("train", [*own, *overrides]))
+
+    never = r"is never logged with trainer\.limit_val_batches=0; leave one of the two out"
+    with pytest.raises(ValueError, match=rf"callbacks\.early_stopping\.monitor: .* {never}"):
+        check_run(settings("monitor=last", "callbacks=[early_stopping]"))
+    with pytest.raises(ValueError, match=rf"monitor: val/CIDEr-D {never}, or set monitor=last"):
+        check_run(settings("monitor=val/CIDEr-D"))
+    check_run(settings("monitor=last"))
+    on_loss = "callbacks.early_stopping.monitor=train/loss"
+    check_run(settings("monitor=last", "callbacks=[early_stopping]", on_loss))
+
+
 def test_all_wrong_values_are_told_at_once_by_the_keys_that_they_come_from():
     wrong = (
         "curation=remove",

@@ -171,6 +171,22 @@ def ensure_features(
     return store
 
 
+def grid_features(backbone: Backbone, pixels: Tensor, precision: Precision) -> Tensor:
+    """What a store keeps of photos, before it is rounded to ``float16``.
+
+    Args:
+        backbone: on the photos' device.
+        pixels: ``(N, 3, H, W) uint8``.
+        precision: see `ensure_features`.
+
+    Returns:
+        ``(N, h*w, D)``.
+    """
+    dtype = {"float32": None, "bfloat16": torch.bfloat16}[precision]
+    with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype is not None):
+        return backbone.grid(backbone.normalise(pixels))
+
+
 class Extraction:
     """Photos through a backbone, each batch in a thread of its own.
 
@@ -179,23 +195,19 @@ class Extraction:
     """
 
     def __init__(
-        self, backbone: Backbone, kind: Kind, load: Load, device: torch.device, precision: str
+        self, backbone: Backbone, kind: Kind, load: Load, device: torch.device, precision: Precision
     ) -> None:
         self.backbone = backbone.for_inference(device)
         self.kind, self.device, self.load = kind, device, load
-        self.dtype = {"float32": None, "bfloat16": torch.bfloat16}[precision]
+        self.precision = precision
 
     def features(self, batch: Sequence[Photo]) -> Records:
         """The records ``(R, D) float16`` of some photos."""
         torch.set_num_threads(1)  # of this thread; `_in_threads` restores what it was outside
         decoded = [self._decode(photo) for photo in batch]
-        autocast = torch.autocast(
-            self.device.type, dtype=self.dtype, enabled=self.dtype is not None
-        )
         with torch.inference_mode():
             pixels = torch.stack([pixels for pixels, _ in decoded]).to(self.device)
-            with autocast:
-                grid = self.backbone.grid(self.backbone.normalise(pixels))
+            grid = grid_features(self.backbone, pixels, self.precision)
             if self.kind == "grid":
                 pooled = list(grid)
             else:

@@ -21,7 +21,7 @@ from captioning.data.steps.added_captions import FILE, Mixture, read_added_capti
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.share_of_photos import draw_names
 from captioning.ranges import NonNegativeFloat, Seed
-from captioning.types import Sample
+from captioning.types import UNPAIRED, Sample
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,9 @@ PROVENANCE = "provenance.jsonl"
 class AddPairs(AbstractStep):
     """Adds what ``captioning augment`` has written; the samples' origin is ``added:FOLDER``.
 
-    Where an earlier step left photos out, only pairs that were pasted onto remaining photos are
-    taken (their patches may come from others), so that no photo comes back this way.
+    Where an earlier step left photos or all their captions out, only pairs that were pasted onto
+    remaining photos are taken (their patches may come from others), and only captions made for
+    these, so that no photo comes back this way.
 
     Attributes:
         folders: of pictures with captions, or of captions of the data's own photos.
@@ -73,7 +74,8 @@ class AddPairs(AbstractStep):
         """The roster with the pairs behind its own.
 
         Raises:
-            FileNotFoundError: a folder without finished pairs.
+            FileNotFoundError: a folder without finished pairs, or photos were left out and it does
+                not tell which ones its pairs were pasted onto.
             ValueError: fewer pairs than the share asks for.
         """
         folders = [Path(folder) for folder in self.folders]
@@ -84,8 +86,12 @@ class AddPairs(AbstractStep):
         ]
         if self.share is not None and pasted:
             pairs = self._draw_share(pairs, roster, self.share)
+        paired = _paired_photos(roster)
         captions = [
-            caption for folder in captioned for caption in read_added_captions(folder, roster)
+            caption
+            for folder in captioned
+            for caption in read_added_captions(folder, roster)
+            if caption.image_id in paired
         ]
         pairs += self.mixture(roster.samples, captions)
         if not self.count_words:
@@ -162,8 +168,19 @@ def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:
     pairs = [replace(sample, origin=f"{ADDED}{folder.name}") for sample in generated.samples]
     if not is_cut:
         return pairs
-    photos = _target_photos(folder)
-    return [pair for pair in pairs if photos[pair.image_id] in roster.rows_by_image]
+    if not (folder / PROVENANCE).is_file():
+        raise FileNotFoundError(
+            f"steps.add_pairs.folders: {folder} has no {PROVENANCE}, which tells the photo that "
+            "each pair was pasted onto: it is needed where first_images or an earlier step leaves "
+            "photos out"
+        )
+    photos, paired = _target_photos(folder), _paired_photos(roster)
+    return [pair for pair in pairs if photos[pair.image_id] in paired]
+
+
+def _paired_photos(roster: Roster) -> set[str]:
+    """Photos with a caption; those of held-out classes may wait for theirs."""
+    return {sample.image_id for sample in roster.samples if sample.origin != UNPAIRED}
 
 
 def _name(pair: Sample) -> str:

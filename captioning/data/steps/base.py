@@ -32,8 +32,9 @@ class StepContext:
         left_out: captions that are not trained on but may lend contexts, in roster order.
         words: captions that are not trained on, but whose words the vocabulary counts.
         uncounted: origins of captions that are trained on, but whose words it does not count.
-        is_cut: whether photos of the split were left out, by ``first_images`` or a step. Pairs made
-            of them are then left out too, and a held-out class may be mentioned by none.
+        is_cut: whether photos of the split, or all captions of some, were left out, by
+            ``first_images`` or a step. Pairs made of them are then left out too, and a held-out
+            class may be mentioned by none.
     """
 
     split: str

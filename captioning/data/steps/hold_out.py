@@ -49,7 +49,10 @@ class HoldOut(AbstractStep):
             )
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The remaining captions; forms of the classes in them go into the context."""
+        """The remaining captions; forms of the classes in them go into the context.
+
+        Steps behind this one learn that photos are left out, see `StepContext.is_cut`.
+        """
         lemmatizer = load_lemmas(LEMMAS)
         classes = self._mentioned(roster) if context.is_cut else self.classes
         remaining = hold_out(
@@ -58,6 +61,7 @@ class HoldOut(AbstractStep):
             lemmatizer=lemmatizer,
             samples_per_photo=self.samples_per_photo,
         )
+        context.is_cut = True
         paired = [sample.caption for sample in remaining.samples if sample.origin != UNPAIRED]
         log.info(
             f"{roster.name}: held out, {len(remaining.dropped) - len(roster.dropped)} captions "

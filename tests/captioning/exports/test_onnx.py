@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from captioning.configuration import compose_config
+from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.exports import onnx as onnx_export
 from captioning.exports.captioner import Captioner
@@ -99,3 +101,52 @@ def test_onnx_that_differs_is_not_exported(small, tmp_path: Path, monkeypatch) -
         export(tmp_path / "run", tmp_path / "export", onnx=True)
     assert not (tmp_path / "export").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"run", ".run.lock"}
+
+
+def served(**settings) -> dict:
+    """What ``settings.json`` has of a search of a captioner with a prompt of two tokens."""
+    model = build("blip_prompted")
+    assert len(model.prompt_ids) == 2
+    model.search = BeamSearch.with_settings(**settings)
+    networks = SimpleNamespace(
+        image=SimpleNamespace(backbone=SimpleNamespace(image_size=64)),
+        reads="prefix",
+        prefix=(model.tokenizer.bos_id, *model.prompt_ids),
+        state_sizes=(),
+    )
+    search = onnx_export._served_search(model)
+    return onnx_export._settings(model.tokenizer, networks, search)
+
+
+def test_lengths_that_count_the_prompt_are_served_without_it() -> None:
+    lengths = {"min_length": 5, "max_length": 20}
+    counted = served(**lengths, count_prompt=True)
+    assert (counted["min_length"], counted["max_length"]) == (3, 17)
+    plain = served(**lengths)
+    assert (plain["min_length"], plain["max_length"]) == (5, 20)
+
+
+def test_special_tokens_are_said_where_the_search_says_them() -> None:
+    words = build("blip_prompted").tokenizer
+    marks = sorted({words.bos_id, words.pad_id})
+    assert served()["forbidden"] == sorted([*marks, words.unk_id])
+    free = served(special_tokens=True)
+    assert (free["forbidden"], free["silent"]) == ([], marks)
+    captioner = OnnxCaptioner.__new__(OnnxCaptioner)
+    captioner.settings = free
+    assert captioner.text([*marks, *words.encode("a dog")[1:-1]]) == "a dog"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"end_ids": (5,)}, "end_words"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size"),
+        ({"normalisation": "gnmt", "length_penalty": 0.7}, "normalisation"),
+    ],
+)
+def test_settings_of_a_search_without_a_form_are_refused(settings, name) -> None:
+    with pytest.raises(ValueError, match=rf"search\.{name} of this run's search has no form"):
+        served(**settings)
+    assert served(normalisation="gnmt")["length_penalty"] == 0

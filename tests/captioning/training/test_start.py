@@ -17,8 +17,9 @@ from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 from captioning.training.inputs import load_inputs
 from captioning.training.preflight import check_settings
 from captioning.training.run import build_captioner, train
-from captioning.training.start import load_start
+from captioning.training.start import Start, load_start
 from captioning.vision.backbones import build_backbone
+from tests import tiny
 
 Small = Callable[..., DictConfig]
 
@@ -61,6 +62,30 @@ def test_new_words_stand_behind_the_others_and_are_learnt(
     first = model.state_dict()["output.weight"][size:].clone()
     train(config)
     assert (weights_of(tmp_path / "second")["output.weight"][size:] != first).any()
+
+
+def test_new_words_stand_before_the_placeholders_of_objects(monkeypatch) -> None:
+    old, checkpoint = tiny.build("cos_cvae"), {}
+    old.on_save_checkpoint(checkpoint)
+    weights = old.state_dict()
+    start = Start(name="base", captioner=checkpoint["captioner"], weights=weights, features="x")
+    words = start.tokenizer(["a unicorn sleeps"] * 2, new_words=2)
+    known, size = len(old.tokenizer), len(words)
+    assert size > known
+    monkeypatch.setattr(tiny, "tokenizer", lambda: words)
+    model = tiny.build("cos_cvae", seed=1)
+    first = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    start.begin(model)
+    grown = model.state_dict()
+    for name in ("latents.context.embed.weight", "latents.objects.embed.weight"):
+        assert torch.equal(grown[name][:known], weights[name][:known])
+        assert torch.equal(grown[name][known:size], first[name][known:size])
+        assert torch.equal(grown[name][size:], weights[name][known:])
+    assert torch.equal(grown["decoder.output.weight"][:known], weights["decoder.output.weight"])
+    for name in weights.keys() - {
+        name for name in weights if len(grown[name]) != len(weights[name])
+    }:
+        assert torch.equal(grown[name], weights[name]), name
 
 
 def test_new_words_are_as_frequent_as_in_their_own_captions() -> None:

@@ -40,3 +40,15 @@ def test_what_is_kept_is_computed_in_full_precision(monkeypatch) -> None:
         assert torch.backends.cudnn.allow_tf32
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_full_precision_ends_with_the_last_of_those_within_it(monkeypatch) -> None:
+    """Threads come and go in any order; an outer one must not leave the inner one's settings."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    first, second = full_precision(), full_precision()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not torch.backends.cudnn.allow_tf32
+    second.__exit__(None, None, None)
+    assert torch.backends.cudnn.allow_tf32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.add_pairs import AddPairs, original_samples
-from captioning.data.steps.base import StepContext
+from captioning.data.steps.base import StepContext, apply_steps
+from captioning.data.steps.hold_out import HoldOut
 from captioning.data.steps.share_of_photos import ShareOfPhotos
 from captioning.files import write_json
 from captioning.text.tokenizers.words import WordTokenizer
@@ -177,3 +179,34 @@ def test_words_of_pairs_count_unless_that_is_not_asked(roster, folder):
         step = context()
         AddPairs(folders=[folder], count_words=count_words)(roster, step)
         assert step.uncounted == expected
+
+
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_held_out_photos_do_not_come_back_as_pairs_or_captions(roster, folder, tmp_path, waiting):
+    """Photos that wait for captions are in the roster, but nothing made of them is taken."""
+    samples = [
+        replace(sample, caption="a bus" if sample.image_id in ("p3", "p12") else "a dog")
+        for sample in roster.samples
+    ]
+    captions = tmp_path / "captions"
+    captions.mkdir()
+    record = {"caption": "a street", "phrases": [], "boxes": []}
+    lines = [json.dumps(record | {"image_id": f"p{n}"}) + "\n" for n in (11, 12)]
+    (captions / "captions.jsonl").write_text("".join(lines))
+    after = context()
+    steps = [
+        HoldOut(classes={"bus": ["bus"]}, samples_per_photo=waiting),
+        AddPairs(folders=[folder, captions]),
+    ]
+    result = apply_steps(build_roster("r", samples), steps, after)
+    assert after.is_cut
+    assert ("p3" in result.rows_by_image) == bool(waiting)
+    added = [s.image_id for s in result.samples if s.origin.startswith("added:")]
+    assert added == [f"x{n}" for n in range(10) if n != 3] + ["p11"]
+
+
+def test_pairs_that_do_not_tell_their_photo_are_refused_where_photos_were_left_out(roster, folder):
+    (folder / "provenance.jsonl").unlink()
+    assert len(with_added(roster, [folder])) == 50
+    with pytest.raises(FileNotFoundError, match=r"pairs has no provenance\.jsonl"):
+        with_added(roster, [folder], is_cut=True)
