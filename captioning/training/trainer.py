@@ -93,9 +93,7 @@ def build_trainer(
     Raises:
         ValueError: settings that Lightning refuses.
     """
-    settings, plugins = config.trainer, [AtomicCheckpointIO(), *_environment()]
-    if (precision := precision_plugin(config)) is not None:
-        settings, plugins = _without(settings, "precision"), [*plugins, precision]
+    settings, plugins = settings_and_plugins(config)
     try:
         chosen = [_callback(name, entry) for name, entry in (config.get("callbacks") or {}).items()]
         return build_part(
@@ -123,6 +121,14 @@ def build_trainer(
         )
     except MisconfigurationException as error:
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+
+
+def settings_and_plugins(config: DictConfig) -> tuple[DictConfig, list[Any]]:
+    """The config's own arguments of a trainer, and the plugins that go with them."""
+    settings, plugins = config.trainer, [AtomicCheckpointIO(), *_environment()]
+    if (precision := precision_plugin(config)) is not None:
+        settings, plugins = _without(settings, "precision"), [*plugins, precision]
+    return settings, plugins
 
 
 def ignore_srun_advice() -> None:
