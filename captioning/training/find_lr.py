@@ -25,7 +25,9 @@ from captioning.training.callbacks import StepSeed
 from captioning.training.inputs import load_inputs
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
-from captioning.training.run import build_captioner
+from captioning.training.run import build_captioner, suit_machine
+from captioning.training.speed import set_dropout, set_matmul_precision, with_speed
+from captioning.training.trainer import settings_and_plugins
 
 FOLDER = "find_lr"
 SMOOTHING = 0.9  # of the running mean of losses
@@ -122,30 +124,39 @@ def find_lr(config: DictConfig) -> Suggestion:
     Raises:
         ValueError: the config makes no sense, or no rate made the loss fall.
     """
-    config = with_precision(config)
+    config = with_speed(with_precision(config))
     check_run(config)
     settings = SweepSettings(**(config.get("find_lr") or {}))
     if config.threads:
         torch.set_num_threads(config.threads)
+    set_matmul_precision(config)
+    set_dropout(config)
     pl.seed_everything(config.seed, workers=True, verbose=False)
     sweep = Sweep(settings)
     constant = {"_target_": "captioning.training.optim.cosine", "_partial_": True, "floor": 1.0}
     steady = DictConfig({**config, "schedule": constant})
     model, datamodule = build_captioner(steady, load_inputs(steady))
-    trainer = build_part(
-        OmegaConf.masked_copy(config.trainer, _kept(config.trainer)),
+    suit_machine(config, model)
+    trainer = _trainer(config, settings.num_updates, sweep)
+    trainer.fit(model, datamodule)
+    return _suggested(settings, sweep.losses, Path(config.run_dir) / FOLDER)
+
+
+def _trainer(config: DictConfig, num_updates: int, sweep: Sweep) -> pl.Trainer:
+    arguments, plugins = settings_and_plugins(config)
+    return build_part(
+        OmegaConf.masked_copy(arguments, _kept(arguments)),
         max_epochs=-1,
-        max_steps=settings.num_updates,
+        max_steps=num_updates,
         callbacks=[StepSeed(seed=config.seed), sweep],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         limit_val_batches=0,
+        plugins=plugins,
         reload_dataloaders_every_n_epochs=1,
         use_distributed_sampler=False,
     )
-    trainer.fit(model, datamodule)
-    return _suggested(settings, sweep.losses, Path(config.run_dir) / FOLDER)
 
 
 def _kept(trainer: DictConfig) -> list[str]:

@@ -194,9 +194,7 @@ def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) 
         _write_dropped(inputs, folder)
         _write_steps(inputs.steps, folder)
         model, datamodule = build_captioner(config, inputs)
-    check_speed(config, model)
-    compile_model(config, model)
-    set_cuda_graphs(config, model)
+    suit_machine(config, model)
     further = config.get("extra_metrics") or {}
     evaluation = CaptionEvaluation(
         folder=folder,
@@ -206,11 +204,22 @@ def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) 
         extra={name: build_part(part) for name, part in further.items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
-    if is_sharded(config.trainer.get("strategy")):
-        shard(model)
     truth = inputs.steps.truth
     trainer = build_trainer(config, folder, evaluation=evaluation, truth=truth, signals=signals)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
+
+
+def suit_machine(config: DictConfig, model: AbstractCaptioner) -> None:
+    """Let a model train as ``speed`` and ``trainer`` ask for.
+
+    Raises:
+        ValueError: the model cannot, see `check_speed` and `compile_model`.
+    """
+    check_speed(config, model)
+    compile_model(config, model)
+    set_cuda_graphs(config, model)
+    if is_sharded(config.trainer.get("strategy")):
+        shard(model)
 
 
 def build_captioner(

@@ -55,10 +55,22 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
 def num_updates(config: DictConfig, batches_per_epoch: int) -> int:
     """Updates of a whole run, the horizon of its schedule.
 
-    Remaining batches at an epoch's end make an update of their own.
+    Remaining batches at an epoch's end make an update of their own. The run ends early by
+    ``trainer.limit_train_batches``, a number of batches (int) or a share of them (float) in each
+    epoch, and by ``trainer.max_steps``; -1 or nothing for the latter is no limit.
     """
     per_update = config.trainer.get("accumulate_grad_batches", 1)
-    return config.num_epochs * -(-batches_per_epoch // per_update)
+    batches = _limited(batches_per_epoch, config.trainer.get("limit_train_batches"))
+    updates = config.num_epochs * -(-batches // per_update)
+    max_steps = config.trainer.get("max_steps", -1)
+    return min(updates, max_steps) if max_steps > 0 else updates
+
+
+def _limited(batches: int, limit: float | None) -> int:
+    """Batches of an epoch as Lightning limits them, which refuses a share below one batch."""
+    if limit is None:
+        return batches
+    return min(batches, limit) if isinstance(limit, int) else max(1, int(batches * limit))
 
 
 def build_trainer(
@@ -81,9 +93,7 @@ def build_trainer(
     Raises:
         ValueError: settings that Lightning refuses.
     """
-    settings, plugins = config.trainer, [AtomicCheckpointIO(), *_environment()]
-    if (precision := precision_plugin(config)) is not None:
-        settings, plugins = _without(settings, "precision"), [*plugins, precision]
+    settings, plugins = settings_and_plugins(config)
     try:
         chosen = [_callback(name, entry) for name, entry in (config.get("callbacks") or {}).items()]
         return build_part(
@@ -111,6 +121,14 @@ def build_trainer(
         )
     except MisconfigurationException as error:
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+
+
+def settings_and_plugins(config: DictConfig) -> tuple[DictConfig, list[Any]]:
+    """The config's own arguments of a trainer, and the plugins that go with them."""
+    settings, plugins = config.trainer, [AtomicCheckpointIO(), *_environment()]
+    if (precision := precision_plugin(config)) is not None:
+        settings, plugins = _without(settings, "precision"), [*plugins, precision]
+    return settings, plugins
 
 
 def ignore_srun_advice() -> None:

@@ -142,13 +142,12 @@ def ensure_features(
     target.mkdir(parents=True, exist_ok=True)
     options = (load or load_rgb, chosen_device(device), precision)
     with _progress(progress) as bars:
-        plan = _plan(_open_index(target, backbone, kind), boxes_by_path, workers, bars)
+        planned = _open_index(target, backbone, kind)
+        plan = _plan(planned, boxes_by_path, workers, bars)
         if plan.missing or plan.paths:
-            with locked(
-                target / LOCK_NAME, subject=str(target), notify=bars.console.print
-            ) as waited:
+            with locked(target / LOCK_NAME, subject=str(target), notify=bars.console.print):
                 index = _open_index(target, backbone, kind)
-                if waited:
+                if _have_changed(planned, index):  # by another run, waited for or not
                     plan = _plan(index, boxes_by_path, workers, bars)
                 _check_space(target, backbone, plan.missing, bars)
                 if elsewhere is None:
@@ -319,6 +318,11 @@ def _open_index(target: Path, backbone: Backbone, kind: Kind) -> FeatureIndex:
                 f"{getattr(fresh, name)!r}; move that folder away or choose another"
             )
     return index
+
+
+def _have_changed(before: FeatureIndex, now: FeatureIndex) -> bool:
+    """Whether a store has other records or paths than when its index was read first."""
+    return before.positions.keys() != now.positions.keys() or before.paths != now.paths
 
 
 def _plan(

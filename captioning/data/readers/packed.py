@@ -30,6 +30,7 @@ class PackedPhoto:
         where: file and place, for messages.
         bad: why further captions are none, for each.
         same: equal for rows of one photo, which are joined; empty: it stands alone.
+        draw: decides the part it belongs to; empty: its image id does.
     """
 
     image_id: str
@@ -39,11 +40,12 @@ class PackedPhoto:
     where: str
     bad: tuple[str, ...] = ()
     same: str = ""
+    draw: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """A part of one set of photos, by a hash of their ids.
+    """A part of one set of photos, by a hash of their ids or keys.
 
     Attributes:
         part: ``"val"`` and ``"test"`` get ``held_out`` of the photos each, ``"train"`` the rest;
@@ -63,11 +65,11 @@ class Division:
         if not 0 <= self.held_out < 0.5:
             raise ValueError(f"held_out must be at least 0 and below 0.5: got {self.held_out}")
 
-    def has(self, image_id: str) -> bool:
-        """Whether a photo belongs to this part."""
+    def has(self, draw: str) -> bool:
+        """Whether the photo of an id or a key belongs to this part."""
         if self.part == "all" or self.held_out == 0:
             return True
-        digest = hashlib.blake2b(image_id.encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(draw.encode(), digest_size=8).digest()
         share = int.from_bytes(digest, "big") / 2**64
         if share < self.held_out:
             return self.part == "val"
@@ -100,7 +102,7 @@ def packed_roster(
     left_out = list(dropped)
     samples: list[Sample] = []
     for photo in photos:
-        if division.has(photo.image_id):
+        if division.has(photo.draw or photo.image_id):
             photo = _judged(photo, bad_captions, left_out)
             problem = _problem(photo, rules)
             if problem:

@@ -59,7 +59,7 @@ def read_webdataset(
         name: of the roster.
         folder: that shards are relative to.
         shards: file names with ``{000000..000331}``, ``*`` and ``?``, or several of them.
-        part: which share of the keys, by a hash of the image id: ``"val"`` and ``"test"`` get
+        part: which share of the keys, by a hash of the key: ``"val"`` and ``"test"`` get
             ``held_out`` of them each, ``"train"`` the rest; ``"all"`` gets all.
         held_out: 0: each part has all the keys of its shards.
         caption_key: of ``KEY.json``, with a text or a list of texts; None: ``KEY.txt``, or else
@@ -132,7 +132,10 @@ def _photos(
             path = member_path(shard, item.offset, item.photo) if item.photo else None
             where = f"{shard}/{item.key}"
             name = prefix + item.key
-            yield PackedPhoto(name, path, item.captions, item.problem, where, item.bad)
+            # By the key alone: the prefix may come and go with other shards.
+            yield PackedPhoto(
+                name, path, item.captions, item.problem, where, item.bad, draw=item.key
+            )
 
 
 def _shard_problems(

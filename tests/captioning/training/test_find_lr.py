@@ -7,7 +7,10 @@ import math
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
+import torch
 
+from captioning import sample_dropout
 from captioning.training.find_lr import (
     SweepSettings,
     _suggested,
@@ -16,6 +19,7 @@ from captioning.training.find_lr import (
     steepest,
 )
 from captioning.training.run import train
+from captioning.training.speed import MixedBfloat
 
 
 def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> None:
@@ -36,6 +40,30 @@ def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> No
     # the folder is free for the training, and the same sweep gives the same rate
     assert find_lr(config).losses == suggestion.losses
     train(small("num_epochs=1", f"optimizer.lr={suggestion.rate}"))
+
+
+def test_a_sweep_takes_the_settings_of_a_training(small, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, object] = {}
+
+    def fit(trainer: pl.Trainer, model: pl.LightningModule, datamodule: object) -> None:
+        seen["matmul"] = torch.get_float32_matmul_precision()
+        seen["torch_dropout"] = sample_dropout._Current.torchs
+        seen["plugin"] = trainer.precision_plugin
+        raise InterruptedError
+
+    monkeypatch.setattr(pl.Trainer, "fit", fit)
+    try:
+        with pytest.raises(InterruptedError):  # optimizer.fused=auto is settled
+            find_lr(small("speed=gpu"))
+        assert (seen["matmul"], seen["torch_dropout"]) == ("high", True)
+        with pytest.raises(InterruptedError):
+            find_lr(small("+optimizer.fused=true", "trainer.precision=bf16-mixed"))
+        assert isinstance(seen["plugin"], MixedBfloat)
+        with pytest.raises(ValueError, match="UpDown sums over many steps"):
+            find_lr(small("trainer.precision=bf16-true", "ema_decay=null"))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        sample_dropout.use_torchs(False)
 
 
 def test_the_steepest_fall_is_taken() -> None:

@@ -178,6 +178,36 @@ def test_updates_of_a_run(small, per_update: int, updates: int) -> None:
     assert num_updates(config, 4) == updates
 
 
+@pytest.mark.parametrize(
+    ("limits", "updates"),
+    [
+        (["limit_train_batches=0.3"], 6),  # a share of the batches, rounded down
+        (["limit_train_batches=3"], 9),
+        (["limit_train_batches=1"], 3),  # a number: one batch
+        (["limit_train_batches=1.0"], 24),  # a share: all of them
+        (["limit_train_batches=50"], 24),
+        (["limit_train_batches=null"], 24),
+        (["limit_train_batches=3", "accumulate_grad_batches=2"], 6),
+        (["max_steps=5"], 5),
+        (["max_steps=500"], 24),
+        (["max_steps=-1"], 24),
+        (["limit_train_batches=3", "max_steps=5"], 5),
+    ],
+)
+def test_updates_of_a_run_that_is_cut_short(small, limits: list[str], updates: int) -> None:
+    config = small("num_epochs=3", *(f"++trainer.{limit}" for limit in limits))
+    assert num_updates(config, 8) == updates
+
+
+def test_a_schedule_ends_with_the_last_update_of_limited_epochs(small, tmp_path) -> None:
+    limits = ("+trainer.limit_train_batches=2", "+trainer.max_steps=3")
+    train(small("num_epochs=2", "schedule=linear", *limits))
+    checkpoint = last(tmp_path / "run")
+    (schedule,) = checkpoint["lr_schedulers"]
+    assert schedule["last_epoch"] == checkpoint["global_step"] == 3
+    assert schedule["_last_lr"] == [0.0]
+
+
 def test_a_schedule_ends_with_the_last_update_of_accumulated_batches(small, tmp_path) -> None:
     train(small("num_epochs=2", "trainer.accumulate_grad_batches=3", "schedule=linear"))
     checkpoint = last(tmp_path / "run")

@@ -131,6 +131,25 @@ def test_photos_are_hashed_once(
     assert len(set(store.positions(photos))) == 5
 
 
+def test_a_run_that_ends_between_plan_and_lock_is_noticed(
+    photos: list[Path], backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = features._plan
+    others = [photos[:3]]
+
+    def overtaken(*arguments):
+        planned = plan(*arguments)
+        if others:
+            ensure_features(others.pop(), backbone=backbone, folder=tmp_path)
+        return planned
+
+    monkeypatch.setattr(features, "_plan", overtaken)
+    load = Counting()
+    store = ensure_features(photos, backbone=backbone, folder=tmp_path, load=load)
+    assert sorted(load.paths) == photos[3:]
+    assert len(set(store.positions(photos))) == len(FeatureStore.open(store.folder)) == 5
+
+
 def test_replaced_photo_gets_new_features(
     photos: list[Path], backbone: Backbone, tmp_path: Path
 ) -> None:

@@ -128,6 +128,23 @@ def test_parts_share_the_keys_out(tmp_path):
         read(tmp_path, part="dev")
 
 
+def test_parts_stay_the_same_when_shards_are_added(tmp_path):
+    def parts() -> dict[str, str]:
+        return {
+            sample.image_path.as_posix(): part
+            for part in ("train", "val", "test")
+            for sample in read(tmp_path, part=part, held_out=0.2).samples
+        }
+
+    write_tar(tmp_path / "0.tar", pairs(*(f"{number:03d}" for number in range(60))))
+    before = parts()
+    write_tar(tmp_path / "1.tar", pairs("007", "new"))  # a key that stands in two shards
+    after = parts()
+    assert {path: after[path] for path in before} == before
+    samples = {s.image_id: s.image_path.as_posix() for s in read(tmp_path).samples}
+    assert after[samples["0/007"]] == after[samples["1/007"]]
+
+
 def test_names_of_shards(tmp_path):
     for name in ("a-00.tar", "a-01.tar", "a-02.tar", "b.tar"):
         write_tar(tmp_path / name, pairs(name[:-4]))
