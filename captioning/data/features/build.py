@@ -199,7 +199,7 @@ class Extraction:
     ) -> None:
         self.backbone = backbone.for_inference(device)
         self.kind, self.device, self.load = kind, device, load
-        self.precision = precision
+        self.precision: Precision = precision
 
     def features(self, batch: Sequence[Photo]) -> Records:
         """The records ``(R, D) float16`` of some photos."""
