@@ -127,10 +127,12 @@ def find_lr(config: DictConfig) -> Suggestion:
     Several processes come to the same suggestion, which the first of them writes.
 
     Raises:
-        ValueError: the config makes no sense, or no rate made the loss fall.
+        ValueError: the config makes no sense, its objective's loss does not tell how training
+            goes, or no rate made the loss fall.
     """
     config = with_speed(with_precision(config))
     check_run(config)
+    _check_objective(config)
     settings = SweepSettings(**(config.get("find_lr") or {}))
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -145,6 +147,15 @@ def find_lr(config: DictConfig) -> Suggestion:
     trainer = _trainer(config, settings.num_updates, sweep)
     trainer.fit(model, datamodule)
     return _suggested(settings, sweep.losses, Path(config.run_dir) / FOLDER)
+
+
+def _check_objective(config: DictConfig) -> None:
+    """Refuse policy gradients: their loss is around 0 however good the captions are."""
+    if str((config.get("objective") or {}).get("_target_")).endswith(".SelfCritical"):
+        raise ValueError(
+            "objective=self_critical: its loss does not fall as captions get better, so no rate "
+            "can be read from it; find one with objective=likelihood, or set optimizer.lr by hand"
+        )
 
 
 def _trainer(config: DictConfig, num_updates: int, sweep: Sweep) -> pl.Trainer:

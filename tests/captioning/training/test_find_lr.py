@@ -110,6 +110,8 @@ def test_a_sweep_that_is_none_is_refused(small, tmp_path: Path) -> None:
         SweepSettings(lowest=1.0, highest=0.1)
     with pytest.raises(ValueError, match=r"find_lr.num_updates: must be .* at least 20, got 3"):
         find_lr(small("+find_lr.num_updates=3"))
+    with pytest.raises(ValueError, match=r"objective=likelihood, or set optimizer.lr by hand"):
+        find_lr(small("objective=self_critical"))
     with pytest.raises(ValueError, match="made the loss fall; see"):
         _suggested(SweepSettings(), [float(number) for number in range(30)], tmp_path)
     assert (tmp_path / "curve.png").stat().st_size > 0
