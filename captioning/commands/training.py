@@ -57,10 +57,10 @@ def _demo(options: Namespace) -> int:
 def _find_lr(config: Any) -> None:
     with quick_imports():
         from captioning.training.find_lr import find_lr
+        from captioning.training.summary import print_suggestion
 
     suggestion = find_lr(config)
-    plot = suggestion.folder / "curve.png"
-    print(f"optimizer.lr={suggestion.rate:.2g}: there the loss fell most; see {plot}")
+    print_suggestion(suggestion.rate, suggestion.folder / "curve.png")
 
 
 TRAIN = HydraCommand(

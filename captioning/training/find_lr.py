@@ -17,6 +17,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.figures import BLUE, GREY, VERMILION, figure_style, new_figure, save_figure
 from captioning.files import write_json, write_lines
@@ -107,7 +108,9 @@ class Sweep(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Keep the loss; batches that are accumulated make one update."""
-        self._sum, self._number = self._sum + float(outputs["loss"]), self._number + 1
+        # The mean over processes is the whole batch's loss (`shared_loss`): all decide alike.
+        loss = trainer.strategy.reduce(outputs["loss"].detach().clone(), reduce_op="mean")
+        self._sum, self._number = self._sum + float(loss), self._number + 1
         if trainer.global_step == len(self.losses):
             return
         self.losses.append(self._sum / self._number)
@@ -121,11 +124,15 @@ class Sweep(pl.Callback):
 def find_lr(config: DictConfig) -> Suggestion:
     """Sweep the learning rate; leaves plot and curve in ``run_dir/find_lr``, and no weights.
 
+    Several processes come to the same suggestion, which the first of them writes.
+
     Raises:
-        ValueError: the config makes no sense, or no rate made the loss fall.
+        ValueError: the config makes no sense, its objective's loss does not tell how training
+            goes, or no rate made the loss fall.
     """
     config = with_speed(with_precision(config))
     check_run(config)
+    _check_objective(config)
     settings = SweepSettings(**(config.get("find_lr") or {}))
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -140,6 +147,15 @@ def find_lr(config: DictConfig) -> Suggestion:
     trainer = _trainer(config, settings.num_updates, sweep)
     trainer.fit(model, datamodule)
     return _suggested(settings, sweep.losses, Path(config.run_dir) / FOLDER)
+
+
+def _check_objective(config: DictConfig) -> None:
+    """Refuse policy gradients: their loss is around 0 however good the captions are."""
+    if str((config.get("objective") or {}).get("_target_")).endswith(".SelfCritical"):
+        raise ValueError(
+            "objective=self_critical: its loss does not fall as captions get better, so no rate "
+            "can be read from it; find one with objective=likelihood, or set optimizer.lr by hand"
+        )
 
 
 def _trainer(config: DictConfig, num_updates: int, sweep: Sweep) -> pl.Trainer:
@@ -190,15 +206,15 @@ def _suggested(settings: SweepSettings, losses: Sequence[float], folder: Path) -
     smoothed = running_mean(losses)
     rows = zip(rates, losses, smoothed, strict=True)
     lines = [f"{rate:.6g},{loss:.6g},{mean:.6g}" for rate, loss, mean in rows]
-    write_lines(folder / "curve.csv", ["rate,loss,smoothed", *lines])
+    rank_zero_only(write_lines)(folder / "curve.csv", ["rate,loss,smoothed", *lines])
     rate = steepest(rates, smoothed)
-    _plot(rates, losses, smoothed, rate, folder / "curve.png")
+    rank_zero_only(_plot)(rates, losses, smoothed, rate, folder / "curve.png")
     if rate is None:
         raise ValueError(
             f"no rate from {settings.lowest} to {settings.highest} made the loss fall; see "
             f"{folder / 'curve.png'}, and give more updates: '+find_lr.num_updates=300'"
         )
-    write_json(folder / "suggestion.json", {"lr": rate, "num_updates": len(losses)})
+    rank_zero_only(write_json)(folder / "suggestion.json", {"lr": rate, "num_updates": len(losses)})
     return Suggestion(rate=rate, rates=rates, losses=losses, smoothed=smoothed, folder=folder)
 
 

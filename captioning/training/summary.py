@@ -28,3 +28,9 @@ def print_summary(config: DictConfig, scores: Mapping[str, float]) -> None:
         console.print(f"what happened, on a page: {folder / 'report.html'}")
     if (folder / "curation.jsonl").is_file():
         console.print(f"what curation changed: {folder / 'curation' / 'report.html'}")
+
+
+@rank_zero_only
+def print_suggestion(rate: float, plot: Path) -> None:
+    """Print the learning rate that a sweep suggests."""
+    print(f"optimizer.lr={rate:.2g}: there the loss fell most; see {plot}")

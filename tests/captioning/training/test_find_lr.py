@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from omegaconf import OmegaConf
 
 from captioning import sample_dropout
+from captioning.configuration import compose_config
 from captioning.training.find_lr import (
     SweepSettings,
     _suggested,
@@ -20,6 +25,8 @@ from captioning.training.find_lr import (
 )
 from captioning.training.run import train
 from captioning.training.speed import MixedBfloat
+from captioning.training.summary import print_suggestion
+from tests.captioning.conftest import SMALL
 
 
 def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> None:
@@ -66,6 +73,23 @@ def test_a_sweep_takes_the_settings_of_a_training(small, monkeypatch: pytest.Mon
         sample_dropout.use_torchs(False)
 
 
+def test_processes_find_one_rate(small, cache: Path, tmp_path: Path) -> None:
+    sweep = "+find_lr={lowest:1e-4,highest:10,num_updates:30}"
+    alone = find_lr(small(sweep, folder="alone"))
+    two = ("trainer.devices=2", f"paths.cache={cache}", f"run_dir={tmp_path / 'two'}")
+    program = [sys.executable, "-m", "tests.captioning.training.test_find_lr", str(tmp_path)]
+    process = subprocess.run(
+        [*program, *SMALL, sweep, *two], capture_output=True, text=True, timeout=600
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("optimizer.lr=") == 1
+    results = sorted(tmp_path.glob("losses*.json"))
+    first, second = (json.loads(result.read_text()) for result in results)
+    assert first == second
+    # High rates make much of small differences.
+    assert first[:20] == pytest.approx(alone.losses[:20], rel=1e-3)
+
+
 def test_the_steepest_fall_is_taken() -> None:
     rates = [10 ** (-6 + 0.1 * number) for number in range(60)]
     losses = [4 - 3 / (1 + math.exp(-4 * (math.log10(rate) + 3))) for rate in rates]
@@ -86,6 +110,18 @@ def test_a_sweep_that_is_none_is_refused(small, tmp_path: Path) -> None:
         SweepSettings(lowest=1.0, highest=0.1)
     with pytest.raises(ValueError, match=r"find_lr.num_updates: must be .* at least 20, got 3"):
         find_lr(small("+find_lr.num_updates=3"))
+    with pytest.raises(ValueError, match=r"objective=likelihood, or set optimizer.lr by hand"):
+        find_lr(small("objective=self_critical"))
     with pytest.raises(ValueError, match="made the loss fall; see"):
         _suggested(SweepSettings(), [float(number) for number in range(30)], tmp_path)
     assert (tmp_path / "curve.png").stat().st_size > 0
+
+
+if __name__ == "__main__":  # one of several processes
+    folder, *overrides = sys.argv[1:]
+    config = compose_config("train", overrides)
+    OmegaConf.resolve(config)
+    found = find_lr(config)
+    print_suggestion(found.rate, found.folder / "curve.png")
+    name = f"losses{os.environ.get('LOCAL_RANK', 0)}.json"
+    (Path(folder) / name).write_text(json.dumps(list(found.losses)))
