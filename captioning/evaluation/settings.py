@@ -18,7 +18,7 @@ class EvaluateSettings(TypedDict):
     detections: Sequence[Name] | None
     entities: NotRequired[Entities]
     imported: NotRequired[Name | None]
-    seed: Seed
+    seed: Seed | None
     resamples: NonNegativeInt
     out: Name | None
     plugins: NotRequired[Sequence[Name]]
