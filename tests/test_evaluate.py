@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 import captioning.evaluation.predict as training
 from captioning.configuration import compose_config
@@ -173,6 +173,80 @@ def test_searches_that_draw_take_the_evaluations_seed(
     written = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert written["evaluated"]["search"]["seed"] == 7
     assert written["test"]["settings"]["decoding"] == {"seed": 7}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the config of a run that draws captions and held horses out.
+
+    The stubbed predictions tell the search that they were requested from.
+    """
+
+    def predict_run(folder: Path, data: DictConfig | None, **chosen: Any) -> tuple:
+        assert data is None  # the run reads its own
+        search = chosen["search"] or DictConfig({})
+        predictions = [[Prediction(image_id=i, caption=t) for t in CAPTIONS["1"]] for i in CAPTIONS]
+        return predictions, small_roster(), {"search": OmegaConf.to_container(search)}
+
+    monkeypatch.setattr(training, "predict_run", predict_run)
+    reader = {"_target_": "builtins.small_roster"}
+    trained = {
+        "data": {"name": "small", "train": reader | {"name": "small/train"}, "test": reader},
+        "steps": {"hold_out": {"classes": {"horse": ["horse"], "bench": ["bench"]}}},
+        "search": {"_target_": "captioning.decoding.sampling.Sampling.with_settings", "seed": 3},
+        "paths": {"cache": "cache"},
+        "curation": {"name": "none"},
+        "monitor": "last",
+        "seed": 3,
+    }
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(json.dumps(trained))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("overrides", "seed"),
+    [
+        ((), None),
+        (("seed=0",), 0),
+        (("seed=7",), 7),
+        (("seed=7", "search=greedy"), None),
+        (("search=sampling",), 0),
+    ],
+)
+def test_the_runs_own_draws_take_a_seed_that_is_given(
+    configured: Callable[..., DictConfig],
+    tmp_path: Path,
+    run: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+) -> None:
+    evaluate(configured(f"run={run}", *overrides))
+    written = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    search = written["test"]["settings"]["decoding"]["search"]
+    assert search.get("seed") == seed  # none where the run's own search is left as it was trained
+    requested = {"seed=0": 0, "seed=7": 7}.get(overrides[0]) if overrides else None
+    assert written["evaluated"]["seed"] == requested
+    assert written["test"]["settings"]["bootstrap"]["seed"] == (requested or 0)
+
+
+def test_extra_metrics_may_refer_to_what_the_run_was_trained_on(
+    configured: Callable[..., DictConfig], tmp_path: Path, run: Path
+) -> None:
+    extra = (
+        "extra_metrics=[diversity,novel_objects]",
+        "extra_metrics.novel_objects.metrics=[BLEU]",
+    )
+    novelty = "extra_metrics.diversity.training=${data.train}"
+    corpus = evaluate(configured(f"run={run}", *extra, novelty))
+    assert corpus["novelty"] == 0
+    f1 = {name for name in corpus if name.startswith("F1 ")}
+    assert f1 == {"F1 horse", "F1 bench", "F1 out-of-domain"}
+    evaluated = json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluated"]
+    assert not {"data", "steps"} & evaluated.keys()
+    chosen = "extra_metrics.novel_objects.classes=[dog]"
+    assert "F1 horse" not in evaluate(configured(f"run={run}", *extra, novelty, chosen))
 
 
 def test_extra_metrics_score_all_captions_of_an_image(

@@ -39,7 +39,8 @@ class GenerateSearch(AbstractSearch):
     """Beam search, greedy search or sampling of transformers, with its rules.
 
     ``exact=False`` ends a beam early as transformers does by default; ``exact=True`` is its
-    ``early_stopping="never"``. Random draws depend on the seed and on the batch.
+    ``early_stopping="never"``. Random draws depend on the seed and on the batch: the seed is set
+    anew for each batch, and its images share the random numbers.
 
     Attributes:
         sample: draw tokens at random.
@@ -60,6 +61,7 @@ class GenerateSearch(AbstractSearch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_draws()
         settings = self.settings
         draws_alone = self.sample and settings.beam_size == 1
         if settings.num_captions > settings.beam_size and not draws_alone:
@@ -70,7 +72,7 @@ class GenerateSearch(AbstractSearch):
         if self.sample and settings.temperature <= 0:
             raise ValueError(
                 f"temperature must be above 0 with sample=true: got {settings.temperature}; set "
-                "sample=false for the likeliest words"
+                "sample=false and leave temperature out for the likeliest words"
             )
 
     def check_model(self, model: type[AbstractStepper]) -> None:
@@ -80,6 +82,20 @@ class GenerateSearch(AbstractSearch):
                 f"search=generate is for models with a search of their own (model=vlm): got "
                 f"{model.__name__}; choose search=beam"
             )
+
+    def _check_draws(self) -> None:
+        """Refuse settings of draws where nothing is drawn; configs always give a seed."""
+        draws = {
+            "temperature": None if self.settings.temperature == 1 else self.settings.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+        }
+        for name, value in draws.items():
+            if value is not None and not self.sample:
+                raise ValueError(
+                    f"{name} is of random draws: got {value} with sample=false; set sample=true "
+                    "beam_size=1, or leave it out"
+                )
 
     @torch.no_grad()
     def __call__(
@@ -103,7 +119,8 @@ class GenerateSearch(AbstractSearch):
         settings = self.settings
         options: dict[str, Any] = {
             "max_new_tokens": settings.max_length,
-            "min_new_tokens": settings.min_length or None,
+            # Theirs is the length before the end token, ours counts it.
+            "min_new_tokens": max(0, settings.min_length - 1) or None,
             "num_beams": settings.beam_size,
             "num_return_sequences": settings.num_captions,
             "no_repeat_ngram_size": settings.no_repeat_ngram_size,

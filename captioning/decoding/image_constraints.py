@@ -80,12 +80,13 @@ def constraints_from_file(
         raise ValueError(f"{path}: must be an object of image ids: got {type(entries).__name__}")
     words = {image_id: _constraints(entry, path, image_id) for image_id, entry in entries.items()}
     known_ids = {sample.image_id for sample in samples}
-    if not known_ids & words.keys():
+    used = {image_id: entry for image_id, entry in words.items() if image_id in known_ids}
+    if not used:
         raise ValueError(
             f"{path}: none of its {len(words)} images is in the data set: it has ids such as "
             f"{next(iter(words), None)!r}, the data set {min(known_ids, default=None)!r}"
         )
-    return ImageConstraints(words=words, required=required)
+    return ImageConstraints(words=used, required=required)
 
 
 def _constraints(entry: Any, path: str | Path, image_id: str) -> list[Words]:

@@ -31,6 +31,9 @@ class PublishedLatentSearch(AbstractSearch):
         max_words: of a caption, after which it is cut; the authors' 18 leave two tokens of 20 for
             begin and end. ``max_length`` is the number of steps.
         at_once: draws of an image that are searched together, at least 1.
+
+    Raises:
+        ValueError: forbidden ids beside that of the unknown word, which does not count.
     """
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -55,6 +58,13 @@ class PublishedLatentSearch(AbstractSearch):
         super().__post_init__()
         for name in ("max_words", "at_once"):
             check_integer(name, getattr(self, name), minimum=1)
+        # A captioner adds the unknown word to the forbidden ids of every search.
+        if len({*self.settings.forbidden_ids}) > 1:
+            raise ValueError(
+                "search=latents_published forbids no token: got forbidden_ids "
+                f"{sorted({*self.settings.forbidden_ids})}, the unknown word among them; leave "
+                "forbidden_ids out, or choose search=latents"
+            )
 
     @property
     def captions_per_image(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.evaluation.photo_entities import entity_changes, use_entities
+from captioning.evaluation.rerank import check_neighbours
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
@@ -175,9 +177,10 @@ def predict_run(
     )
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
+    choice = None if rerank is None else _choice(rerank, roster, run.trained)
     predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)
-    if rerank is not None:
-        predictions = _reranked(predictions, roster, run.trained, rerank)
+    if choice is not None:
+        predictions = choice(predictions)
     parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
     decoding = {name: part and OmegaConf.to_container(part) for name, part in parts.items()}
     if run.entities:
@@ -224,18 +227,25 @@ def _constrained(
     return predictions
 
 
-def _reranked(
-    predictions: list[list[Prediction]], roster: Roster, config: DictConfig, rerank: DictConfig
-) -> list[list[Prediction]]:
-    """Captions in another order, chosen with the training photos of ``config``."""
+def _choice(
+    rerank: DictConfig, roster: Roster, config: DictConfig
+) -> Callable[[list[list[Prediction]]], list[list[Prediction]]]:
+    """What puts captions in another order, by the training photos of ``config``.
+
+    It is made before the captions, so that what it lacks is told before hours of search.
+
+    Raises:
+        ValueError: no cached features, or too few training photos.
+    """
     train = read_roster(config, "train")
     other_samples = [
         sample for sample in train.samples if sample.image_id not in roster.rows_by_image
     ]
     train = build_roster(train.name, other_samples)
+    check_neighbours(rerank.get("num_neighbours") or 0, train)
     both = build_roster("both", [*roster.samples, *other_samples])
     pictures = load_pictures(config.features, [both]).reader
     if not isinstance(pictures, FeatureReader):
         raise ValueError("rerank needs cached features: this run has features=none")
     # Not through the config: Hydra would turn rosters, as dataclasses, into configs.
-    return build_part(rerank)(predictions, photos=roster, train=train, store=pictures.store)
+    return partial(build_part(rerank), photos=roster, train=train, store=pictures.store)

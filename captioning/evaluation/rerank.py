@@ -45,12 +45,8 @@ def rerank_by_consensus(
     Raises:
         ValueError: fewer training images than neighbours.
     """
+    check_neighbours(num_neighbours, train)
     context_sources = list(train.rows_by_image)
-    if len(context_sources) < num_neighbours:
-        raise ValueError(
-            f"rerank.num_neighbours={num_neighbours}: {train.name} has only "
-            f"{len(context_sources)} photos to compare captions with; give a smaller number"
-        )
     references = train.references()
     captions = [tokenize_python(references[image_id]) for image_id in context_sources]
     training = TrainingImages.prepare(captions, mean_features(store, train, context_sources))
@@ -69,6 +65,19 @@ def rerank_by_consensus(
         scored = [replace(prediction, score=score) for prediction, score in scored]
         ranked.append(sorted(scored, key=lambda prediction: -prediction.score))
     return ranked
+
+
+def check_neighbours(number: int, train: Roster) -> None:
+    """Refuse more neighbours than there are training images; asked before captions are made.
+
+    Raises:
+        ValueError: too many.
+    """
+    if len(train.rows_by_image) < number:
+        raise ValueError(
+            f"rerank.num_neighbours={number}: {train.name} has only {len(train.rows_by_image)} "
+            "photos to compare captions with; give a smaller number"
+        )
 
 
 def mean_features(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config_check.check import check_config
 from captioning.data.roster import Roster
@@ -14,9 +14,11 @@ from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import read_results, write_candidates, write_results
 from captioning.results.per_caption import caption_columns, write_per_caption
-from captioning.results.run_folder import versions
+from captioning.results.run_folder import RunFolder, versions
 from captioning.results.show import show_result
 from captioning.training.parts import build_part
+
+OF_RUN = ("data", "steps")  # keys that parts of an evaluation may refer to
 
 
 def evaluate(config: DictConfig) -> dict[str, float]:
@@ -31,14 +33,13 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         ValueError: neither or both of ``predictions`` and ``run`` are given, no data set, or
             captions of images that the data set does not have.
     """
-    check_config(config, EvaluateSettings)
-    OmegaConf.resolve(config)
+    config = _resolved(config)
     if (config.predictions is None) == (config.run is None):
         raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")
     extra = {name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()}
     standard = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     if config.resamples:
-        standard["bootstrap"] = Bootstrap(resamples=config.resamples, seed=config.seed)
+        standard["bootstrap"] = Bootstrap(resamples=config.resamples, seed=config.seed or 0)
     if config.predictions is not None:
         captions, roster = read_results(config.predictions), _roster(config)
         out, decoding = Path(config.out or Path(config.predictions).with_suffix("")), None
@@ -67,6 +68,33 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     for line in left_out:
         print(line)
     return result.corpus
+
+
+def _resolved(config: DictConfig) -> DictConfig:
+    """The checked config without references; see ``OF_RUN`` for those to the config of a run.
+
+    Where a seed is requested, the run's own search gets it, too.
+    """
+    config, seed = config.copy(), config.seed
+    config.seed = 0 if seed is None else seed
+    check_config(config, EvaluateSettings)
+    trained = DictConfig({})
+    # predict_run tells of a folder that is not a run's
+    if config.run is not None and (Path(config.run) / "config.yaml").is_file():
+        trained = RunFolder(Path(config.run)).config()
+    borrowed = [key for key in OF_RUN if config.get(key) is None and trained.get(key) is not None]
+    before = {"seed": seed} | {key: config[key] for key in borrowed if key in config}
+    with open_dict(config):
+        search = trained.get("search") or {}
+        if seed is not None and config.get("search") is None and "seed" in search:
+            config.search = OmegaConf.merge(search, {"seed": seed})
+        config.update({key: trained[key] for key in borrowed})
+        OmegaConf.resolve(config)
+        # No other data are requested, and metrics.json has what was.
+        for key in borrowed:
+            del config[key]
+        config.update(before)
+    return config
 
 
 def _roster(config: DictConfig) -> Roster:

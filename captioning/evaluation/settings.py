@@ -18,7 +18,7 @@ class EvaluateSettings(TypedDict):
     detections: Sequence[Name] | None
     entities: NotRequired[Entities]
     imported: NotRequired[Name | None]
-    seed: Seed
+    seed: Seed | None
     device: NotRequired[Device]
     resamples: NonNegativeInt
     out: Name | None

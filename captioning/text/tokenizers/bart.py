@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,11 @@ class BartTokenizer(AbstractTokenizer):
 
     def continuing(self) -> frozenset[int]:
         """Tokens that begin with a letter or digit, not with a space."""
+        return self._continuing
+
+    @cached_property
+    def _continuing(self) -> frozenset[int]:
+        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
             number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -144,6 +145,11 @@ class ImageTextTokenizer(AbstractTokenizer):
 
     def continuing(self) -> frozenset[int]:
         """Tokens inside a word: with ``##``, or without the mark of a space where there is one."""
+        return self._continuing
+
+    @cached_property
+    def _continuing(self) -> frozenset[int]:
+        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
         vocabulary = self._tokenizer.get_vocab()
         if any(token.startswith("##") for token in vocabulary):
             return frozenset(n for token, n in vocabulary.items() if token.startswith("##"))

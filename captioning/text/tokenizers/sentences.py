@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -110,6 +111,11 @@ class SentenceTokenizer(AbstractTokenizer):
 
     def continuing(self) -> frozenset[int]:
         """Tokens without a space that begin with a letter or digit."""
+        return self._continuing
+
+    @cached_property
+    def _continuing(self) -> frozenset[int]:
+        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
             number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -148,6 +149,11 @@ class SubwordTokenizer(AbstractTokenizer):
 
     def continuing(self) -> frozenset[int]:
         """Tokens written with ``##``."""
+        return self._continuing
+
+    @cached_property
+    def _continuing(self) -> frozenset[int]:
+        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(number for token, number in vocabulary.items() if token.startswith("##"))
 

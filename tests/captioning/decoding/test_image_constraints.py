@@ -40,7 +40,7 @@ def met(constraints, image_id: str, caption: str) -> int:
 
 def test_a_file_gives_words_and_alternatives(tmp_path: Path):
     path = tmp_path / "c.json"
-    path.write_text(json.dumps({"1": [["dog", "dogs"], "traffic light"], "3": ["zebra"]}))
+    path.write_text(json.dumps({"1": [["dog", "dogs"], "traffic light"], "2": ["zebra"]}))
     constraints = constraints_from_file(samples({"1": (), "2": ()}), path=path, required=1)
     assert met(constraints, "1", "dogs") == met(constraints, "1", "a traffic light") == 1
     assert met(constraints, "1", "a dog a traffic light") == 2
@@ -75,6 +75,13 @@ def test_too_many_constraints_name_the_image(tmp_path: Path):
     path.write_text(json.dumps({"1": ["dog"] * 9}))
     with pytest.raises(ValueError, match="image 1: constraints must be at most 8: got 9"):
         constraints_from_file(samples({"1": ()}), path=path).machines(["1"], TOKENIZER)
+
+
+def test_entries_of_other_images_are_not_used(tmp_path: Path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"1": ["dog", "zebra"], "3": ["dog"] * 9, "4": ["lion"]}))
+    constraints = constraints_from_file(samples({"1": (), "2": ()}), path=path)
+    assert constraints.missing(TOKENIZER) == [("zebra",)]
 
 
 def test_regions_give_their_surest_labels():

@@ -9,6 +9,7 @@ import torch
 
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.latent_draws import LatentSearch
+from captioning.decoding.latent_draws_published import PublishedLatentSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.words import bind_search
 from captioning.models.cos_cvae import CosCvae
@@ -139,3 +140,11 @@ def test_distinct_draws_keep_the_first_and_are_more(model: CosCvae) -> None:
     assert [group[0] for group in plain] == [group[0] for group in distinct]
     assert all(len(set(d)) >= len(set(p)) for p, d in zip(plain, distinct, strict=True))
     assert sum(len(set(d)) - len(set(p)) for p, d in zip(plain, distinct, strict=True)) > 0
+
+
+def test_the_published_search_forbids_no_token(model: CosCvae) -> None:
+    search = PublishedLatentSearch.with_settings(num_captions=2, beam_size=2)
+    bind_search(search, model.tokenizer)  # the unknown word does not count
+    search = PublishedLatentSearch.with_settings(forbidden_ids=[7], beam_size=2)
+    with pytest.raises(ValueError, match=r"forbids no token: got forbidden_ids \[.*7\]"):
+        bind_search(search, model.tokenizer)

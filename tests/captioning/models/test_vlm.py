@@ -17,6 +17,8 @@ from captioning.decoding.constraints import constrain
 from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.image_constraints import ImageConstraints
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest
 from captioning.models.vlm import Vlm
 from captioning.processors import PromptedProcessor
 from captioning.training.adapt import adapt
@@ -121,7 +123,38 @@ def test_its_own_generate_and_our_search_agree(family: str) -> None:
             assert mine.score == pytest.approx(other.score, abs=1e-3)
 
 
+@pytest.mark.parametrize("min_length", [0, 1, 2, 4])
+def test_its_own_generate_counts_the_end_token_among_the_fewest(min_length: int) -> None:
+    model = captioner(model_folder("git"))
+    batch = batch_of(model_folder("git"), model.tokenizer, photos()[:1])
+    model.tokenizer.eos_id = likeliest_token(model, batch)  # else no caption of it ends
+    ours, own = (
+        kind.with_settings(max_length=LENGTH, min_length=min_length)
+        for kind in (GreedySearch, GenerateSearch)
+    )
+    lengths = [num_tokens(model, batch, search) for search in (ours, own)]
+    assert lengths == [max(1, min_length)] * 2
+
+
+def likeliest_token(model: Vlm, batch: Batch) -> int:
+    start = torch.full((1,), model.tokenizer.bos_id)
+    return int(model.step(start, model.start(batch))[0].argmax())
+
+
+def num_tokens(model: Vlm, batch: Batch, search: AbstractSearch) -> int:
+    words = model.tokenizer
+    special = {"bos_id": words.bos_id, "eos_id": words.eos_id, "pad_id": words.pad_id}
+    with torch.no_grad():
+        result = search(model, model.start(batch), SearchRequest(num_images=1, **special))
+    return int(result.lengths)
+
+
 def test_what_transformers_cannot_draw_is_refused() -> None:
+    for name, value in {"temperature": 0.7, "top_k": 5, "top_p": 0.9}.items():
+        with pytest.raises(ValueError, match=f"{name} is of random draws: got {value}"):
+            GenerateSearch.with_settings(beam_size=1, **{name: value})
+        GenerateSearch.with_settings(beam_size=1, sample=True, seed=3, **{name: value})
+    GenerateSearch.with_settings(seed=3)  # configs give that of the run
     for settings in ({}, {"sample": True}):
         with pytest.raises(ValueError, match="set sample=true beam_size=1"):
             GenerateSearch.with_settings(beam_size=3, num_captions=5, **settings)

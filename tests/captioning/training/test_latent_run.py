@@ -14,6 +14,7 @@ from captioning.configuration import compose_config
 from captioning.evaluation.diverse_captions import evaluate_draws
 from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
+from captioning.models.cos_cvae import CosCvae
 from captioning.results.coco_results import read_results
 from captioning.training import callbacks
 from captioning.training.inputs import load_inputs
@@ -55,7 +56,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def searched(repository: Path, *overrides: str) -> DictConfig:
-    config = compose_config("evaluate", ["search=latents", "search.num_captions=6", *overrides])
+    chosen = ["search=latents", "search.num_captions=6", "seed=0"]
+    config = compose_config("evaluate", [*chosen, *overrides])
     OmegaConf.resolve(config)
     return config
 
@@ -103,12 +105,19 @@ def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repository) -> None:
+def test_captions_of_draws_in_the_order_of_consensus(
+    latent, tmp_path, repository, monkeypatch
+) -> None:
     train(latent("num_epochs=1"))
     plain = searched(repository)
     predictions, _, _ = predict_run(tmp_path / "run", search=plain.search)
     assert [len(group) for group in predictions] == [6] * 20
     chosen = searched(repository, "rerank=consensus", "rerank.num_neighbours=5")
+    with monkeypatch.context() as patch:  # what cannot be ranked is not captioned
+        patch.setattr(CosCvae, "candidates", None)
+        many = searched(repository, "rerank=consensus", "rerank.num_neighbours=5000")
+        with pytest.raises(ValueError, match=r"num_neighbours=5000: .* has only \d+ photos"):
+            predict_run(tmp_path / "run", search=many.search, rerank=many.rerank)
     ranked, _, decoding = predict_run(tmp_path / "run", search=chosen.search, rerank=chosen.rerank)
     for group, other in zip(predictions, ranked, strict=True):
         assert sorted(p.caption for p in group) == sorted(p.caption for p in other)

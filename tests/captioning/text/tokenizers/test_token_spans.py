@@ -136,3 +136,10 @@ def test_a_tokenizer_that_does_not_tell_says_what_to_do() -> None:
 
     with pytest.raises(ValueError, match=r"Letters does not tell .* add its method token_spans"):
         Letters(words=["a"]).token_spans("a")
+
+
+@pytest.mark.parametrize("name", [name for name in MAKERS if name not in WORDS])
+def test_the_vocabulary_is_searched_once_for_tokens_inside_words(name: str) -> None:
+    tokenizer = MAKERS[name]()
+    assert tokenizer.continuing()
+    assert tokenizer.continuing() is tokenizer.continuing()
