@@ -37,7 +37,8 @@ class AddPairs(AbstractStep):
 
     Where an earlier step left photos or all their captions out, only pairs that were pasted onto
     remaining photos are taken (their patches may come from others), and only captions made for
-    these, so that no photo comes back this way.
+    these, so that no photo comes back this way. Pictures of a folder without ``provenance.jsonl``
+    are photos of their own, and all are taken.
 
     Attributes:
         folders: of pictures with captions, or of captions of the data's own photos.
@@ -74,8 +75,7 @@ class AddPairs(AbstractStep):
         """The roster with the pairs behind its own.
 
         Raises:
-            FileNotFoundError: a folder without finished pairs, or photos were left out and it does
-                not tell which ones its pairs were pasted onto.
+            FileNotFoundError: a folder without finished pairs.
             ValueError: fewer pairs than the share asks for.
         """
         folders = [Path(folder) for folder in self.folders]
@@ -166,14 +166,8 @@ def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:
         instances=folder / "instances.json",
     )
     pairs = [replace(sample, origin=f"{ADDED}{folder.name}") for sample in generated.samples]
-    if not is_cut:
+    if not is_cut or not (folder / PROVENANCE).is_file():  # pictures of their own
         return pairs
-    if not (folder / PROVENANCE).is_file():
-        raise FileNotFoundError(
-            f"steps.add_pairs.folders: {folder} has no {PROVENANCE}, which tells the photo that "
-            "each pair was pasted onto: it is needed where first_images or an earlier step leaves "
-            "photos out"
-        )
     photos, paired = _target_photos(folder), _paired_photos(roster)
     return [pair for pair in pairs if photos[pair.image_id] in paired]
 
