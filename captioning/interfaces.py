@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -82,6 +83,14 @@ class AbstractTokenizer(ABC):
 
     def continuing(self) -> frozenset[int]:
         """Tokens that go on with the word before them; none unless words have several tokens."""
+        return self._continuing
+
+    @cached_property
+    def _continuing(self) -> frozenset[int]:
+        """The same, of those with parts of words: they look through the vocabulary for it.
+
+        Kept, as constraints ask for it once an image, and a look takes tens of milliseconds.
+        """
         return frozenset()
 
     def token_id(self, token: str) -> int | None:

@@ -8,8 +8,9 @@ reads them, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -91,7 +92,7 @@ def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
     """
     path = folder / ROSTER_NAME
     before = path.read_bytes() if path.is_file() else b""
-    lines = list(_lines(roster, _photo_places(before)))
+    lines = list(_lines(roster, cache(partial(_photo_places, before))))
     if before != "".join(f"{line}\n" for line in lines).encode():
         write_lines(path, lines)
     value = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
@@ -230,12 +231,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _lines(roster: Roster, places: Mapping[str, str]) -> Iterator[str]:
+def _lines(roster: Roster, places: Callable[[], Mapping[str, str]]) -> Iterator[str]:
     """The samples as JSON, a line each.
 
     Args:
         roster: of the samples.
-        places: path by ``sample_id`` of photos that are not where the roster has them.
+        places: gives paths by ``sample_id`` of photos, for those that are not where the roster has
+            them.
     """
     quoted = json.encoder.encode_basestring  # beyond ASCII as it is
     paths: dict[Path, str] = {}
@@ -244,7 +246,7 @@ def _lines(roster: Roster, places: Mapping[str, str]) -> Iterator[str]:
         if path not in paths:
             # one that was relative to somewhere else would mean nothing to a later command
             there = photo_exists(path)
-            place = path.absolute().as_posix() if there else places.get(sample.sample_id)
+            place = path.absolute().as_posix() if there else places().get(sample.sample_id)
             paths[path] = quoted(place or path.as_posix())
         texts = (sample.sample_id, sample.image_id, sample.caption, sample.origin)
         sample_id, image_id, caption, origin = map(quoted, texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -77,14 +77,12 @@ def write_captions(
             plugins=plugins,
         )
         _append(job, spread or Local(), partial_file)
-        records = [record for line in read_lines(partial_file) for record in line[MADE_KEY]]
+        records = (record for line in read_lines(partial_file) for record in line[MADE_KEY])
         refused = sum((Counter(line[REFUSED_KEY]) for line in read_lines(partial_file)), Counter())
         if not method.keeps_repeats:
-            first = _without_repeats(records)
-            refused[REPEAT] += len(records) - len(first)
-            records = first
+            records = _without_repeats(records, refused)
         lines = [as_line(record) for record in records]
-        left_out = dict(sorted((+refused).items()))
+        left_out = dict(sorted(refused.items()))
         if not lines:
             raise ValueError(f"no caption was made; refused: {left_out or 'none'}")
         write_lines(folder / FILE, lines)
@@ -123,12 +121,18 @@ class PhotoWorker:
         ]
 
 
-def _without_repeats(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records whose caption none before them has."""
-    first: dict[str, dict[str, Any]] = {}
+def _without_repeats(
+    records: Iterable[dict[str, Any]], refused: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """The records whose caption none before them has; counts the others."""
+    seen: set[str] = set()
     for record in records:
-        first.setdefault(" ".join(record["caption"].lower().split()), record)
-    return list(first.values())
+        caption = " ".join(record["caption"].lower().split())
+        if caption in seen:
+            refused[REPEAT] += 1
+        else:
+            seen.add(caption)
+            yield record
 
 
 def _append(job: Job, spread: AbstractSpread, partial_file: Path) -> None:

@@ -60,8 +60,8 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     drawing = RandomControls(**config.random) if config.random.controls else None
     # Before anything is captioned, as what they need may be absent.
     parts, scorers = _scoring_parts(config)
-    parts_of_run = (config.get("data"), config.split, config.get("search"))
-    run = load_run(Path(config.run), *parts_of_run, device=config.device)
+    options = {"search": config.get("search"), "device": config.device}
+    run = load_run(Path(config.run), config.get("data"), config.split, **options)
     generated = None if config.get("generated") is None else Path(config.generated)
     asked = {"max_images": config.max_images, "generated": generated, "nouns": config.nouns}
     targets = control_targets(run, parts["parser"], **asked)

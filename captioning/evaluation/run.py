@@ -12,7 +12,7 @@ from captioning.evaluation.settings import EvaluateSettings
 from captioning.files import write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
-from captioning.results.coco_results import read_results, write_candidates, write_results
+from captioning.results.coco_results import read_results, write_captions
 from captioning.results.per_caption import caption_columns, write_per_caption
 from captioning.results.run_folder import RunFolder, versions
 from captioning.results.show import show_result
@@ -53,11 +53,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
         out = Path(config.out or place)
-        write_results(out / "predictions.json", [group[0] for group in predictions])
-        if any(len(group) > 1 for group in predictions):
-            write_candidates(out / "candidates.json", predictions)
-        else:  # those of an earlier search do not belong to these predictions
-            (out / "candidates.json").unlink(missing_ok=True)
+        write_captions(out, predictions)
     result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
     resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())

@@ -91,6 +91,18 @@ def write_candidates(path: Path, candidates: Iterable[Sequence[Prediction]]) -> 
     write_json(path, entries)
 
 
+def write_captions(folder: Path, groups: Sequence[Sequence[Prediction]]) -> None:
+    """Write ``predictions.json``, and ``candidates.json`` of several captions an image.
+
+    Candidates of an earlier search are removed, as they do not belong to these predictions.
+    """
+    write_results(folder / "predictions.json", [group[0] for group in groups])
+    if any(len(group) > 1 for group in groups):
+        write_candidates(folder / "candidates.json", groups)
+    else:
+        (folder / "candidates.json").unlink(missing_ok=True)
+
+
 def _number_or_text(image_id: str) -> int | str:
     # only where reading gives the same id back: "007" and non-ASCII digits stay text
     is_number = image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id

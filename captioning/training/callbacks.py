@@ -22,8 +22,7 @@ from captioning.files import read_json, write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, evaluate_all, with_further
-from captioning.results.coco_results import write_candidates
-from captioning.results.coco_results import write_results as write_predictions
+from captioning.results.coco_results import write_captions
 from captioning.results.run_folder import UNSCORED
 from captioning.sharing import by_first
 from captioning.types import Prediction
@@ -279,13 +278,6 @@ def distinct_share(predictions: Sequence[Prediction], *, epoch: int) -> float:
 def score(predictions: Sequence[Prediction], roster: Roster, **options: Any) -> MetricResult:
     """Scores of predictions against the roster's references of exactly their images."""
     return evaluate_all({p.image_id: [p.caption] for p in predictions}, roster, **options)
-
-
-def write_captions(folder: Path, groups: Sequence[Sequence[Prediction]]) -> None:
-    """Write ``predictions.json``, and ``candidates.json`` of several captions an image."""
-    write_predictions(folder / "predictions.json", [group[0] for group in groups])
-    if any(len(group) > 1 for group in groups):
-        write_candidates(folder / "candidates.json", groups)
 
 
 def write_scores(

@@ -129,14 +129,14 @@ def _check_pictures(config: DictConfig) -> None:
 
 
 def _check_search(config: DictConfig) -> None:
-    model = locate(str(config.model.module.get("_target_")))
+    model, search = locate(str(config.model.module.get("_target_"))), build_part(config.search)
     # What a function builds is checked once it is built.
     if isinstance(model, type) and issubclass(model, AbstractStepper):
-        check_search(build_part(config.search), model)
+        check_search(search, model)
     for name, part in (config.get("extra_metrics") or {}).items():
         metric = locate(str(part.get("_target_")))
         if isinstance(metric, type) and issubclass(metric, AbstractMetric):
-            _check_number(str(name), metric.min_captions, build_part(config.search))
+            _check_number(str(name), metric.min_captions, search)
 
 
 def _check_number(metric: str, least: int, search: AbstractSearch) -> None:

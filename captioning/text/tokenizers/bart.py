@@ -113,13 +113,9 @@ class BartTokenizer(AbstractTokenizer):
             if encoding.ids and self.unk_id not in encoding.ids
         ]
 
-    def continuing(self) -> frozenset[int]:
-        """Tokens that begin with a letter or digit, not with a space."""
-        return self._continuing
-
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
+        """Tokens that begin with a letter or digit, not with a space."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
             number

@@ -143,13 +143,9 @@ class ImageTextTokenizer(AbstractTokenizer):
         spellings = list(dict.fromkeys(tuple(self._encoded(form)) for form in texts))
         return [list(ids) for ids in spellings if ids and self.unk_id not in ids]
 
-    def continuing(self) -> frozenset[int]:
-        """Tokens inside a word: with ``##``, or without the mark of a space where there is one."""
-        return self._continuing
-
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
+        """Tokens inside a word: with ``##``, or without the mark of a space where there is one."""
         vocabulary = self._tokenizer.get_vocab()
         if any(token.startswith("##") for token in vocabulary):
             return frozenset(n for token, n in vocabulary.items() if token.startswith("##"))

@@ -109,13 +109,9 @@ class SentenceTokenizer(AbstractTokenizer):
         spellings = [self._ids(f" {text}"), self._ids(f"{text[0].upper()}{text[1:]}")]
         return [ids for ids in spellings if ids and self.unk_id not in ids]
 
-    def continuing(self) -> frozenset[int]:
-        """Tokens without a space that begin with a letter or digit."""
-        return self._continuing
-
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
+        """Tokens without a space that begin with a letter or digit."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
             number

@@ -147,13 +147,9 @@ class SubwordTokenizer(AbstractTokenizer):
         special = {self.bos_id, self.pad_id}
         return self._tokenizer.decode([token for token in ids if token not in special])
 
-    def continuing(self) -> frozenset[int]:
-        """Tokens written with ``##``."""
-        return self._continuing
-
     @cached_property
     def _continuing(self) -> frozenset[int]:
-        # Constraints ask for it once an image; a walk of the vocabulary takes tens of milliseconds.
+        """Tokens written with ``##``."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(number for token, number in vocabulary.items() if token.startswith("##"))
 
