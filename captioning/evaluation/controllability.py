@@ -60,7 +60,7 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     drawing = RandomControls(**config.random) if config.random.controls else None
     # Before anything is captioned, as what they need may be absent.
     parts, scorers = _scoring_parts(config)
-    options = {"search": config.get("search"), "device": config.device}
+    options = {key: config.get(key) for key in ("search", "device", "precision")}
     run = load_run(Path(config.run), config.get("data"), config.split, **options)
     generated = None if config.get("generated") is None else Path(config.generated)
     asked = {"max_images": config.max_images, "generated": generated, "nouns": config.nouns}
@@ -217,11 +217,12 @@ def caption(
     reader = FixedControls(controls, min_overlap=overlap)
     dataset = module.dataset(samples, "eval", overrides={"control": reader})
     captions: dict[str, str] = {}
-    for block in rounds(samples, module.loader.eval_batch_size):
-        batch = dataset[block].to(run.model.device)
-        predictions = run.model.generate(batch)
-        for sample_id, image in zip(batch.sample_ids, batch.image_index.tolist(), strict=True):
-            captions[sample_id] = predictions[image].caption
+    with run.computing():
+        for block in rounds(samples, module.loader.eval_batch_size):
+            batch = dataset[block].to(run.model.device)
+            predictions = run.model.generate(batch)
+            for sample_id, image in zip(batch.sample_ids, batch.image_index.tolist(), strict=True):
+                captions[sample_id] = predictions[image].caption
     return captions
 
 

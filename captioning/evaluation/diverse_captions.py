@@ -56,7 +56,7 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     out = folder / "evaluation"
     for number, search in searches.items():
         options = {"split": config.split, "search": search, "rerank": config.rerank}
-        options |= {"first_images": config.first_images, "device": config.device}
+        options |= {key: config[key] for key in ("first_images", "device", "precision")}
         groups, roster, decoding = predict_run(folder, config.get("data"), **options)
         captions = {
             group[0].image_id: [prediction.caption for prediction in group] for group in groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.evaluation.photo_entities import entity_changes, use_entities
 from captioning.evaluation.rerank import check_neighbours
+from captioning.evaluation.settings import EvaluationPrecision
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
@@ -29,6 +31,7 @@ from captioning.training.parts import build_part
 from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model
+from captioning.training.speed import computing_as_tested
 from captioning.types import Batch, Prediction
 from captioning.vision.placement import chosen_device
 
@@ -48,6 +51,7 @@ class LoadedRun:
         datamodule: gives loaders of the split.
         roster: the split.
         entities: settings of photos' entities that differ from the training's.
+        as_tested: whether `computing` is in the training's precision; else in single precision.
     """
 
     trained: DictConfig
@@ -56,6 +60,11 @@ class LoadedRun:
     datamodule: CaptionDataModule
     roster: Roster
     entities: Mapping[str, Any]
+    as_tested: bool = False
+
+    def computing(self) -> AbstractContextManager[None]:
+        """What captions are to be generated within."""
+        return computing_as_tested(self.trained, self.model) if self.as_tested else nullcontext()
 
 
 def load_run(
@@ -68,6 +77,7 @@ def load_run(
     entities: Mapping[str, Any] | None = None,
     first_images: int | None = None,
     device: str = "auto",
+    precision: EvaluationPrecision = "32-true",
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
     place = chosen_device(device)
@@ -97,6 +107,7 @@ def load_run(
         datamodule=datamodule,
         roster=roster,
         entities=changes,
+        as_tested=precision == "run",
     )
 
 
@@ -149,6 +160,7 @@ def predict_run(
     entities: Mapping[str, Any] | None = None,
     first_images: int | None = None,
     device: str = "auto",
+    precision: EvaluationPrecision = "32-true",
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -167,20 +179,32 @@ def predict_run(
         entities: changes in how ViECap finds a photo's entities, see `entity_changes`.
         first_images: of the split, so many alone; None for all.
         device: where it captions; ``"auto"`` takes a GPU if there is one.
+        precision: ``"32-true"``, or ``"run"``: that in which the training captioned its test.
 
     Returns:
-        The search's captions of each image, the best first; the roster with the references; and the
-        settings of search and choice.
+        The search's captions of each image, the best first, images by id; the roster with the
+        references; and the settings of search and choice.
     """
     run = load_run(
-        folder, data, split, search, detections, imported, entities, first_images, device
+        folder,
+        data,
+        split,
+        search,
+        detections,
+        imported,
+        entities,
+        first_images,
+        device,
+        precision,
     )
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
     choice = None if rerank is None else _choice(rerank, roster, run.trained)
-    predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)
+    with run.computing():
+        predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)
     if choice is not None:
         predictions = choice(predictions)
+    predictions.sort(key=lambda group: group[0].image_id)  # as a training's test writes them
     parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
     decoding = {name: part and OmegaConf.to_container(part) for name, part in parts.items()}
     if run.entities:

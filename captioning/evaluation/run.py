@@ -47,8 +47,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         from captioning.evaluation.predict import predict_run  # slow to import, needed here only
 
         options = {"split": config.split}
-        parts = ("search", "rerank", "constraints", "detections", "imported", "entities", "device")
-        options |= {part: config.get(part) for part in parts}
+        keys = ("search", "rerank", "constraints", "detections", "imported", "entities")
+        options |= {key: config.get(key) for key in (*keys, "device", "precision")}
         predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
         captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")

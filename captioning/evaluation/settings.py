@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from captioning.ranges import Device, Name, NonNegativeInt, Seed
 from captioning.training.settings import Data, Entities, Metrics, Part, Paths
+
+EvaluationPrecision = Literal["32-true", "run"]
+"""Single precision, or what the run was trained and tested in."""
 
 
 class EvaluateSettings(TypedDict):
@@ -20,6 +23,7 @@ class EvaluateSettings(TypedDict):
     imported: NotRequired[Name | None]
     seed: Seed | None
     device: NotRequired[Device]
+    precision: NotRequired[EvaluationPrecision]
     resamples: NonNegativeInt
     out: Name | None
     plugins: NotRequired[Sequence[Name]]

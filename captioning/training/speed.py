@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -136,6 +137,28 @@ def precision_plugin(config: DictConfig) -> Precision | None:
     if precision in ("bf16-mixed", "bf16") and config.optimizer.get("fused"):
         return MixedBfloat("bf16-mixed", "cuda" if uses_cuda(config) else "cpu")
     return None
+
+
+@contextmanager
+def computing_as_tested(config: DictConfig, model: AbstractCaptioner) -> Iterator[None]:
+    """Compute as a training of ``config`` does in its test, on the device of its captioner.
+
+    ``trainer.precision`` and ``speed.matmul_precision`` are meant. Weights of a training in half
+    precision are converted and stay so.
+    """
+    precision = str(config.trainer.get("precision"))
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    set_matmul_precision(config)
+    if precision in HALF:
+        HalfWeights(precision).convert_module(model)  # pyright: ignore[reportArgumentType]
+    mixed = precision in ("bf16-mixed", "bf16", "16-mixed", "16")
+    kind = torch.bfloat16 if precision.startswith("bf16") else torch.float16
+    try:
+        with torch.autocast(model.device.type, dtype=kind) if mixed else nullcontext():
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def check_speed(config: DictConfig, model: AbstractCaptioner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -152,7 +153,7 @@ def test_captions_go_to_the_samples_that_asked() -> None:
 
     module = SimpleNamespace(dataset=Echo, readers={}, loader=LoaderSettings(eval_batch_size=2))
     model = SimpleNamespace(generate=generate, device="there")
-    run = SimpleNamespace(datamodule=module, model=model)
+    run = SimpleNamespace(datamodule=module, model=model, computing=nullcontext)
     samples = [sample(n, image) for n, image in enumerate("abac")]
     controls = [Control(num_words=n + 1) for n in range(4)]
     assert caption(run, samples, controls) == {"s0": "1", "s1": "2", "s2": "3", "s3": "4"}

@@ -1,15 +1,27 @@
-"""Where a run captions."""
+"""Where a run captions, and in which precision."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from captioning.configuration import compose_config
 from captioning.evaluation.predict import _captioned, load_run
+from captioning.evaluation.run import evaluate
+from captioning.training.run import train
 from captioning.types import Prediction
+
+BLIP = (
+    "model=blip_small",
+    "model.module.hidden_size=32",
+    "model.module.num_layers=2",
+    "model.module.num_heads=2",
+    "model.module.intermediate_size=64",
+)
 
 
 class Recorded:
@@ -55,3 +67,33 @@ def test_a_full_device_is_told_with_what_to_lower() -> None:
 def test_a_device_that_is_not_there_is_told_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="device=cuda:99: torch sees"):
         load_run(tmp_path / "none", device="cuda:99")
+
+
+def state() -> tuple[bool, str]:
+    return torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()
+
+
+@pytest.mark.parametrize("chosen", ["bf16-mixed", "bf16-true"])
+def test_a_run_captions_in_its_own_precision_where_asked(
+    small, small_settings, repository: Path, cache: Path, tmp_path: Path, chosen: str
+) -> None:
+    folder = tmp_path / "run"
+    settings = [f"trainer.precision={chosen}", "speed.matmul_precision=high", "num_epochs=1"]
+    if chosen == "bf16-mixed":
+        config = small(*settings)
+    else:
+        own = [f"paths.cache={cache}", f"run_dir={folder}", "ema_decay=null", *BLIP]
+        config = compose_config("train", [*small_settings, *settings, *own])
+    train(config)
+    torch.set_float32_matmul_precision("highest")  # as a command of its own begins
+    with load_run(folder).computing():
+        assert state() == (False, "highest")
+    run = load_run(folder, precision="run")
+    with run.computing():
+        assert state() == (chosen == "bf16-mixed", "high")
+        kind = torch.bfloat16 if chosen == "bf16-true" else torch.float32
+        assert {weight.dtype for weight in run.model.parameters()} == {kind}
+    assert state() == (False, "highest")
+    evaluate(compose_config("evaluate", [f"run={folder}", "metrics=fast", "precision=run"]))
+    again = next(folder.glob("evaluation/*/predictions.json"))
+    assert json.loads(again.read_text()) == json.loads((folder / "predictions.json").read_text())
