@@ -15,7 +15,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("paper", metavar="PAPER", help=f"its name, its FILE.yaml, or {LIST}: all papers")
     add("item", nargs="?", metavar="ITEM", help="2, table2 or figure5; default: all")
     add("--scale", choices=("full", "flickr8k", "miniworld"), default="full")
-    add("--seeds", default="0,1,2", metavar="0,1,2", help="of the runs")
+    add("--seeds", metavar="0,1,2", help="of the runs; default: 0, of main tables 0,1,2")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--commands", action="store_true", help="print the commands of the runs")
     mode.add_argument("--run", action="store_true", help="carry them out; finished ones are kept")

@@ -206,22 +206,18 @@ def _files_of(run: Run, recorded: Recorded) -> Mapping[str, Any]:
     return {**run.files, **known, **tests} if known or tests else run.files
 
 
-def missing_runs(cells: Cells, items: Sequence[Item], seeds: Sequence[int]) -> dict[int, list[str]]:
-    """Of each seed the runs with a cell that could be measured with it and is not.
+def missing_runs(cells: Cells, items: Sequence[Item], seed: int) -> list[str]:
+    """Runs with a cell that could be measured with a seed and is not.
 
     A run that all seeds share is measured by any of them.
     """
     rows = [(row, cells.row_cells(item, row)) for item in items for row in item.rows if row.run]
-    return {
-        seed: list(
-            dict.fromkeys(
-                str(row.run)
-                for row, of_row in rows
-                if any(_lacks(cell, cells.paper.runs[str(row.run)], seed) for cell in of_row)
-            )
-        )
-        for seed in seeds
-    }
+    lacking = (
+        str(row.run)
+        for row, of_row in rows
+        if any(_lacks(cell, cells.paper.runs[str(row.run)], seed) for cell in of_row)
+    )
+    return list(dict.fromkeys(lacking))
 
 
 def _lacks(cell: Cell, run: PaperRun, seed: int) -> bool:

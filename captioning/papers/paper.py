@@ -74,12 +74,14 @@ class Item:
         page: of the paper, or its section where the text has no pages.
         title: what it shows.
         note: what a reader must know of its numbers.
+        num_seeds: with how many its runs are measured, from seed 0: three for the main tables.
     """
 
     id: str
     page: int | str
     title: str
     note: str
+    num_seeds: int
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 

@@ -203,11 +203,19 @@ def _item(name: str, entry: _Entry) -> Item:
         page=entry.take("page"),
         title=entry.take("title"),
         note=entry.take("note", ""),
+        num_seeds=_num_seeds(entry),
         columns=columns,
         rows=rows,
     )
     entry.end()
     return item
+
+
+def _num_seeds(entry: _Entry) -> int:
+    number = entry.take("seeds", 1)
+    if not isinstance(number, int) or number < 1:
+        raise ValueError(f"{entry.where}: seeds must be a number, at least 1: got {number!r}")
+    return number
 
 
 def _column(entry: _Entry) -> Column:

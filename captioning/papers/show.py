@@ -81,19 +81,30 @@ def _check_numbers(options: Namespace) -> None:
 
 
 def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Results) -> list[Task]:
-    runs = list(dict.fromkeys(str(row.run) for item in items for row in item.rows if row.run))
+    runs = _runs_of(items)
     _check_rows(options, cells.paper, runs)
-    seeds = _seeds(options.seeds)
-    missing = missing_runs(cells, items, seeds) if options.missing else {}
     tasks: dict[Path, Task] = {}
-    for seed in seeds:
-        names = missing.get(seed, options.rows or runs)
-        if options.rows:
-            names = [name for name in options.rows if name in names]
-        of_seed = tasks_of(cells.paper, names, cells.scale, [seed], results)
-        tasks |= {task.folder: task for task in of_seed if task.folder not in tasks}
+    for seed, of_seed in _items_by_seed(options.seeds, items).items():
+        names = missing_runs(cells, of_seed, seed) if options.missing else _runs_of(of_seed)
+        if options.rows:  # which may be runs that rows need
+            other = set() if options.missing else set(options.rows) - set(runs)
+            names = [name for name in options.rows if name in {*names, *other}]
+        found = tasks_of(cells.paper, names, cells.scale, [seed], results)
+        tasks |= {task.folder: task for task in found if task.folder not in tasks}
     kept = [task for task in tasks.values() if not (options.missing and task.is_done)]
     return [task.on_devices(options.devices) for task in kept] if options.devices else kept
+
+
+def _items_by_seed(text: str | None, items: Sequence[Item]) -> dict[int, list[Item]]:
+    """Those that are measured with a seed: with all of ``text``, else with as many as each says."""
+    if text is not None:
+        return {seed: list(items) for seed in _seeds(text)}
+    most = max(item.num_seeds for item in items)
+    return {seed: [item for item in items if seed < item.num_seeds] for seed in range(most)}
+
+
+def _runs_of(items: Sequence[Item]) -> list[str]:
+    return list(dict.fromkeys(str(row.run) for item in items for row in item.rows if row.run))
 
 
 def _check_rows(options: Namespace, paper: Paper, runs: Sequence[str]) -> None:

@@ -212,6 +212,37 @@ def test_what_is_missing_is_told_by_seed(tmp_path: Path, content, capsys):
     assert told("0") == []
 
 
+def test_main_tables_are_of_more_seeds_than_others(tmp_path: Path, content, monkeypatch):
+    content["runs"]["aside"] = {"flickr8k": {"steps": ["train x=1"]}}
+    main = content["items"]["table1"]
+    row = {"name": "Aside", "published": [1, 2], "run": "aside"}
+    content["items"] = {"table1": {**main, "seeds": 3}, "table2": {**main, "rows": [row]}}
+    paper_of(tmp_path, content)
+    parser = argparse.ArgumentParser()
+    PAPER.add_arguments(parser)
+    found: list[Task] = []
+    monkeypatch.setattr(show, "carry_out", lambda tasks, _: found.extend(tasks))
+
+    def told(*words: str) -> list[str]:
+        line = [f"{tmp_path}/mine.yaml", *words, "--scale", "flickr8k", "--run"]
+        places = ["--runs", str(tmp_path), "--records", str(tmp_path / "none")]
+        found.clear()
+        show.show(parser.parse_args([*line, *places]))
+        return [task.name for task in found]
+
+    first, rest = ["pairs, seed 0", "ours, seed 0"], ["ours, seed 1", "ours, seed 2"]
+    assert told() == told("--missing") == [*first, "aside, seed 0", *rest]
+    assert told("2") == told("--rows", "aside") == ["aside, seed 0"]
+    assert told("--missing", "--seeds", "1") == ["pairs, seed 0", "ours, seed 1", "aside, seed 1"]
+
+
+@pytest.mark.parametrize("number", [0, "3"])
+def test_tables_are_of_a_seed_or_more(tmp_path: Path, content, number):
+    content["items"]["table1"]["seeds"] = number
+    with pytest.raises(ValueError, match=r"table1: seeds must be a number, at least 1"):
+        paper_of(tmp_path, content)
+
+
 def test_what_all_seeds_share_is_made_of_the_first_seeds_runs(tmp_path: Path, content):
     content["runs"]["base"] = {"flickr8k": {"steps": ["train x=1"]}}
     content["runs"]["pairs"]["flickr8k"]["steps"] = ["augment of={run:base} seed={seed}"]
