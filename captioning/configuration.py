@@ -6,6 +6,7 @@ where the command is started. So a user's own YAML files stand beside the projec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
@@ -44,6 +45,15 @@ def compose_config(
         GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
     trust(config)
     return config
+
+
+def setting(key: str, text: object) -> str:
+    """An override with a text of any characters, such as a folder with brackets in its name.
+
+    In quotes, where a backslash is itself unless quotes follow.
+    """
+    escaped = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + (m[2] and f"\\{m[2]}"), str(text))
+    return f'{key}="{escaped}"'
 
 
 def trust(config: DictConfig) -> None:

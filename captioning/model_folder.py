@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
 OLDER_FILE = "pytorch_model.bin"
 # What a model's outputs depend on.
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LAYERS = re.compile(r'"(\w*layers?)"\s*:\s*(\d{1,40})')
+_LAYERS = re.compile(r"(.*layers?|(.*_)?depths?)")
 MOST_LAYERS = 1000
 IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
 log = logging.getLogger(__name__)
@@ -276,10 +277,21 @@ def load_network(
 
 def _check_layers(path: Path) -> None:
     """Refuse a number of layers that no model has: transformers would build them without end."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    for key, number in _LAYERS.findall(text):
-        if int(number) > MOST_LAYERS:
+    settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for key, number in _numbers_of_layers(settings):
+        if number > MOST_LAYERS:
             raise ValueError(f"{path.name}: {key} is {number}, at most {MOST_LAYERS}")
+
+
+def _numbers_of_layers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, content in value.items():
+            yield from _numbers_of_layers(content, str(name))
+    elif isinstance(value, list):
+        for content in value:
+            yield from _numbers_of_layers(content, key)
+    elif isinstance(value, int | float) and _LAYERS.fullmatch(key):
+        yield key, value
 
 
 def _load_safe(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:

@@ -68,12 +68,14 @@ def _shared_out(
         results = work(items[rank::size])
     except Exception as error:  # noqa: BLE001 - raised below, once all processes know
         failure = error
-    gathered: list[tuple[dict[Item, Value], str]] = [({}, "")] * size
-    dist.all_gather_object(gathered, (results, "" if failure is None else str(failure)))
+    gathered: list[tuple[dict[Item, Value], str | None]] = [({}, None)] * size
+    # Some errors have no text, such as those of a full memory.
+    told = None if failure is None else str(failure) or type(failure).__name__
+    dist.all_gather_object(gathered, (results, told))
     if failure is not None:
         raise failure
     for number, (_, message) in enumerate(gathered):
-        if message:
+        if message is not None:
             raise RuntimeError(f"process {number} could not do its share: {message}")
     return {item: value for part, _ in gathered for item, value in part.items()}
 

@@ -11,7 +11,7 @@ import json
 import random
 from pathlib import Path
 
-from captioning.configuration import compose_config
+from captioning.configuration import compose_config, setting
 from captioning.data.roster import Roster
 from captioning.files import write_lines
 from captioning.training.rosters import read_roster
@@ -22,7 +22,7 @@ SPLITS = ("train", "val", "test")
 
 def roster_of(data: Path, name: str, split: str, *overrides: str) -> Roster:
     """A split of ``data=NAME`` below a folder."""
-    choices = [f"data={name}", f"paths.data={data}", *overrides]
+    choices = [f"data={name}", setting("paths.data", data), *overrides]
     return read_roster(compose_config("train", choices), split)
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="which of COCO's photos are the test")
     args = parser.parse_args()
     photos = args.data / "coco" / "train2014_sample"
-    choices = (f"data.image_folder={photos}", "data.missing_photos=drop")
+    choices = (setting("data.image_folder", photos), "data.missing_photos=drop")
     coco = roster_of(args.data, "coco_train2014", "train", *choices)
     of_coco = photo_lines(coco, data=args.data)
     random.Random(args.seed).shuffle(of_coco)

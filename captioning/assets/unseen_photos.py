@@ -12,6 +12,7 @@ from pathlib import Path
 
 from captioning.assets.captioner_data import roster_of
 from captioning.config_folders import own_folder
+from captioning.configuration import setting
 from captioning.data.roster import build_roster
 from captioning.files import write_lines
 
@@ -44,7 +45,7 @@ def unseen_photos(folder: Path) -> list[str]:
         FileNotFoundError: no such folder.
         ValueError: it holds others than those that the joint space was made with.
     """
-    choices = (f"data.image_folder={folder}", "data.missing_photos=drop")
+    choices = (setting("data.image_folder", folder), "data.missing_photos=drop")
     roster = roster_of(folder.parents[1], "coco_train2014", "train", *choices)
     card = json.loads(CARD.read_text(encoding="utf-8"))["data"]
     ids = list(roster.rows_by_image)[card["train_more"]["photos"] :]

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.configuration import compose_config, setting
 from captioning.convert.converted import Converted, ConvertedNetwork, KeyUse, Options
 from captioning.convert.state import read_state
 from captioning.data.batches.base import AbstractBatchReader
@@ -81,7 +81,7 @@ def _check_keys(state: Mapping[str, Any], keys: tuple[KeyUse, ...], path: Path) 
 
 def _write_run(converted: Converted, options: Options, folder: Path, name: Path) -> None:
     overrides = [*converted.overrides, "monitor=last", *options.overrides]
-    config = compose_config("train", [*overrides, f"run_dir={name.resolve()}"])
+    config = compose_config("train", [*overrides, setting("run_dir", name.resolve())])
     model = _built(config, converted)
     ours = model.state_dict()
     weights = {key: ours[key] for key in converted.built if key in ours} | {**converted.weights}

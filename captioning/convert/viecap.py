@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from captioning.configuration import setting
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.state import require
 from captioning.text.tokenizers.sentences import SentenceTokenizer
@@ -64,7 +65,7 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
     return Converted(
         overrides=(
             "experiment=viecap/coco",
-            f"model.pretrained={base}",
+            setting("model.pretrained", base),
             *(f"model.module.{name}={value}" for name, value in sizes.items()),
         ),
         tokenizer=SentenceTokenizer.of_causal(name=base),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from captioning.configuration import setting
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.state import require, without_prefix
 from captioning.files import read_json
@@ -67,7 +68,7 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
             "model=cic_bart_published",
             "model.pretrained=null",
             "tokenizer=bart",
-            f"tokenizer.name='{options.base}'",
+            setting("tokenizer.name", options.base),
             "control=published",
             "search=beam_cic_bart",
             *_sizes(plain, options.base),

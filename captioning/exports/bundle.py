@@ -4,6 +4,7 @@ captioner.json       format, class and tokenizer of the model, versions
 config.yaml          the settings that build it; `_target_` as in a run folder
 model.safetensors    its weights, and those of the backbone of its features
 transformers/        instead, where transformers knows the model
+lists/               files of words that the settings name
 README.md            the card
 """
 
@@ -29,6 +30,7 @@ RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
     "model.safetensors",
     "transformers",
 )
+LISTS = "lists"
 # Patterns of what is fetched from the hub: no file of these can hold a program.
 FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", CONFIG)
 # Weights of the backbone whose features a run had cached, as they are named in the file.

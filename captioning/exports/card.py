@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ LICENCE = (
     "{pretrained}: their terms hold for what is done with them. Ask their owners, and write the "
     "licence here before you pass the weights on."
 )
+
+_FOLDERS = re.compile(r"""(?<![\w./])~?/(?!/)[^\s,\[\]{}()'"]*""")
 
 
 def write_card(
@@ -86,7 +89,9 @@ def _curation(run: Path) -> list[str]:
     path = run / "curation.jsonl"
     if not path.is_file():
         return ["None: the captions are those of the data set."]
-    _, *edits = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    # Not splitlines(), which also ends lines within texts.
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    _, *edits = map(json.loads, lines)
     if not edits:
         return ["Losses were recorded, and nothing was changed."]
     counts = Counter((edit.get("policy", ""), edit["action"]) for edit in edits)
@@ -125,12 +130,7 @@ def _versions(run: Path) -> list[str]:
 
 def without_folders(command: str) -> str:
     """A command without folders of the machine that it ran on: their last parts stay."""
-    return " ".join(_short(word) for word in command.split())
-
-
-def _short(word: str) -> str:
-    key, separator, value = word.rpartition("=")
-    return f"{key}{separator}{Path(value).name if value.startswith('/') else value}"
+    return _FOLDERS.sub(lambda match: Path(match[0]).name or "/", command)
 
 
 def _pretrained(config: DictConfig) -> str:

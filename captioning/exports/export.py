@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -11,7 +12,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, Bundle, write_bundle
+from captioning.exports.bundle import (
+    FEATURES_PREFIX,
+    LISTS,
+    TRANSFORMERS,
+    Bundle,
+    write_bundle,
+)
 from captioning.exports.captioner import Captioner
 from captioning.exports.card import write_card
 from captioning.exports.energy import CardFacts
@@ -22,6 +29,8 @@ from captioning.training.parts import build_part
 
 # Keys of a run that building and using its model needs; all others may name its owner's folders.
 KEPT = ("model", "features", "control", "search", "optimizer", "schedule", "seed", "run_name")
+# Keys of a model that may name a file of words.
+WORD_FILES = ("objects", "names_path", "photo_names")
 BACKBONE = "captioning.vision.backbones.build_backbone"
 
 
@@ -71,7 +80,7 @@ def export(
 def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
     """Write all but the card; returns what it says of formats."""
     model = captioner.model
-    config = _portable(captioner.config)
+    config = _with_lists(_portable(captioner.config), folder)
     weights: dict[str, Tensor] | None = dict(model.state_dict())
     note = _write_transformers(model, folder / TRANSFORMERS)
     if note is None:
@@ -106,9 +115,32 @@ def _portable(config: DictConfig) -> DictConfig:
     kept = {key: values[key] for key in KEPT if values.get(key) is not None}
     for key in ("folder", "num_workers"):
         kept["features"].pop(key, None)
-    kept["model"].pop("word_vectors", None)  # the weights hold them
+    model = kept["model"]
+    model.pop("word_vectors", None)  # the weights hold them
+    for part in (model, model["module"]):
+        if Path(str(part.get("weights"))).is_file():  # which these take the place of
+            part["weights"] = None
     kept["data"] = {"name": values["data"]["name"]}
     return OmegaConf.create(kept)
+
+
+def _with_lists(config: DictConfig, folder: Path) -> DictConfig:
+    """The settings with copies of the files of words that the model reads, in ``lists/``."""
+    values: Any = OmegaConf.to_container(config)
+
+    def copied(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: copied(content, str(name)) for name, content in value.items()}
+        if key not in WORD_FILES or not isinstance(value, str) or not Path(value).is_file():
+            return value
+        content = Path(value).read_bytes()
+        suffix = ".json" if Path(value).suffix == ".json" else ".txt"  # which decides the format
+        name = f"{LISTS}/{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+        (folder / LISTS).mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+        return name
+
+    return DictConfig({**values, "model": copied(values["model"])})
 
 
 def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from captioning.data.steps.base import StepContext
 from captioning.exports.bundle import (
     FEATURES_PREFIX,
     FILES,
+    LISTS,
     TRANSFORMERS,
     WEIGHTS,
     Bundle,
@@ -49,6 +51,7 @@ NAME_ONE = "name one by --model (a run folder, an export, or a model of transfor
 REQUEST = "Describe the image in one sentence."
 # Their captions may be longer than those that a run learnt from.
 MAX_TOKENS = 40
+_OWN_LIST = re.compile(rf"{LISTS}/[0-9a-f]{{12}}\.(txt|json)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,14 +178,15 @@ def _ready(
 
 
 def _with_folder(config: DictConfig, folder: Path) -> DictConfig:
-    """The settings with the folder's own weights where they name ``transformers``."""
+    """The settings with the folder's own weights and lists where they name these."""
     values = OmegaConf.to_container(config, resolve=False)
 
     def placed(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
             return {name: placed(content, str(name)) for name, content in value.items()}
         own = key == "pretrained" and value == TRANSFORMERS
-        return str(folder.resolve() / TRANSFORMERS) if own else value
+        own = own or (isinstance(value, str) and _OWN_LIST.fullmatch(value) is not None)
+        return str(folder.resolve() / value) if own else value
 
     return DictConfig(placed(values))
 

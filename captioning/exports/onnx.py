@@ -13,6 +13,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.settings import SearchSettings
 from captioning.exports import onnx_caption
 from captioning.exports.captioner import Captioner
@@ -66,9 +68,12 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
             f"onnx=true: onnxruntime differs from torch by {difference:.3g} nats, allowed are "
             f"{TOLERANCE}; leave onnx=true out, and report this"
         )
+    own = type(captioner.model.search)
+    plain = search.per_node_beam is None and issubclass(own, BeamSearch | GreedySearch)
+    other = "" if plain else f" It searches by a plain beam, the run itself by {own.__name__}."
     note = {"token": "", "prefix": " Each step reads all words anew, so long captions are slow."}
     checked = f"Checked against torch: log-probabilities differ by at most {difference:.1e} nats."
-    return ["## ONNX", "", USE, checked + note[networks.reads], ""]
+    return ["## ONNX", "", USE, checked + note[networks.reads] + other, ""]
 
 
 def _photos(captioner: Captioner) -> list[Image.Image]:

@@ -62,6 +62,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         self.parts = ImageTextParts(self.network)
         self.attends = self.parts.attends
         self._frozen_sums: dict[str, int] | None = None
+        self._changed: set[str] = set()  # frozen ones that are not as in pretrained
+        self._left_out: set[str] = set()  # by the checkpoint that is being loaded
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
         """What the processor made of the batch's photos.
@@ -86,7 +88,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return any(isinstance(share, float) and share > 0 for share in shares)
 
     def _frozen(self) -> dict[str, Tensor]:
-        """Weights that stay as they were in ``pretrained``, tied ones under each of their names."""
+        """Weights that stay as they are, tied ones under each of their names."""
         parameters = self.named_parameters(remove_duplicate=False)
         names = {name for name, value in parameters if not value.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name in names}
@@ -102,9 +104,10 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return self._frozen_sums
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """As of any captioner, without frozen weights: ``pretrained`` has them."""
+        """As of any captioner, without frozen weights that are as ``pretrained`` has them."""
         super().on_save_checkpoint(checkpoint)
-        frozen = self._sums_of_frozen()
+        sums = self._sums_of_frozen()
+        frozen = {name: value for name, value in sums.items() if name not in self._changed}
         checkpoint["captioner"]["frozen"] = frozen
         weights = checkpoint.get("state_dict", {})
         checkpoint["state_dict"] = {n: v for n, v in weights.items() if n not in frozen}
@@ -117,19 +120,30 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         """
         super().on_load_checkpoint(checkpoint)
         saved, here = checkpoint["captioner"].get("frozen", {}), self._sums_of_frozen()
-        changed = [name for name, value in saved.items() if here.get(name, value) != value]
+        own = {name: value for name, value in self.state_dict().items() if name in saved}
+        known = {name: here[name] if name in here else _sum(value) for name, value in own.items()}
+        changed = [name for name, value in known.items() if value != saved[name]]
         if changed:
             raise ValueError(
                 f"checkpoint was trained on other weights than model.pretrained={self.pretrained} "
                 f"has now ({len(changed)} frozen tensors differ, such as {changed[0]}); give the "
                 "folder that the run began with"
             )
+        self._left_out = set(saved)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """As of any module; frozen weights that the checkpoint leaves out stay."""
-        return super().load_state_dict({**self._frozen(), **state_dict}, strict, assign)
+        """As of any module; frozen weights that the checkpoint leaves out stay.
+
+        Frozen weights of a run that trained them (``start_from=``) are kept in checkpoints.
+        """
+        sums = self._sums_of_frozen()
+        kept = {n: v for n, v in self.state_dict().items() if n in sums or n in self._left_out}
+        loaded = super().load_state_dict({**kept, **state_dict}, strict, assign)
+        given = {name: value for name, value in self._frozen().items() if name in state_dict}
+        self._changed |= {name for name, value in given.items() if _sum(value) != sums[name]}
+        return loaded
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of the captions' tokens and their end; the prompt has none."""

@@ -45,7 +45,8 @@ def read_shard(shard: Shard) -> tuple[Any, list[Any]] | None:
     try:
         if shard.path.suffix == ".jsonl":
             text = shard.path.read_text(encoding="utf-8")
-            head, *records = map(json.loads, text.splitlines())
+            # Not splitlines(), which also ends lines within texts.
+            head, *records = map(json.loads, text.removesuffix("\n").split("\n"))
         else:
             head, records = _read_arrays(shard)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 
-from captioning.model_folder import model_folder
+from captioning.model_folder import _check_layers, model_folder
 
 COMMIT = "0123456789" * 4
 
@@ -97,3 +97,26 @@ def test_a_checkpoint_in_the_place_of_a_folder_is_to_be_converted(
     for name in ("model.pth", str(tmp_path / "model.pth")):
         with pytest.raises(ValueError, match="is a file; give the folder .* `captioning convert`"):
             model_folder(name, instead="another")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"num_hidden_layers": 100000}',
+        '{"num_hidden\\u005flayers": 100000}',
+        '{"vision_config": {"depth": 100000000}}',
+        '{"depths": [2, 2000, 2]}',
+        '{"text_config": {"decoder_layers": 1e9}}',
+    ],
+)
+def test_a_number_of_layers_that_no_model_has_is_refused(tmp_path: Path, config: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(config, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config.json: .* is .*, at most 1000"):
+        _check_layers(path)
+
+
+def test_other_numbers_of_a_model_may_be_large(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"vocab_size": 50257, "num_hidden_layers": 80, "depth": 32}', encoding="utf-8")
+    _check_layers(path)

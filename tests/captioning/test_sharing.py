@@ -19,7 +19,8 @@ from captioning.sharing import by_first, distribute, end_with_parent, rank_and_s
 @pytest.fixture
 def second_of_three(monkeypatch):
     """This process is number 1 of 3; the others' answers are put in."""
-    other_results: dict[int, tuple[dict[str, str], str]] = {0: ({"a": "bad"}, ""), 2: ({}, "")}
+    other_results: dict[int, tuple[dict[str, str], str | None]]
+    other_results = {0: ({"a": "bad"}, None), 2: ({}, None)}
 
     def gather(gathered, own_result):
         gathered[:] = [other_results.get(number, own_result) for number in range(3)]
@@ -68,6 +69,18 @@ def test_a_failure_here_is_raised_after_the_others_know(second_of_three):
 
     with pytest.raises(OSError, match="the disk is full"):
         distribute("abc", fail)
+
+
+def test_a_failure_without_a_text_is_told_by_its_kind(second_of_three, monkeypatch):
+    told = []
+    monkeypatch.setattr(dist, "all_gather_object", lambda _, own: told.append(own[1]))
+
+    def fail(part):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        distribute("abc", fail)
+    assert told == ["MemoryError"]
 
 
 def test_a_failure_elsewhere_is_raised_here(second_of_three):

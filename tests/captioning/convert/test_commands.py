@@ -55,7 +55,9 @@ def captions_of(folder: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "Jürgen's photos (1), new={2}"  # folders are named by people
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     words = ("dog", "cat", "bird")
     write_karpathy(Path("data/coco"), "dataset_coco.json", words, forms=FORMS, photos="val2014")
 
@@ -66,7 +68,8 @@ def test_viecap_names_its_words_of_photos() -> None:
     clip = hub_clip_folder(Path("clip"), dim=test_viecap.EMBEDDING)
     overrides = (f"features.encoder.name={clip}", "features.encoder.weights=null")
     state = test_viecap.random_state(gpt2, stop)
-    folder = converted("viecap", state, *overrides, "--base", "gpt2", "search.max_length=8")
+    base = ("--base", str(gpt2.resolve()))
+    folder = converted("viecap", state, *overrides, *base, "search.max_length=8")
     evaluated = ["evaluate", f"run={folder}", "metrics=fast", "out=scores"]
     assert run(evaluated) == 0
     captions = captions_of(Path("scores"))

@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 from captioning import CaptionedPhoto, Captioner
 from captioning.commands.main import main
 from captioning.exports.bundle import FEATURES_PREFIX, in_eight_bits, in_full
-from captioning.exports.export import export
+from captioning.exports.card import without_folders
+from captioning.exports.export import _portable, _with_lists, export
+from captioning.exports.loading import _with_folder
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
 from tests.hub_server import SENDS_FILES_AS_DATA, TOKEN, running_hub
@@ -95,6 +97,46 @@ def test_an_export_says_what_it_is_and_names_no_folder_of_its_owner(run, tmp_pat
         text = (folder / name).read_text()
         assert str(tmp_path.parent.parent) not in text, name
         assert str(run.parent) not in text, name
+
+
+def test_captions_of_a_journal_may_hold_marks_that_end_lines(run, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "run")
+    head, *edits = (other / "curation.jsonl").read_text().splitlines()
+    changed = json.dumps({**json.loads(edits[0]), "old": "a\u2028dog"}, ensure_ascii=False)
+    (other / "curation.jsonl").write_text("\n".join([head, changed, *edits[1:], ""]))
+    card = (export(other, tmp_path / "export") / "README.md").read_text()
+    assert f"| remove | {len(edits)} |" in card
+
+
+def test_a_command_is_shown_without_folders_of_the_machine() -> None:
+    command = (
+        "captioning train data.files=[/srv/a/s/x.jsonl,/srv/b.json] x={y:/srv/q} z=~/p/k "
+        "data.root=./own run_dir=/srv/one model.pretrained=owner/name url=https://a/b"
+    )
+    assert without_folders(command) == (
+        "captioning train data.files=[x.jsonl,b.json] x={y:q} z=k "
+        "data.root=./own run_dir=one model.pretrained=owner/name url=https://a/b"
+    )
+
+
+def test_files_of_words_are_taken_along(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("dog\ncat,kitten\n", encoding="utf-8")
+    weights = tmp_path / "their.pth"
+    weights.touch()
+    module = {"objects": str(words), "weights": str(weights), "entities": {"names_path": None}}
+    model = {"objects": str(words), "weights": "float32", "module": module}
+    settings = {"model": model, "features": {}, "data": {"name": "own", "root": str(tmp_path)}}
+    portable = _with_lists(_portable(OmegaConf.create(settings)), tmp_path)
+    assert str(tmp_path) not in OmegaConf.to_yaml(portable)
+    assert portable.model.weights == "float32"
+    assert portable.model.module.weights is None
+    loaded = _with_folder(portable, tmp_path)
+    assert loaded.model.objects == loaded.model.module.objects
+    assert Path(loaded.model.objects).read_text(encoding="utf-8") == words.read_text()
+    for other in ("lists/../words.txt", "lists/0123456789ab.py"):
+        stranger = _with_folder(OmegaConf.create({"model": {"objects": other}}), tmp_path)
+        assert stranger.model.objects == other
 
 
 def test_nothing_is_written_over(run: Path, tmp_path: Path, capsys) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -175,6 +176,37 @@ def test_tied_words_that_stay_frozen_are_in_no_checkpoint() -> None:
     model.on_save_checkpoint(checkpoint)
     trained = {name for name, value in model.named_parameters() if value.requires_grad}
     assert set(checkpoint["state_dict"]) == trained
+
+
+def with_frozen(part: str) -> tuple[Vlm, dict[str, Any]]:
+    """A captioner whose part stays, and what it would save."""
+    model = captioner(model_folder("git"))
+    for name, value in model.named_parameters():
+        value.requires_grad_(part not in name)
+    checkpoint: dict[str, Any] = {"state_dict": dict(model.state_dict())}
+    return model, checkpoint
+
+
+@pytest.mark.parametrize(("first", "then"), [("-", "image"), ("image", "-")])
+def test_a_run_may_freeze_other_weights_than_the_one_that_it_starts_from(first, then) -> None:
+    """What a run did not freeze and another freezes is no longer as in pretrained."""
+    trained, checkpoint = with_frozen(first)
+    trained.setup("fit")
+    with torch.no_grad():
+        for value in trained.parameters():
+            value += value.requires_grad
+    checkpoint["state_dict"] = dict(trained.state_dict())
+    trained.on_save_checkpoint(checkpoint)
+    for _ in range(2):  # started from, then loaded
+        model, saved = with_frozen(then)
+        model.on_load_checkpoint(checkpoint)
+        model.load_state_dict(checkpoint["state_dict"])
+        model.setup("fit")
+        for name, value in trained.state_dict().items():
+            assert torch.equal(value, model.state_dict()[name]), name
+        saved["state_dict"] = dict(model.state_dict())
+        model.on_save_checkpoint(saved)
+        checkpoint = saved
 
 
 @every_family

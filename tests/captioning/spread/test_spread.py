@@ -47,6 +47,13 @@ def test_arrays_come_back_as_they_were(tmp_path: Path):
         np.testing.assert_array_equal(array, other)
 
 
+def test_texts_may_hold_marks_that_end_lines(tmp_path: Path):
+    shard = cut(toy_job(tmp_path), 2)[0]
+    records = ["a\u2028dog", "a\u0085cat"]
+    write_shard(shard, {"seed": 0}, records)
+    assert read_shard(shard) == ({"seed": 0}, records)
+
+
 def test_a_shard_has_whole_units():
     spread = RayData(shard_size=5)
     assert spread.shard_size(unit=2, save_every=6) == 6
