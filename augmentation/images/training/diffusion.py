@@ -214,12 +214,13 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
         draw = data["val"].draw
         return {"val loss": mean_loss(denoiser, draw, batch_size=batch_size, batches=8)}
 
+    key = "autoencoder" if config.start is None else "start"
     loop = TrainingLoop(
         model=denoiser,
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
-        identity=training_identity(config, rosters),
+        identity=training_identity(config, rosters, starts={key: config[key]}),
     )
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=batch_size)
     history = loop.run(loss_of, validate)
