@@ -85,6 +85,17 @@ def model_folder(
     )
 
 
+def local_folder(name: str) -> Path | None:
+    """The folder that a model's name stands for without the hub; None for one of the hub.
+
+    Args:
+        name: see `model_folder`.
+    """
+    kept = own_folder("models") / name
+    folders = (Path(name), *([kept] if "@" not in name else []))
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
 def data_folder(name: str | Path) -> Path:
     """The folder of a data set: itself, or fetched from the hub by its name and commit.
 

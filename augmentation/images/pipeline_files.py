@@ -111,13 +111,30 @@ class PipelineFolder:
             ValueError: they do not tell.
         """
         network = self._config("unet") or self._config("transformer")
-        levels = self._config("vae").get("block_out_channels")
-        side = network.get("sample_size")
-        if not levels or not side:
+        side, scale = network.get("sample_size"), self._scale
+        if not scale or not side:
             raise ValueError(f"{self.path}: set width and height, which it does not tell")
-        scale = 2 ** (len(levels) - 1)
         height, width = side if isinstance(side, list) else (side, side)
         return width * scale, height * scale
+
+    @property
+    def _scale(self) -> int | None:
+        """Pixels on a latent's side, by the autoencoder's levels; None where they are not told."""
+        levels = self._config("vae").get("block_out_channels")
+        return 2 ** (len(levels) - 1) if levels else None
+
+    def check_size(self, width: int, height: int) -> None:
+        """Refuse a size in pixels that is no whole number of latents.
+
+        Raises:
+            ValueError: a side is no multiple of the pixels on a latent's side.
+        """
+        scale = self._scale or 1
+        if width % scale or height % scale:
+            raise ValueError(
+                f"{self.path}: width and height must be multiples of {scale}: got {width} and "
+                f"{height}"
+            )
 
     def _config(self, part: str) -> Mapping[str, Any]:
         path = self.path / part / "config.json"

@@ -18,13 +18,18 @@ from augmentation.images.pool import (
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder
 from captioning.ranges import Cosine
+from captioning.vision.photo_places import photo_exists
+
+REQUESTS_AT_ONCE = 256  # whose similarities to all photos of the pool are in memory
+UNREADABLE = "a photo of the sample cannot be opened"
 
 
 class Retrieval(AbstractImageSource):
     """Returns for each caption the nearest photo of a pool in a joint space.
 
     It never returns a photo that the sample has or had, nor one of the excluded rosters, even under
-    another name, size or file format. A repeated sample gets the next nearest photo.
+    another name, size or file format. A repeated sample gets the next nearest photo; one whose own
+    photo cannot be opened gets none.
 
     Args:
         pool: folder of photos; subfolders count.
@@ -56,7 +61,19 @@ class Retrieval(AbstractImageSource):
         self._pool: EmbeddedPhotos | None = None
 
     def start(self, roster: Roster) -> None:
-        """Embed the pool, which may take minutes the first time."""
+        """Embed the pool, which may take minutes the first time.
+
+        Raises:
+            FileNotFoundError: a photo of the roster is not there: whether one of the pool is the
+                same could not be told.
+            ValueError: no photo of the pool can be opened, or all are excluded.
+        """
+        paths = sorted({sample.image_path for sample in roster.samples})
+        if missing := [path for path in paths if not photo_exists(path)]:
+            raise FileNotFoundError(
+                f"{len(missing)} of {len(paths)} photos of {roster.name} are not there, such as "
+                f"{missing[0]}; retrieval compares them with those of the pool"
+            )
         self._load_pool()
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
@@ -65,15 +82,18 @@ class Retrieval(AbstractImageSource):
             return []
         pool = self._load_pool()
         texts = self._index.encoder.embed_texts([request.sample.caption for request in requests])
-        similarity = texts.float() @ pool.vectors.T
-        own_thumbnails = [
-            [self._index.thumbnail(path) for path in request.photos] for request in requests
-        ]
-        return [self._answer(pool, *row) for row in zip(similarity, own_thumbnails, strict=True)]
+        pictures: list[Picture] = []
+        for start in range(0, len(requests), REQUESTS_AT_ONCE):
+            block = slice(start, start + REQUESTS_AT_ONCE)
+            rows = zip(requests[block], texts[block].float() @ pool.vectors.T, strict=True)
+            pictures += [self._answer(pool, *row) for row in rows]
+        return pictures
 
-    def _answer(
-        self, pool: EmbeddedPhotos, similarity: Tensor, own_thumbnails: Sequence[Tensor]
-    ) -> Picture:
+    def _answer(self, pool: EmbeddedPhotos, request: ImageRequest, similarity: Tensor) -> Picture:
+        try:
+            own_thumbnails = [self._index.thumbnail(path) for path in request.photos]
+        except (OSError, ValueError):
+            return Picture(path=None, problem=UNREADABLE)
         allowed = similarity.clone()
         for photo in own_thumbnails:
             allowed[same_photo(pool, photo)] = -torch.inf

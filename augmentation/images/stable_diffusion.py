@@ -107,11 +107,14 @@ class StableDiffusion(AbstractGenerator):
         """SHA-256 of the files that the model is read from, and of the low-rank weights.
 
         Cards, and what else lies in the folders, change no picture.
+
+        Raises:
+            FileNotFoundError: a folder is not there, or has no weights in it.
         """
         digest = hashlib.sha256()
         files = {self.folder: self._files.files()}
         if self.lora:
-            files |= {Path(self.lora): sorted(Path(self.lora).glob("*.safetensors"))}
+            files |= {Path(self.lora): _low_rank_files(Path(self.lora))}
         for folder, paths in files.items():
             for path in paths:
                 digest.update(path.relative_to(folder).as_posix().encode())
@@ -177,10 +180,11 @@ class StableDiffusion(AbstractGenerator):
 
         Raises:
             ModuleNotFoundError: a package is not installed.
-            FileNotFoundError: no such folder.
+            FileNotFoundError: no such folder, or no low-rank weights in that of ``lora``.
             ConnectionError: the hub cannot be reached.
             ValueError: an unknown scheduler, a safety checker or an argument that the pipeline
-                lacks, a size that it does not tell, no text-to-image pipeline, or no such device.
+                lacks, a size that it does not tell or cannot draw, no text-to-image pipeline, or
+                no such device.
         """
         diffusers = import_extra("diffusers", extra="generation", purpose="generating pictures")
         if self.watermark:
@@ -197,6 +201,7 @@ class StableDiffusion(AbstractGenerator):
             if getattr(self, name) and not self._files.takes(name):
                 raise ValueError(f"{self.folder}: {kind.__name__} takes no {name}: leave it out")
         self._choose_device()
+        self._files.check_size(*self.size())
         self.recipe()
 
     def _choose_device(self) -> None:
@@ -319,6 +324,17 @@ def _tells_not_of_ours(record: logging.LogRecord) -> bool:
 
 def _tells_no_cut(record: logging.LogRecord) -> bool:
     return "input was truncated" not in str(record.msg)
+
+
+def _low_rank_files(folder: Path) -> list[Path]:
+    """Low-rank weights in a folder, sorted."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(
+            f"lora={folder}: no such folder, or no .safetensors in it; give the folder of low-rank "
+            "weights, or lora=null"
+        )
+    return files
 
 
 def _file_digest(path: Path) -> bytes:

@@ -16,6 +16,7 @@ from itertools import islice
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 from captioning.interfaces import JointEmbedder
 
@@ -66,13 +67,15 @@ class CosineScorer(AbstractPairScorer):
             return np.zeros(0)
         distinct = list({id(image): image for image in images}.values())
         row_of_image = {id(image): row for row, image in enumerate(distinct)}
+        vectors = self._encoder.embed_photos(distinct)
+        return self.scores_of_vectors(vectors[[row_of_image[id(i)] for i in images]], captions)
+
+    def scores_of_vectors(self, vectors: Tensor, captions: Sequence[str]) -> np.ndarray:
+        """Scores of photos that are embedded, ``(P, D) float32``, and captions, one a photo."""
         texts = list(dict.fromkeys(captions))
         row_of = {text: row for row, text in enumerate(texts)}
-        image_rows = self._encoder.embed_photos(distinct)[
-            [row_of_image[id(image)] for image in images]
-        ]
         text_rows = self._encoder.embed_texts(texts)[[row_of[text] for text in captions]]
-        return (image_rows * text_rows).sum(1).double().numpy()
+        return (vectors * text_rows).sum(1).double().numpy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,21 +124,27 @@ def known_threshold(space: str) -> Threshold:
 
 
 def estimated_threshold(
-    images: Sequence[Image.Image],
+    photos: Tensor,
     captions: Sequence[str],
     image_ids: Sequence[str],
     *,
-    scorer: AbstractPairScorer,
+    scorer: CosineScorer,
     seed: int,
 ) -> Threshold:
     """`separating_threshold` of real pairs, and of these with their captions exchanged.
+
+    Args:
+        photos: embedded by the scorer's encoder, ``(P, D) float32``.
+        captions, image_ids: of the photos.
+        scorer: of pairs.
+        seed: of the exchange.
 
     Raises:
         ValueError: as `mismatched_order`.
     """
     mismatched_rows = mismatched_order(image_ids, seed=seed)
-    matched = scorer.scores(images, captions)
-    mismatched = scorer.scores(images, [captions[n] for n in mismatched_rows])
+    matched = scorer.scores_of_vectors(photos, captions)
+    mismatched = scorer.scores_of_vectors(photos, [captions[n] for n in mismatched_rows])
     return separating_threshold(matched, mismatched, space=scorer.space)
 
 

@@ -25,6 +25,7 @@ from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.ranges import Device, Fraction, NonNegativeInt, PositiveInt
 from captioning.types import Region
 from captioning.vision.backbones import read_weights
+from captioning.vision.placement import chosen_device
 
 ONNX_OUTPUTS = ("boxes", "scores", "labels")
 
@@ -87,12 +88,14 @@ class AbstractDetector(ABC):
             raise ValueError(f"{self.identity}: boxes or confidences that are not finite numbers")
         boxes = clip_boxes_to_image(boxes.float().cpu(), (size[1], size[0]))
         scores, classes = scores.float().cpu(), classes.long().cpu()
-        filled = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+        # as they are written: rounding may leave nothing of a sliver
+        rounded = [tuple(round(value, 2) for value in box) for box in boxes.tolist()]
+        filled = torch.tensor([x1 < x2 and y1 < y2 for x1, y1, x2, y2 in rounded], dtype=torch.bool)
         rows = torch.nonzero(filled & (scores >= self.threshold)).flatten()
         selected = rows[batched_nms(boxes[rows], scores[rows], classes[rows], self.max_overlap)]
         return tuple(
             Region(
-                box=tuple(round(value, 2) for value in boxes[row].tolist()),
+                box=rounded[row],
                 label=self._label(int(classes[row])),
                 score=round(float(scores[row]), 4),
             )
@@ -117,12 +120,12 @@ class TorchvisionDetector(AbstractDetector):
             ``state_dict`` (``.safetensors`` or ``.pt``).
         labels: file of class names, one a line, the first for class 1 (0 is the background);
             needed with weights of one's own.
-        device: where it runs.
+        device: where it runs; ``"auto"`` takes a GPU if there is one.
         **options: of `AbstractDetector`.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: an unknown builder, or weights that do not fit.
+        ValueError: an unknown builder, weights that do not fit, or no such device.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class TorchvisionDetector(AbstractDetector):
         **options: Any,
     ) -> None:
         super().__init__(identity=f"torchvision:{name}:{Path(weights).name}", **options)
+        self.device = chosen_device(device)
         if name not in list_models(module=detection):
             known_names = ", ".join(list_models(module=detection))
             raise ValueError(f"detector {name!r} is not one of torchvision's: {known_names}")
@@ -146,7 +150,6 @@ class TorchvisionDetector(AbstractDetector):
                 name, weights=None, weights_backbone=None, num_classes=len(self._names)
             )
             _fill(network, Path(weights))
-        self.device = torch.device(device)
         self.network = network.eval().to(self.device)
 
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -164,23 +167,23 @@ class TransformersDetector(AbstractDetector):
 
     Args:
         model: folder of a saved model and its image processor, or a name on the hub.
-        device: where it runs.
+        device: where it runs; ``"auto"`` takes a GPU if there is one.
         **options: of `AbstractDetector`.
 
     Raises:
         FileNotFoundError, ConnectionError: see `captioning.model_folder.model_folder`.
-        ValueError: weights are missing.
+        ValueError: weights are missing, or no such device.
     """
 
     def __init__(self, *, model: str, device: Device = "cpu", **options: Any) -> None:
         super().__init__(identity=f"transformers:{Path(model).name}", **options)
+        self.device = chosen_device(device)
         folder = model_folder(model, instead="detector=torchvision or annotated boxes")
         network = load_network(
             AutoModelForObjectDetection, folder, name=model, kind="a detector of objects"
         )
         with damage_named(model):
             self.processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
-        self.device = torch.device(device)
         self.network = network.eval().to(self.device)
 
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -209,7 +212,8 @@ class OnnxDetector(AbstractDetector):
         model: the file.
         labels: file of class names, one a line.
         first_class: the class of its first line; 1 where 0 is the background.
-        device: where it runs; others than ``cpu`` need an onnxruntime built for them.
+        device: where it runs; others than ``cpu`` need an onnxruntime built for them, and
+            ``"auto"`` takes a GPU if there is one and it is built for it.
         **options: of `AbstractDetector`.
 
     Raises:
@@ -308,6 +312,10 @@ def _fill(network: nn.Module, path: Path) -> None:
 def onnx_session(path: Path, device: str) -> Any:
     """A session of onnxruntime.
 
+    Args:
+        path: the ONNX file.
+        device: ``"auto"`` takes a GPU if there is one that onnxruntime is built for.
+
     Raises:
         FileNotFoundError: no such file.
         ModuleNotFoundError: onnxruntime is not installed.
@@ -316,9 +324,13 @@ def onnx_session(path: Path, device: str) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; model= is a detector's ONNX file")
     onnxruntime = import_extra("onnxruntime", extra="onnx", purpose="ONNX detectors")
+    available = onnxruntime.get_available_providers()
+    if device == "auto":
+        has_gpu = torch.cuda.is_available() and "CUDAExecutionProvider" in available
+        device = "cuda" if has_gpu else "cpu"
     kind, _, number = device.partition(":")
     provider = f"{kind.upper()}ExecutionProvider"
-    if provider not in onnxruntime.get_available_providers():
+    if provider not in available:
         raise ValueError(
             f"device={device}: this onnxruntime has no {provider}; for GPUs of NVIDIA install "
             "onnxruntime-gpu in its place, or set device=cpu"

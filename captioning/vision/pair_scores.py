@@ -71,10 +71,7 @@ class PairScores:
             OSError: the cache cannot be written; scores stored before remain.
         """
         keys = self._keys(pairs)
-        missing: dict[Path, dict[str, str]] = {}
-        for key, (path, caption) in zip(keys, pairs, strict=True):
-            if key not in self._known:
-                missing.setdefault(path, {})[key] = caption
+        missing = _by_photo(keys, pairs, lambda key: key in self._known)
         if missing:
             groups = distribute(list(missing), lambda share: self._work(share, missing))
             for group in groups.values():
@@ -91,10 +88,8 @@ class PairScores:
         Raises:
             ValueError: a score that is NaN, or what `scores` and ``elsewhere`` raise.
         """
-        store, missing = self._stored(), dict[Path, dict[str, str]]()
-        for key, (path, caption) in zip(self._keys(pairs), pairs, strict=True):
-            if store.get(key) is None:
-                missing.setdefault(path, {})[key] = caption
+        store = self._stored()
+        missing = _by_photo(self._keys(pairs), pairs, lambda key: store.get(key) is not None)
         photos = iter(missing.values())
         for records in elsewhere([(path, [*texts.values()]) for path, texts in missing.items()]):
             scored = zip(records, photos, strict=False)
@@ -157,3 +152,19 @@ class PairScores:
                 f"{captions[position]!r}; try the scorer's precision=float32, and check its weights"
             )
         return dict(zip(keys, scores.tolist(), strict=True))
+
+
+def _by_photo(
+    keys: Sequence[str], pairs: Sequence[Pair], is_known: Callable[[str], bool]
+) -> dict[Path, dict[str, str]]:
+    """Captions by key of each photo that are not known.
+
+    Copies of a photo have the same keys; each key is worked on for the first of them alone.
+    """
+    missing: dict[Path, dict[str, str]] = {}
+    listed: set[str] = set()
+    for key, (path, caption) in zip(keys, pairs, strict=True):
+        if key not in listed and not is_known(key):
+            listed.add(key)
+            missing.setdefault(path, {})[key] = caption
+    return missing

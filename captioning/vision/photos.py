@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ _REMEDIES = {
     OUT_OF_RANGE: "save it with 8 or 16 bits",
 }
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError)
+_NO_EXIF = (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error)
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L")
 _WHITE = {"I": 65535, "F": 1}  # the value of white in 32-bit integers and in floats
 _MPO = "MPO"  # of a JPEG with a small picture of itself behind it, as cameras write it
@@ -169,12 +171,18 @@ def _turned(image: Image.Image) -> Image.Image:
 
 def _orientation(image: Image.Image) -> int:
     """As EXIF has it, or XMP in its place; 1 where it is damaged."""
-    value = image.getexif().get(ExifTags.Base.Orientation, 1)
+    if image.format == "PNG" and "exif" not in image.info:
+        image.load()  # EXIF may stand behind the pixels, and damage of these is no damage of EXIF
+    try:
+        value = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except _NO_EXIF:
+        return 1
     return value if isinstance(value, int) else 1
 
 
 def _as_rgb(image: Image.Image) -> Image.Image | str:
-    if image.mode == "RGB":
+    # a PNG without an alpha channel may name one colour that is transparent
+    if image.mode == "RGB" and not image.has_transparency_data:
         return image
     if image.mode in _WHITE:
         return _scaled(image, _WHITE[image.mode])

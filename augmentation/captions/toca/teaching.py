@@ -79,9 +79,8 @@ def teach(config: DictConfig) -> dict[str, Any]:
     network.to(device).eval()
     # words that the corpus has not keep their meaning beside those that it has
     network.get_input_embeddings().requires_grad_(False)
-    before, history = fit(
-        network, lessons, config, identity=training_identity(config, {"corpus": roster})
-    )
+    identity = training_identity(config, {"corpus": roster}, starts={"name": config.name})
+    before, history = fit(network, lessons, config, identity=identity)
     save_causal(network, tokenizer, Path(config.out))
     return write_card(
         Path(config.out),

@@ -217,7 +217,7 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
-        identity=training_identity(config, rosters),
+        identity=training_identity(config, rosters, starts={"start": config.start}),
     )
     loss_of = loss_of_photos(loss, rosters["train"], config)
     history = loop.run(loss_of, lambda _: score(model, val, size=config.size))

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -25,6 +25,7 @@ from captioning.files import write_atomically
 from captioning.loadable import loadable
 from captioning.ranges import Seed, Share
 from captioning.types import Phrase, Region, Sample
+from captioning.vision.photo_keys import PhotoKeys
 from captioning.vision.photos import load_rgb
 
 Window = tuple[int, int, int, int]
@@ -51,7 +52,7 @@ def read_closeups(
     Args:
         name: of the new roster.
         roster: photos whose captions are grounded in boxes.
-        folder: of the windows, which are written once.
+        folder: of the windows, which are written once, and anew where a photo changed.
         margins: smallest and largest room on each side, as share of the boxes' longer side; drawn
             for each window.
         smallest: smallest side of a window, as share of the photo's shorter side.
@@ -62,7 +63,7 @@ def read_closeups(
 
     Raises:
         ValueError: no caption of the roster is grounded, or settings out of range.
-        OSError: a window cannot be written.
+        OSError: a photo cannot be read, or a window cannot be written.
     """
     if not 0 <= margins[0] <= margins[1] or not 0 < smallest <= 1:
         raise ValueError(
@@ -74,8 +75,9 @@ def read_closeups(
     settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
     identity = [settings, roster.fingerprint, data_identity(roster)["boxes"]]
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
-    cutter = _Cutter(folder=Path(folder) / digest, **settings)
     photos = list(roster.rows_by_image.values())
+    keys = PhotoKeys(None)(roster.samples[rows[0]].image_path for rows in photos)
+    cutter = _Cutter(folder=Path(folder) / digest, photo_keys=keys, **settings)
     closeups: list[Sample] = []
     for rows in track(photos, description="close-ups", disable=len(photos) < 100):
         samples = [roster.samples[row] for row in rows]
@@ -87,6 +89,7 @@ def read_closeups(
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Cutter:
     folder: Path
+    photo_keys: Mapping[Path, str]
     margins: tuple[float, float]
     smallest: float
     centred: bool
@@ -112,7 +115,9 @@ class _Cutter:
         image_id = f"{first.image_id}@{name}"
         draw = random.Random(f"{self.seed} {image_id}")
         window = self._window([first.regions[index].box for index in boxes], photo.size, draw)
-        path = self.folder / f"{image_id.replace('/', '_')}.png"
+        # of the photo's content too: another photo may come under its name
+        key = self.photo_keys[first.image_path][:8]
+        path = self.folder / f"{image_id.replace('/', '_')}-{key}.png"
         if not path.is_file():
             write_atomically(path, photo.crop(window).save)
         regions, new_index = regions_within(first.regions, window)

@@ -51,12 +51,17 @@ from captioning.extras import write_sums
 from captioning.files import write_atomically
 from captioning.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import read_roster
+from captioning.vision.photo_places import photo_stamp
 
 
 @torch.inference_mode()
 def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache: Path) -> Tensor:
-    """Latents of photos, ``(I, C, H, W) float16``; computed once, then read from ``cache``."""
-    digest = hashlib.sha256("\n".join(str(path) for path in paths).encode())
+    """Latents of photos, ``(I, C, H, W) float16``; computed once, then read from ``cache``.
+
+    A photo that has changed is noticed by the size and time of its file.
+    """
+    stamped = [f"{path} {photo_stamp(path)}" for path in paths]
+    digest = hashlib.sha256("\n".join(stamped).encode())
     for value in autoencoder.state_dict().values():
         digest.update(value.numpy().tobytes())
     path = cache / f"{digest.hexdigest()[:16]}-{size}.safetensors"
@@ -214,12 +219,13 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
         draw = data["val"].draw
         return {"val loss": mean_loss(denoiser, draw, batch_size=batch_size, batches=8)}
 
+    key = "autoencoder" if config.start is None else "start"
     loop = TrainingLoop(
         model=denoiser,
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
-        identity=training_identity(config, rosters),
+        identity=training_identity(config, rosters, starts={key: config[key]}),
     )
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=batch_size)
     history = loop.run(loss_of, validate)

@@ -137,7 +137,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
-        identity=training_identity(config, rosters),
+        identity=training_identity(config, rosters, starts={"generator": config.generator}),
     )
     before = validate(0)
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from augmentation.images.pipeline_files import CARD, READ
 from augmentation.set_folder import data_identity
 from captioning.data.roster import Roster
+from captioning.model_folder import local_folder
 
 # Keys that change no weight: places, machines, and how often something is looked at or saved.
 # The data are known by their fingerprint, wherever they lie. A training may be made longer.
@@ -20,18 +23,37 @@ LEFT_OUT = {
     *("val_batches", "num_val", "sheet", "num_steps", "num_epochs"),
 }
 MAX_NAMED = 3  # differing keys in an error
+WEIGHTS = "starting weights"
 
 
-def training_identity(config: DictConfig, rosters: Mapping[str, Roster]) -> dict[str, Any]:
-    """Settings and data that a training's weights depend on, as plain values.
+def training_identity(
+    config: DictConfig, rosters: Mapping[str, Roster], *, starts: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Settings, data and models that a training's weights depend on, as plain values.
 
     Args:
         config: of the command.
         rosters: the data by split, whose digests become ``photos and captions``.
+        starts: models that the training starts from, by their keys in ``config``. Digests of those
+            in folders become ``starting weights``; a name on the hub has its commit.
     """
     settings: Any = OmegaConf.to_container(config, resolve=True)
     data = {split: data_identity(roster) for split, roster in rosters.items()}
-    return json.loads(json.dumps(_without(settings) | {"photos and captions": data}))
+    folders = {key: local_folder(name) for key, name in starts.items() if name is not None}
+    digests = {key: _digest(folder) for key, folder in folders.items() if folder is not None}
+    added = {"photos and captions": data, WEIGHTS: digests}
+    return json.loads(json.dumps(_without(settings) | added))
+
+
+def _digest(folder: Path) -> str:
+    """16 hex digits of a SHA-256 of a model's files, without cards, which have a date."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in READ and path.name != CARD and path.is_file():
+            digest.update(path.relative_to(folder).as_posix().encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def _without(value: Any) -> Any:
@@ -54,6 +76,8 @@ def refuse_other_training(checkpoint: Path, kept: Any, identity: Mapping[str, An
             f"{checkpoint} is of an earlier version and does not tell its settings, so they may be "
             f"others: {remedy}"
         )
+    if WEIGHTS not in kept:  # of a version that did not look at them
+        identity = {key: value for key, value in identity.items() if key != WEIGHTS}
     before, now = dict(_flat(kept)), dict(_flat(identity))
     keys = [key for key in {**now, **before} if before.get(key) != now.get(key)]
     if not keys:

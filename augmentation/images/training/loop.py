@@ -61,6 +61,7 @@ class TrainingLoop:
         # here, as much may be computed before `run`
         self._refuse_other()
         self.step = 0
+        self._losses, self._num_losses = 0.0, 0  # since the last one that was logged
         self.history: list[dict[str, float]] = []
         parameters = {
             name: value for name, value in model.named_parameters() if value.requires_grad
@@ -96,14 +97,16 @@ class TrainingLoop:
                 more steps.
         """
         self._resume()
-        settings, since, total = self.settings, time.monotonic(), 0.0
+        settings, since, first = self.settings, time.monotonic(), self.step
         while self.step < settings.num_steps:
-            total += self._update(loss_of)
+            self._losses += self._update(loss_of)
+            self._num_losses += 1
             if self.step % settings.log_every == 0:
-                mean, spent = total / settings.log_every, time.monotonic() - since
-                log.info(f"step {self.step}: loss {mean:.4f}, {spent / settings.log_every:.3f} s")
+                mean, spent = self._losses / self._num_losses, time.monotonic() - since
+                log.info(f"step {self.step}: loss {mean:.4f}, {spent / (self.step - first):.3f} s")
                 self._note({"loss": mean})
-                since, total = time.monotonic(), 0.0
+                since, first = time.monotonic(), self.step
+                self._losses, self._num_losses = 0.0, 0
             last = self.step == settings.num_steps
             if self.step % settings.val_every == 0 or last:
                 with self.averaged_weights():
@@ -169,6 +172,7 @@ class TrainingLoop:
             "identity": self.identity,
             "step": self.step,
             "history": self.history,
+            "losses": (self._losses, self._num_losses),
             "trained": {name: value.detach() for name, value in self.trained.items()},
             "averaged": self.averaged,
             "optimizer": self.optimizer.state_dict(),
@@ -179,13 +183,15 @@ class TrainingLoop:
     def _refuse_other(self) -> None:
         if self.checkpoint.is_file():
             # mapped, as its weights are not needed yet
-            state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True, mmap=True)
+            state: dict[str, Any] = torch.load(
+                self.checkpoint, weights_only=True, mmap=True, map_location="cpu"
+            )
             refuse_other_training(self.checkpoint, state.get("identity"), self.identity)
 
     def _resume(self) -> None:
         if not self.checkpoint.is_file():
             return
-        state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True)
+        state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True, map_location="cpu")
         shapes = {name: value.shape for name, value in self.trained.items()}
         if shapes != {name: value.shape for name, value in state["trained"].items()}:
             raise ValueError(
@@ -197,6 +203,8 @@ class TrainingLoop:
                 f"{self.settings.num_steps}: give another out=, or remove the folder"
             )
         self.step, self.history = state["step"], state["history"]
+        # older checkpoints have none: the first mean is of the steps made since
+        self._losses, self._num_losses = state.get("losses", (0.0, 0))
         with torch.no_grad():
             for name, value in self.trained.items():
                 value.copy_(state["trained"][name])

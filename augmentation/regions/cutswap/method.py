@@ -21,6 +21,7 @@ from augmentation.regions.cutswap.cluster_report import cluster_curves, write_cl
 from augmentation.regions.cutswap.clusters import Clustering, Clusters
 from augmentation.regions.cutswap.descriptions import description_words
 from augmentation.regions.cutswap.embeddings import Embed, WordEmbeddings, embed_words
+from augmentation.regions.cutswap.estimate import threshold_of_data
 from augmentation.regions.cutswap.objects import (
     MIN_USES,
     ObjectTable,
@@ -52,9 +53,7 @@ from augmentation.regions.proposal import (
 )
 from augmentation.regions.ranking import (
     KEEP,
-    CosineScorer,
     Threshold,
-    estimated_threshold,
     known_threshold,
 )
 from captioning.data.roster import Roster
@@ -63,14 +62,12 @@ from captioning.ranges import NonNegativeInt, PositiveInt, Seed
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import COCO_OBJECTS, LEMMAS, ObjectWords, build_object_words
 from captioning.types import Parse, Region, Sample
-from captioning.vision.photos import load_rgb
 
 DESCRIBES_OTHER = "object describes another"
 OVERLAID = "object under another that the caption names"
 NO_PATCH = "no patch of a new object within the limits"
 CHUNK = 128  # photos whose captions are parsed at once
 PARSED_AT_ONCE = 2048  # captions
-NUM_PAIRS = 300  # of the estimate of a threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,25 +167,10 @@ class CutSwap(AbstractRegionMethod):
         if self.similarity is None:
             self._threshold = known_threshold(space)
         elif isinstance(self.similarity, str):
-            self._threshold = self._estimated(roster)
+            self._threshold = threshold_of_data(roster, encoder=self.encoder, seed=self.seed)
         else:
             self._threshold = Threshold(value=self.similarity, space=space, reason="as set")
         return self._threshold
-
-    def _estimated(self, roster: Roster) -> Threshold:
-        ids = sorted(
-            roster.rows_by_image, key=lambda image_id: draw_key(self.seed, "pairs", image_id)
-        )
-        samples = [
-            roster.samples[roster.rows_by_image[image_id][0]] for image_id in ids[:NUM_PAIRS]
-        ]
-        return estimated_threshold(
-            [load_rgb(sample.image_path) for sample in samples],
-            [sample.caption for sample in samples],
-            [sample.image_id for sample in samples],
-            scorer=CosineScorer(encoder=self.encoder),
-            seed=self.seed,
-        )
 
     def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
         """See `AbstractRegionMethod.candidates`; a caption's pairs compete."""

@@ -96,7 +96,7 @@ def import_features(
     with locked(target / LOCK_NAME, subject=str(target), notify=console.print):
         index = _index(target, fresh)
         total = sum(source.count() for source in opened)
-        remaining = max(total - len(index.positions), 0)
+        remaining = _remaining(total, index, image_ids)
         row_bytes = index.row_bytes + BOX_BYTES * index.has_boxes
         needed = remaining * len(first_rows.features) * row_bytes
         check_space(target, needed, remaining, console.print if progress else lambda _: None)
@@ -251,6 +251,14 @@ def _index(target: Path, fresh: FeatureIndex) -> FeatureIndex:
             f"{target}: holds {_described(index)}, not {_described(fresh)}; choose another folder"
         )
     return index
+
+
+def _remaining(total: int, index: FeatureIndex, image_ids: Collection[str] | None) -> int:
+    """At most so many images of the ``total`` of all sources are still to be imported."""
+    if image_ids is None:
+        return max(total - len(index.positions), 0)
+    imported = {plain_id(image_id) for image_id in index.positions}
+    return min(total, len({plain_id(image_id) for image_id in image_ids} - imported))
 
 
 def _described(index: FeatureIndex) -> str:

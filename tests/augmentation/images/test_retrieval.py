@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from augmentation.base import ImageRequest
+from augmentation.images import retrieval
 from augmentation.images.pool import EmbeddedPhotos, find_photos, same_photo, thumbnail
 from augmentation.images.retrieval import Retrieval
 from captioning.data.roster import build_roster
@@ -119,6 +120,37 @@ def test_what_cannot_be_had_leaves_the_sample_alone(pool, tmp_path):
     source = Retrieval(pool=pool, encoder=ColourSpace(), min_similarity=0.9)
     nothing = source.images([request("blue", photo(tmp_path / "own.png", "grey"))], seed=0)[0]
     assert (nothing.path, nothing.problem) == (None, "no photo of the pool is like the caption")
+
+
+def test_many_requests_are_answered_in_blocks_as_at_once(pool, tmp_path, monkeypatch):
+    own_photo = photo(tmp_path / "own.png", "grey")
+    requests = [request(word, own_photo) for word in ("red", "green", "blue", "grey", "red")]
+    at_once = Retrieval(pool=pool, encoder=ColourSpace()).images(requests, seed=0)
+    monkeypatch.setattr(retrieval, "REQUESTS_AT_ONCE", 2)
+    sizes = []
+    answer = Retrieval._answer
+
+    def noting(self, pool, request, similarity):
+        sizes.append(similarity.untyped_storage().nbytes() // (4 * len(pool.paths)))
+        return answer(self, pool, request, similarity)
+
+    monkeypatch.setattr(Retrieval, "_answer", noting)
+    assert Retrieval(pool=pool, encoder=ColourSpace()).images(requests, seed=0) == at_once
+    assert sizes == [2, 2, 2, 2, 1]
+
+
+def test_samples_without_a_photo_of_their_own_get_none(pool, tmp_path):
+    damaged, sound = tmp_path / "damaged.png", photo(tmp_path / "own.png", "grey")
+    damaged.write_bytes(sound.read_bytes()[:100])
+    source = Retrieval(pool=pool, encoder=ColourSpace())
+    requests = [request("red", p) for p in (damaged, sound, tmp_path / "gone.png")]
+    pictures = source.images(requests, seed=0)
+    problem = "a photo of the sample cannot be opened"
+    assert [picture.problem for picture in pictures] == [problem, "", problem]
+    assert [picture.path is None for picture in pictures] == [True, False, True]
+    source.start(build_roster("train", [requests[0].sample]))
+    with pytest.raises(FileNotFoundError, match=r"1 of 1 photos of train are not there.*gone\.png"):
+        source.start(build_roster("train", [requests[2].sample]))
 
 
 def test_a_pool_without_photos_is_refused(tmp_path):

@@ -114,6 +114,24 @@ def test_low_rank_weights_are_part_of_the_model_and_their_card_is_not(folder, tm
     assert model(folder, lora=str(weights.parent)).identity != before
 
 
+def test_a_folder_without_low_rank_weights_is_refused_at_the_start(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("nowhere", "empty"):
+        generator = model(folder, lora=str(tmp_path / name))
+        with pytest.raises(FileNotFoundError, match=rf"{name}: no such folder, or no \.safetens"):
+            generator.start()
+        with pytest.raises(FileNotFoundError, match="or lora=null"):
+            _ = generator.identity
+
+
+def test_a_size_of_half_a_latent_is_refused_at_the_start(folder):
+    with pytest.raises(ValueError, match="must be multiples of 2: got 33 and 32"):
+        model(folder, width=33).start()
+    with pytest.raises(ValueError, match="must be multiples of 2: got 32 and 47"):
+        model(folder, height=47).start()
+    model(folder, width=34).start()
+
+
 def test_sizes_and_tokens_are_the_pipelines(folder):
     generator = model(folder)
     assert (generator.size(), generator.max_tokens) == ((32, 32), MAX_TOKENS)

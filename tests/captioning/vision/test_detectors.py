@@ -60,6 +60,15 @@ def test_boxes_are_cut_at_the_edge_and_those_outside_go() -> None:
     assert [region.box for region in regions] == [(0, 0, 80, 20)]
 
 
+def test_boxes_of_which_rounding_leaves_nothing_go() -> None:
+    boxes = [[79.998, 5, 90, 20], [5, 3.001, 9, 3.004], [5, 3.001, 9, 3.02]]
+    (regions,) = Fixed(boxes, [0.9, 0.8, 0.7], [0, 0, 0])([PHOTO])
+    assert [region.box for region in regions] == [(5, 3, 9, 3.02)]
+    nothing = Fixed([], [], [])
+    nothing.output = (torch.zeros(0, 4), torch.zeros(0), torch.zeros(0))
+    assert nothing([PHOTO]) == [()]
+
+
 def test_what_a_network_must_not_give_is_an_error() -> None:
     with pytest.raises(ValueError, match="class 7 has no name"):
         Fixed([[0.0, 0, 5, 5]], [0.9], [7])([PHOTO])
@@ -69,7 +78,9 @@ def test_what_a_network_must_not_give_is_an_error() -> None:
         Fixed([], [], [], threshold=2)
 
 
-def test_torchvision_by_a_file_of_weights(labels: Path, tmp_path: Path) -> None:
+def test_torchvision_by_a_file_of_weights(
+    labels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=3)
     save_file(network.state_dict(), tmp_path / "weights.safetensors")
     config = {
@@ -81,6 +92,12 @@ def test_torchvision_by_a_file_of_weights(labels: Path, tmp_path: Path) -> None:
     assert {region.label for region in regions} <= {"dog", "cat"}
     assert 0 < len(regions) <= 5
     assert regions == detector([PHOTO])[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        assert TorchvisionDetector(**config, labels=labels, device="auto").device.type == "cpu"
+        patch.setattr(torch.cuda, "device_count", lambda: 0)
+        with pytest.raises(ValueError, match="device=cuda: torch sees none of this kind"):
+            TorchvisionDetector(**config, labels=labels, device="cuda")
     labels.write_text("dog\n")
     with pytest.raises(ValueError, match="as many classes as labels="):
         TorchvisionDetector(**config, labels=labels)
@@ -100,6 +117,7 @@ def test_transformers_by_folder(tmp_path: Path) -> None:
     detector = TransformersDetector(model=str(tmp_path), threshold=0.0, max_overlap=1.0)
     detections = detector([PHOTO, PHOTO])
     assert detections[0] == detections[1]
+    assert TransformersDetector(model=str(tmp_path), device="auto").device.type in ("cpu", "cuda")
     assert len(detections[0]) == 6
     for region in detections[0]:
         assert 0 <= region.box[0] < region.box[2] <= 80

@@ -70,6 +70,26 @@ def test_only_pairs_that_changed_are_scored_anew(photos, tmp_path):
     assert len(other.captions) == 6
 
 
+def test_copies_of_a_photo_are_scored_once(photos, tmp_path):
+    copy = tmp_path / "copy.png"
+    copy.write_bytes(photos[0].read_bytes())
+    scorer = Brightness()
+    scores = PairScores(scorer=scorer, photos_at_once=1)
+    pairs = [(photos[0], "a dog"), (copy, "a dog"), (copy, "a cat!"), (photos[1], "a dog")]
+    assert scores.scores(pairs).tolist() == pytest.approx([10.05, 10.05, 10.06, 20.05])
+    assert scorer.captions == ["a dog", "a cat!", "a dog"]
+    requested = []
+
+    def elsewhere(records):
+        requested.extend(records)
+        yield [[0.5] * len(captions) for _, captions in records]
+
+    filled = PairScores(scorer=Brightness(), cache_folder=tmp_path / "cache")
+    filled.fill(pairs, elsewhere)
+    assert requested == [(photos[0], ["a dog"]), (copy, ["a cat!"]), (photos[1], ["a dog"])]
+    assert filled.scores(pairs).tolist() == [0.5] * 4
+
+
 def test_a_stopped_scoring_goes_on(photos, tmp_path):
     scorer, pairs = Brightness(), pairs_of(photos)
     scorer.stop_after = 2

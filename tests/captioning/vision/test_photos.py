@@ -63,6 +63,15 @@ def test_transparent_palette_is_laid_on_white(tmp_path):
     assert load_rgb(tmp_path / "p.png").getpixel((0, 0)) == (255, 255, 255)
 
 
+def test_a_transparent_colour_is_laid_on_white(tmp_path):
+    image = Image.new("RGB", (4, 4), (0, 0, 0))
+    image.putpixel((1, 1), (9, 9, 9))
+    image.save(tmp_path / "p.png", transparency=(0, 0, 0))
+    opened = load_rgb(tmp_path / "p.png")
+    assert (opened.mode, opened.has_transparency_data) == ("RGB", False)
+    assert [opened.getpixel(place) for place in ((0, 0), (1, 1))] == [(255,) * 3, (9,) * 3]
+
+
 def test_exif_orientation_is_applied(tmp_path):
     upright = load_rgb(turned(tmp_path / "t.png"))
     assert upright.size == (20, 30)
@@ -91,6 +100,23 @@ def test_a_damaged_entry_of_exif_costs_neither_pixels_nor_turn(tmp_path):
     Image.new("RGB", (30, 20)).save(tmp_path / "a.jpg", exif=b"Exif\0\0" + entries)
     assert photo_problem(tmp_path / "a.jpg") == ""
     assert load_rgb(tmp_path / "a.jpg").size == (20, 30)
+
+
+@pytest.mark.parametrize("name", ["a.webp", "a.png"])
+@pytest.mark.parametrize("exif", [b"Exif\0\0" + b"\0" * 16, b"Exif\0\0MM\0+\0\0\0", b"x"])
+def test_exif_that_cannot_be_read_costs_no_pixels(tmp_path, name, exif):
+    path = tmp_path / name
+    Image.new("RGB", (30, 20), (200, 20, 20)).save(path, exif=exif)
+    assert photo_problem(path) == ""
+    assert load_rgb(path).size == (30, 20)
+    assert photo_sizes(path) == ((30, 20), (30, 20))
+    with Image.open(path) as stored:
+        assert upright_rgb(stored).size == (30, 20)
+
+
+def test_the_size_of_a_png_that_is_cut_is_none(bad):
+    with pytest.raises(ValueError, match=r"cut\.png: cannot be opened as a photo"):
+        photo_sizes(bad["cut.png"])
 
 
 def test_a_jpeg_with_a_preview_behind_it_is_one_photo(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from captioning.vision.yolo import YoloDetector
@@ -113,6 +115,17 @@ def test_a_device_that_onnxruntime_has_not(tmp_path: Path) -> None:
     for device in ("cuda", "cuda:1"):
         with pytest.raises(ValueError, match=rf"device={device}: .* no CUDA.* onnxruntime-gpu"):
             YoloDetector(model=model, device=device)
+
+
+def test_auto_takes_the_processor_where_there_is_no_gpu(tmp_path: Path, monkeypatch) -> None:
+    model = network(tmp_path / "yolo.onnx", with_doubles(), ULTRALYTICS)
+    onnxruntime = importlib.import_module("onnxruntime")
+    available = ["AzureExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: available)
+    for has_gpu in (False, True):  # of which this onnxruntime knows nothing
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
+        detector = YoloDetector(model=model, device="auto")
+        assert detector._session.get_providers() == ["CPUExecutionProvider"]
 
 
 def test_files_that_are_no_yolo(tmp_path: Path) -> None:

@@ -126,6 +126,15 @@ def test_the_same_seed_cuts_the_same_windows_and_cuts_them_once(tmp_path: Path) 
     assert other.samples[4].regions != first.samples[4].regions
 
 
+def test_a_photo_that_changed_under_its_name_is_cut_anew(tmp_path: Path) -> None:
+    settings = {"name": "close", "roster": park(tmp_path), "folder": tmp_path / "windows"}
+    first = read_closeups(**settings).samples[0]
+    Image.new("RGB", (100, 60), (9, 9, 9)).save(tmp_path / "park.png")
+    again = read_closeups(**settings).samples[0]
+    assert {colour for _, colour in load_rgb(again.image_path).getcolors()} == {(9, 9, 9)}
+    assert again.regions == first.regions
+
+
 def test_other_boxes_get_windows_of_their_own(tmp_path: Path) -> None:
     """The fingerprint is of ids and captions alone."""
     roster = park(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
+from PIL import Image
 from safetensors.torch import load_file
 
 from augmentation.images.autoencoder import PatchAutoencoder
@@ -107,6 +109,19 @@ def test_latents_are_kept_by_photos_and_weights(
     model.analysis.bias += 1
     assert torch.allclose(encode(model, paths, **settings), latents + 1, atol=4e-3)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_latents_of_a_photo_that_changed_are_computed_anew(
+    autoencoder: Path, tmp_path: Path
+) -> None:
+    model = PatchAutoencoder.from_pretrained(autoencoder).requires_grad_(False)
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (32, 32), (200, 20, 20)).save(path)
+    settings = {"size": 32, "cache": tmp_path / "latents"}
+    red = encode(model, [path], **settings)
+    Image.new("RGB", (32, 32), (20, 20, 200)).save(path)
+    os.utime(path, ns=(0, 1))  # as small a file, at another time
+    assert not torch.equal(encode(model, [path], **settings), red)
 
 
 def test_channels_that_move_pixels_weigh_more() -> None:

@@ -95,6 +95,40 @@ def test_a_killed_training_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert after == history
 
 
+@pytest.mark.parametrize("stop", [33, 41, 59])
+def test_losses_go_on_between_two_that_are_logged(tmp_path: Path, stop: int) -> None:
+    often = {"log_every": 20, "checkpoint_every": 7}
+    _, history, _ = train(tmp_path / "whole.ckpt", **often)
+    with pytest.raises(Killed):
+        train(tmp_path / "last.ckpt", stop=stop, **often)
+    _, again, _ = train(tmp_path / "last.ckpt", **often)
+    assert again == history
+
+
+def test_a_checkpoint_without_losses_has_the_mean_of_those_made_since(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        train(tmp_path / "last.ckpt", stop=11, lr=0.0, log_every=20, checkpoint_every=10)
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    torch.save({k: v for k, v in state.items() if k != "losses"}, tmp_path / "last.ckpt")
+    _, history, _ = train(tmp_path / "last.ckpt", lr=0.0, log_every=20)
+    assert history[0]["loss"] == pytest.approx(TARGET.square().sum().item(), rel=0.1)
+
+
+def test_a_checkpoint_of_a_gpu_is_read_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path / "last.ckpt", num_steps=2)
+    load, places = torch.load, []
+
+    def noting(*args: Any, **options: Any) -> Any:
+        places.append(options.get("map_location"))
+        return load(*args, **options)
+
+    monkeypatch.setattr(torch, "load", noting)
+    train(tmp_path / "last.ckpt", num_steps=2)
+    assert places == ["cpu", "cpu"]
+
+
 def test_afterwards_the_model_holds_the_average(tmp_path: Path) -> None:
     point, _, loop = train(tmp_path / "last.ckpt", ema_decay=0.99, num_steps=5)
     last = loop.averaged["place"]

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from small_set import Letters
 
 from augmentation.regions.boxes import Limits
+from augmentation.regions.cutswap import estimate
 from augmentation.regions.cutswap import method as cutswap
 from augmentation.regions.cutswap.clusters import Clustering
 from augmentation.regions.cutswap.embeddings import by_texts
@@ -339,6 +341,42 @@ def test_thresholds_are_set_known_or_estimated(parser, animals):
             threshold=Threshold(value=0.28, space="other", reason=""),
             keep=1,
         )
+
+
+def test_a_threshold_is_estimated_a_few_photos_at_a_time(parser, animals, monkeypatch):
+    complete = method(parser, similarity="estimate").threshold(animals)
+    images = [Image.open(s.image_path).convert("RGB") for s in animals.samples]
+    numbers: list[int] = []
+
+    class Counting(Redness):
+        def embed_photos(self, images):
+            numbers.append(len(images))
+            return super().embed_photos(images)
+
+    monkeypatch.setattr(estimate, "PHOTOS_AT_ONCE", 3)
+    again = method(parser, similarity="estimate", encoder=Counting()).threshold(animals)
+    assert (again, numbers) == (complete, [3, 3, 2])
+    redness = Redness().embed_photos(images)[:, 0].tolist()
+    assert any(again.value == pytest.approx(value) for value in redness)
+    monkeypatch.setattr(estimate, "NUM_PAIRS", 4)
+    numbers.clear()
+    method(parser, similarity="estimate", encoder=Counting()).threshold(animals)
+    assert numbers == [3, 1]
+
+
+def test_a_threshold_is_estimated_without_damaged_photos(parser, animals, caplog):
+    animals.samples[0].image_path.unlink()
+    animals.samples[1].image_path.write_bytes(b"no photo")
+    estimated = method(parser, similarity="estimate").threshold(animals)
+    assert estimated.reason == "tells 6 real pairs from 6 mismatched ones best"
+    assert sorted(text.split(": ")[1].split("/")[-1] for text in caplog.messages) == [
+        "cat0.png",
+        "dog0.png",
+    ]
+    for path in {entry.image_path for entry in animals.samples}:
+        path.unlink(missing_ok=True)
+    with pytest.raises(ValueError, match="at least two different photos"):
+        method(parser, similarity="estimate").threshold(animals)
 
 
 def test_numbers_below_one_are_refused(parser):

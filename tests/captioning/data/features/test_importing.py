@@ -157,6 +157,14 @@ def test_space_is_checked_before_anything_is_written(
     with pytest.raises(OSError, match="features of 3 photos need about 0.06 GiB, free are 0.00"):
         import_features([source], folder=tmp_path / "s")
     assert not (tmp_path / "s" / "features.bin").exists()
+    with pytest.raises(OSError, match="features of 1 photos need"):
+        import_features([source], folder=tmp_path / "s", image_ids=["42", "000000000042.jpg"])
+    usage.free = 2**30
+    import_features([source], folder=tmp_path / "s", image_ids=["42"])
+    usage.free = 10
+    for image_ids, number in ((["42", "9"], 1), (["42"], 0), (None, 2)):
+        with pytest.raises(OSError, match=f"features of {number} photos need"):
+            import_features([source], folder=tmp_path / "s", image_ids=image_ids)
 
 
 def line_of(path: Path, name: str = "9", dim: int = 4, **cells: bytes) -> bytes:
