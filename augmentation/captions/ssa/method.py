@@ -28,7 +28,7 @@ from augmentation.captions.ssa.joining import join_events
 from augmentation.captions.ssa.leaf_sampling import LeafSampler
 from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
-from augmentation.captions.ssa.parser import read_words
+from augmentation.captions.ssa.parser import loses_negation, read_words
 from augmentation.captions.ssa.penman import write_penman
 from augmentation.captions.ssa.realiser import LIST_STYLES, STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
@@ -54,9 +54,13 @@ UNREADABLE = "caption without a graph"
 
 @dataclass(kw_only=True)
 class _PhotoGraphs:
-    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse."""
+    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse.
+
+    Those that lack a "not" tell of words alone.
+    """
 
     graphs: list[Graph] = field(default_factory=list)
+    lacking_not: list[Graph] = field(default_factory=list)
     nouns: set[str] = field(default_factory=set)
     unreadable: int = 0
 
@@ -199,7 +203,9 @@ class Ssa(AbstractCaptionMethod):
         """What is read of all captions before the first photo."""
         graphs_by_image = self._read(roster)
         all_graphs = [
-            graph for photo_graphs in graphs_by_image.values() for graph in photo_graphs.graphs
+            graph
+            for photo_graphs in graphs_by_image.values()
+            for graph in (*photo_graphs.graphs, *photo_graphs.lacking_not)
         ]
         return _Knowledge(
             roster=roster,
@@ -235,6 +241,9 @@ class Ssa(AbstractCaptionMethod):
                 else:
                     graph = graph_of_caption and align(graph_of_caption, words)
                 if graph is None:
+                    photo_graphs.unreadable += 1
+                elif self.graph_parser is None and loses_negation(graph, words):
+                    photo_graphs.lacking_not.append(graph)
                     photo_graphs.unreadable += 1
                 else:
                     graph = ground(graph, words, sample.phrases, sample.regions)

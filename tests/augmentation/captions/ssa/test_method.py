@@ -391,3 +391,14 @@ def test_mixtures(roster: Roster):
     assert Mixture(bins=10)([samples[0]], [generated[0], hat]) == [hat]
     with pytest.raises(ValueError, match=r"mixture\.share"):
         Mixture(share=2)
+
+
+def test_captions_whose_not_is_lost_make_none(roster: Roster):
+    caption = "A boy not in a red hat rides a brown horse."
+    boy = (Phrase(start=2, text="boy", chain_id="boy", regions=(0,)),)
+    samples = [replace(sample, caption=caption, phrases=boy) for sample in roster.samples]
+    method = ssa()
+    method.rules = replace(method.rules, grounded=False)
+    photos = list(method.captions(build_roster("toy/train", samples)))
+    assert [photo.captions for photo in photos] == [[]] * 3
+    assert [photo.refused[UNREADABLE] for photo in photos] == [2] * 3
