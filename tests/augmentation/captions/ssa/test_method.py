@@ -34,7 +34,7 @@ from augmentation.captions.ssa.sentences import Caption
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import Mixture, focus, read_added_captions
-from captioning.interfaces import AbstractLanguageModel
+from captioning.interfaces import AbstractLanguageModel, AbstractWordVectors
 from captioning.metrics.well_formedness import AbstractWellFormedness, WellFormed
 from captioning.text.ngrams import NgramLanguageModel
 from captioning.text.parser import build_caption_parser
@@ -402,3 +402,28 @@ def test_captions_whose_not_is_lost_make_none(roster: Roster):
     photos = list(method.captions(build_roster("toy/train", samples)))
     assert [photo.captions for photo in photos] == [[]] * 3
     assert [photo.refused[UNREADABLE] for photo in photos] == [2] * 3
+
+
+class CountingVectors(AbstractWordVectors):
+    """Vectors that count the calls with new words, as each reads a file."""
+
+    def __init__(self) -> None:
+        self.table, self.known, self.reads = build_token_table(), set[str](), 0
+        self.name = "counting"
+
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        self.reads += bool(set(words) - self.known)
+        self.known |= set(words)
+        return self.table.vectors(words)
+
+
+@pytest.mark.parametrize(("writer", "reads"), [(None, 1), (Known(), 2)])
+def test_word_vectors_are_read_at_once(
+    roster: Roster, writer: AbstractGraphWriter | None, reads: int
+):
+    method = ssa(graph_writer=writer)
+    vectors = CountingVectors()
+    method._similarity._vectors = vectors
+    assert list(method.captions(roster))
+    assert vectors.known >= {"boy", "horse", "ride", "hat"}
+    assert vectors.reads <= reads  # one more for new words ("cat") of a writer
