@@ -63,21 +63,23 @@ def test_wrong_numbers_of_captions_are_refused(setting: str) -> None:
         ),
     ],
 )
-def test_settings_of_photos_are_refused(settings: list[str], named: str) -> None:
-    config = compose_config("augmentation", ["method=toca", "out=x", *settings])
+def test_settings_of_photos_are_refused(settings: list[str], named: str, tmp_path: Path) -> None:
+    config = compose_config("augmentation", ["method=toca", f"out={tmp_path}", *settings])
     with pytest.raises(ValueError, match=f"method=toca reads the captions of corpus= .*{named}"):
         augment(config)
 
 
 @pytest.mark.parametrize("method", ["ssa", "paraphrase"])
-def test_a_number_of_pairs_is_not_of_methods_that_caption_each_photo(method: str) -> None:
-    config = compose_config("augmentation", [f"method={method}", "out=x", "max_pairs=5"])
+def test_a_number_of_pairs_is_not_of_methods_that_caption_each_photo(
+    method: str, tmp_path: Path
+) -> None:
+    config = compose_config("augmentation", [f"method={method}", f"out={tmp_path}", "max_pairs=5"])
     with pytest.raises(ValueError, match="max_pairs=5 .* leave it out, first_images="):
         augment(config)
 
 
-def test_the_number_of_a_smoke_test_is_no_setting_of_the_user(monkeypatch) -> None:
-    config = compose_config("augmentation", ["method=ssa", "out=x", "max_pairs=24"])
+def test_the_number_of_a_smoke_test_is_no_setting_of_the_user(monkeypatch, tmp_path: Path) -> None:
+    config = compose_config("augmentation", ["method=ssa", f"out={tmp_path}", "max_pairs=24"])
     monkeypatch.setattr("augmentation.run._is_smoke", lambda: True)
 
     def reached(_: object) -> None:
