@@ -61,10 +61,13 @@ def augment(config: DictConfig) -> dict[str, Any]:
     folder = Path(config.out)
     method = build_part(config.method)
     if isinstance(method, ToCa):
+        _refuse_photo_settings(config)
         return _augment_texts(config, method)
-    roster = read_photos(config)
     if isinstance(method, AbstractCaptionMethod):
         _refuse_max_augmented(config)
+        _refuse_max_pairs(config)
+    roster = read_photos(config)
+    if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
     _refuse_spread(config)
     threshold = method.threshold(roster)
@@ -191,6 +194,23 @@ def _refuse_max_augmented(config: DictConfig) -> None:
         )
 
 
+def _refuse_max_pairs(config: DictConfig) -> None:
+    if config.max_pairs is not None and not _is_smoke():  # which sets it for all methods
+        raise ValueError(
+            f"max_pairs={config.max_pairs} limits pictures and ToCa's captions: this method makes "
+            "captions of each photo; leave it out, first_images= limits the photos"
+        )
+
+
+def _refuse_photo_settings(config: DictConfig) -> None:
+    names = [*config.steps, *([] if config.split == "train" else [f"split={config.split}"])]
+    if names:
+        raise ValueError(
+            f"method=toca reads the captions of corpus= alone, so steps and split of photos do "
+            f"nothing: leave out {', '.join(names)}; corpus.share= takes a part of the corpus"
+        )
+
+
 def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
     """``files``: digests of the files that a set's method names, if it names any."""
     identity = file_identity(settings["method"])
@@ -220,9 +240,14 @@ def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]
     return partial(cosine_ranker, build_encoder, threshold=threshold, keep=method.keep)
 
 
+def _is_smoke() -> bool:
+    """Whether ``debug=smoke`` was given to a command."""
+    return HydraConfig.initialized() and HydraConfig.get().runtime.choices.get("debug") == "smoke"
+
+
 def smoke_settings(config: DictConfig) -> DictConfig:
     """The config with few photos and pairs for ``debug=smoke``; fewer photos may be asked for."""
-    if HydraConfig.get().runtime.choices.get("debug") == "smoke":
+    if _is_smoke():
         config = config.copy()
         config.first_images = config.first_images or config.smoke.first_images
         config.max_pairs = config.smoke.max_pairs

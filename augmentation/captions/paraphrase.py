@@ -14,7 +14,7 @@ from itertools import islice
 from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.prompt import Prompt
-from augmentation.captions.writing.writers import AbstractWriter
+from augmentation.captions.writing.writers import FAILURES, AbstractWriter, Answer
 from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
 from captioning.ranges import PositiveInt, Seed
@@ -31,6 +31,7 @@ EXAMPLES = (
     ("Children play soccer on a muddy field.", "Kids kick a ball around on a field full of mud."),
 )  # fmt: skip
 PHOTOS_AT_ONCE = 8
+TRIES = 3  # of the prompts that a busy server left without an answer
 
 
 class Paraphrase(AbstractCaptionMethod):
@@ -51,7 +52,12 @@ class Paraphrase(AbstractCaptionMethod):
         self.writer, self.max_words, self.seed = writer, max_words, seed
 
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
-        """See `AbstractCaptionMethod`."""
+        """See `AbstractCaptionMethod`.
+
+        Raises:
+            ConnectionError: the language model answered no prompt of a batch in several tries;
+                no photo of it is yielded, so that the same command asks again.
+        """
         first = skip - skip % PHOTOS_AT_ONCE  # every run has the same batches of photos
         return islice(self._captions(roster, first), skip - first, None)
 
@@ -72,12 +78,31 @@ class Paraphrase(AbstractCaptionMethod):
             for s in samples
         ]
         seed = int(draw_key(self.seed, "paraphrase", samples[0].sample_id), 16) % 2**31
-        for sample, answer in zip(samples, self.writer.answers(prompts, seed=seed), strict=True):
+        for sample, answer in zip(samples, self._answers(prompts, seed), strict=True):
             # a paraphrase may equal one of another photo, but not its own caption
             judge = Judge(known_captions=[sample.caption], max_words=self.max_words)
             verdict = judge.judge(answer, ())
             phrases = transfer_phrases(sample.phrases, verdict.caption)
             yield NewCaption(sample=sample, text=verdict.caption, phrases=phrases), verdict.problem
+
+    def _answers(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
+        """An answer to each prompt; those without one are asked again.
+
+        Where the model answers the others, what it fails at each time is its failure at a prompt.
+        """
+        answers = list(self.writer.answers(prompts, seed=seed))
+        for _ in range(TRIES - 1):
+            failed = [n for n, answer in enumerate(answers) if answer.problem in FAILURES]
+            again = self.writer.answers([prompts[n] for n in failed], seed=seed) if failed else []
+            for n, answer in zip(failed, again, strict=True):
+                answers[n] = answer
+        if all(answer.problem in FAILURES for answer in answers):
+            reasons = Counter(answer.problem for answer in answers)
+            raise ConnectionError(
+                f"the language model has failed {TRIES} times in a row ({dict(reasons)}); look at "
+                "its server, and give the same command again: it goes on where it stopped"
+            )
+        return answers
 
 
 def transfer_phrases(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:

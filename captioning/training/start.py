@@ -19,6 +19,7 @@ from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.object_split import NUM_PLACEHOLDERS
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
+from captioning.text.control_tokens import CONTROL_TOKENS
 from captioning.text.tokenizers.subwords import restored
 from captioning.text.tokenizers.words import WordTokenizer
 
@@ -52,7 +53,8 @@ class Start:
         """Its tokenizer, with the words that occur at least ``new_words`` times in ``captions``.
 
         Raises:
-            ValueError: ``new_words`` is set, and the tokenizer is not one of words.
+            ValueError: ``new_words`` is set, and the tokenizer is not one of words, or ends with
+                control tokens, behind which no words may stand.
         """
         tokenizer = restored(self.captioner["tokenizer"])
         if new_words is None:
@@ -61,6 +63,11 @@ class Start:
             raise ValueError(
                 f"new_words={new_words}: the captioner of start_from={self.name} reads captions by "
                 "parts of words and needs no new ones: leave new_words out"
+            )
+        if tokenizer.words[-1] == CONTROL_TOKENS[-1]:
+            raise ValueError(
+                f"new_words={new_words}: the vocabulary of start_from={self.name} ends with "
+                "control tokens, behind which no words can stand: leave new_words out"
             )
         return tokenizer.with_words(captions, min_count=new_words)
 

@@ -227,7 +227,8 @@ def read_linear(line: str) -> Graph | None:
     """The graph of a model's line, as far as there is one.
 
     Such lines have small faults: brackets that are not closed, roles without a target. A repeated
-    label is the same node. A role without a target, and a target without a role, are skipped.
+    label is the same node. A role without a target, a target without a role, and a number or
+    an alignment without a label, are skipped.
 
     Returns:
         None where the line has no label.
@@ -243,7 +244,7 @@ def read_linear(line: str) -> Graph | None:
             open_nodes, role, after_bracket = open_nodes[: max(len(open_nodes) - 1, 1)], "", False
         elif token.startswith(":") and len(token) > 1:
             role, after_bracket = token[1:], False
-        else:
+        elif node_of(_NUMBERED.sub("", token)).concept:
             variable = _variable(token, nodes)
             if open_nodes and role:
                 edges.append(edge_of(open_nodes[-1], role, variable))

@@ -54,6 +54,11 @@ class Builder:
         ):
             self.edges.append(Edge(source, role, target, word.replace("-", " ")))
 
+    def negate(self, variable: str) -> None:
+        """Say that a node is not so."""
+        if not any(e.source == variable and e.role == "polarity" for e in self.edges):
+            self.link(variable, "polarity", self.add("-"))
+
     def graph(self, root: str) -> Graph:
         """The graph, without nodes that its root does not reach."""
         graph = Graph(self.nodes, tuple(self.edges), root)

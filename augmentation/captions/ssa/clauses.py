@@ -251,7 +251,7 @@ class Clauses:
             word = token.text.lower()
             self.builder.link(variable, "manner", self.builder.add(token.lemma, word, token=j))
         elif token.dep == "neg":
-            self.builder.link(variable, "polarity", self.builder.add("-"))
+            self.builder.negate(variable)
 
     def _token(self, variable: str) -> int:
         return self.builder.nodes[variable].names[0].token
@@ -290,14 +290,31 @@ class Clauses:
         subjects = self.words.having(i, *SUBJECTS, "attr")
         if self.words.having(i, "expl") and subjects:
             variable = self.entity(subjects[0])
+            self._negate(variable, i)
             self._attach_to_copula(variable, i)
             return variable
         agent = self._subject(i, subject)
         for j in self.words.having(i, "acomp", "attr", "oprd"):
-            parts = [self._predicated(k, agent) for k in (j, *self.phrases.conjuncts(j))]
+            conjuncts = self.phrases.conjuncts(j)
+            parts = [self._predicated(k, agent) for k in (j, *conjuncts)]
+            joints = self._joints(j, *conjuncts)
+            # "not brown or black" is neither, "not brown but white" is one; "and" tells nothing.
+            negated = parts if len(parts) == 1 or "or" in joints else parts[: int("but" in joints)]
+            for part in negated:
+                self._negate(part, i, j)
             self._attach_to_copula(parts[0], i)
             return self.phrases.coordinate(j, parts)
         return self._located(i, agent)
+
+    def _negate(self, variable: str, *words: int) -> None:
+        """Say that a node is not so, where one of the words has "not"."""
+        for i in words:
+            if self.words.negations(i):
+                self.builder.negate(variable)
+
+    def _joints(self, *words: int) -> set[str]:
+        """Conjunctions that depend on words."""
+        return {self.tokens[j].lemma for i in words for j in self.words.having(i, "cc")}
 
     def _predicated(self, j: int, agent: str | None) -> str:
         """ "the dog is brown", "the man is a clown": the node of the predicate."""
@@ -323,10 +340,14 @@ class Clauses:
         variable = self.builder.add("be-located-at-91", "be", token=i)
         if agent is not None:
             self.builder.link(variable, "ARG1", agent)
-        for j in self.words.having(i, "prep"):
-            self.places.attach(Site(variable, self.tokens[i], "be", agent), j)
+        negations = self.words.negations(i)
+        of_not = [k for j in negations for k in self.words.having(j, "prep")]
+        for j in (*self.words.having(i, "prep"), *of_not):
+            self.places.attach(Site(variable, self.tokens[i], "be", agent, bool(negations)), j)
         for j in self.words.having(i, "advmod"):
             word = self.tokens[j].text.lower()
             if word not in IGNORED_ADVERBS:
                 self.builder.link(variable, "ARG2", self.builder.add(word, word, token=j))
+        if any(e.source == variable and e.role != "ARG1" for e in self.builder.edges):
+            self._negate(variable, i)  # else clothes have the "not"
         return variable

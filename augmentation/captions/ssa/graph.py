@@ -132,6 +132,10 @@ class Graph:
         """Targets of a node's edges in some roles."""
         return [edge.target for edge in self.out[variable] if edge.role in roles]
 
+    def is_negated(self, variable: str) -> bool:
+        """Whether a node has "not" or "no"."""
+        return any(edge.role == "polarity" for edge in self.out[variable])
+
     def part(self, variables: Iterable[str], root: str) -> Graph:
         """The graph of some nodes and the edges between them."""
         variables = set(variables) | {root}

@@ -53,7 +53,8 @@ def subject_of(graph: Graph) -> str:
     ):
         return ""
     arguments = {edge.role: edge.target for edge in graph.out[graph.root]}
-    return arguments.get("ARG0") or arguments.get("ARG1") or ""
+    subject = arguments.get("ARG0") or arguments.get("ARG1") or ""
+    return "" if subject and graph.is_negated(subject) else subject  # "no dog runs" stands alone
 
 
 def _addition(parts: Sequence[Graph], graph: Graph) -> Graph | None:

@@ -55,7 +55,8 @@ class LeafSampler:
                 parts = [e for e in self.graph.out[variable] if e.role.startswith("op")]
                 edges += parts
                 reached += [part.target for part in parts if part.target not in reached]
-        numbers = (e for v in reached for e in self.graph.out[v] if e.role == "quant")
+        counted = ("quant", POLARITY)  # "two shirts", "no shirt"
+        numbers = (e for v in reached for e in self.graph.out[v] if e.role in counted)
         between = (e for v in reached for e in self.graph.out[v] if e.target in reached)
         return [*edges, *self._one_of_each(numbers), *between]
 

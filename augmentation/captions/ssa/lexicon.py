@@ -144,6 +144,13 @@ POSSESSIVES = {"he": "his", "she": "her", "it": "its", "they": "their"}
 # Words whose meaning depends on the context, not on the photo.
 NUMBERS = {word: str(number) for word, number in NUMBER_WORDS.items()}
 QUANTIFIERS = frozenset(("some", "several", "many", "few", "both", "all", "various", "multiple"))
+# The usual preposition of each role, in the order of the roles in a sentence.
+ROLE_PREPOSITIONS = {
+    "ARG2": "", "ARG3": "", "ARG4": "", "direction": "", "source": "from", "destination": "to",
+    "path": "along", "location": "in", "instrument": "with", "accompanier": "with",
+    "manner": "", "mod": "", "purpose": "for", "topic": "about", "time": "during",
+}  # fmt: skip
+ADVERB_ROLES = ("direction", "mod", "manner", "location", "ARG2", "time")
 POINTERS = frozenset(("another", "other", "this", "that", "these", "those", "each", "every"))
 
 

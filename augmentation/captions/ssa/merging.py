@@ -123,8 +123,8 @@ class Merging:
         return similarity if is_match and _plurals(first_node) & _plurals(second_node) else None
 
     def _name_similarity(self, first_node: Node, second_node: Node) -> float:
-        first_words = {_word(name) for name in first_node.names}
-        second_words = {_word(name) for name in second_node.names}
+        first_words = {word_of(name) for name in first_node.names}
+        second_words = {word_of(name) for name in second_node.names}
         if first_words & second_words:
             return 1.0
         return max(self.similarity(word, other) for word in first_words for other in second_words)
@@ -173,7 +173,7 @@ class Merging:
         first_event, second_event = first.nodes[a], second.nodes[b]
         if first_event.concept == second_event.concept:
             return True
-        if LIGHT_VERBS & {_word(name) for name in (*first_event.names, *second_event.names)}:
+        if LIGHT_VERBS & {word_of(name) for name in (*first_event.names, *second_event.names)}:
             return False
         min_similarity = self.min_similarity
         if first_arguments.keys() == second_arguments.keys() and len(first_arguments) > 1:
@@ -196,7 +196,8 @@ class Merging:
         return self._name_similarity(first_node, second_node) >= self.min_similarity
 
 
-def _word(name: Name) -> str:
+def word_of(name: Name) -> str:
+    """The label of a name without its sense, by which names are compared."""
     return name.concept.rsplit("-", 1)[0] if name.concept[-2:].isdigit() else name.concept
 
 

@@ -26,9 +26,9 @@ from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
 from augmentation.captions.ssa.joining import join_events
 from augmentation.captions.ssa.leaf_sampling import LeafSampler
-from augmentation.captions.ssa.merging import Merging
+from augmentation.captions.ssa.merging import Merging, word_of
 from augmentation.captions.ssa.nouns import NounForms
-from augmentation.captions.ssa.parser import read_words
+from augmentation.captions.ssa.parser import loses_negation, read_words
 from augmentation.captions.ssa.penman import write_penman
 from augmentation.captions.ssa.realiser import LIST_STYLES, STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
@@ -54,9 +54,13 @@ UNREADABLE = "caption without a graph"
 
 @dataclass(kw_only=True)
 class _PhotoGraphs:
-    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse."""
+    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse.
+
+    Those that lack a "not" tell of words alone.
+    """
 
     graphs: list[Graph] = field(default_factory=list)
+    lacking_not: list[Graph] = field(default_factory=list)
     nouns: set[str] = field(default_factory=set)
     unreadable: int = 0
 
@@ -162,8 +166,9 @@ class Ssa(AbstractCaptionMethod):
             seed=seed,
         )
         self._data: _Knowledge | None = None
+        self._similarity = WordSimilarity(vectors)
         self.merging = Merging(
-            similarity=WordSimilarity(vectors),
+            similarity=self._similarity,
             min_similarity=min_similarity,
             min_similarity_same_arguments=min_similarity_same_arguments,
         )
@@ -199,8 +204,13 @@ class Ssa(AbstractCaptionMethod):
         """What is read of all captions before the first photo."""
         graphs_by_image = self._read(roster)
         all_graphs = [
-            graph for photo_graphs in graphs_by_image.values() for graph in photo_graphs.graphs
+            graph
+            for photo_graphs in graphs_by_image.values()
+            for graph in (*photo_graphs.graphs, *photo_graphs.lacking_not)
         ]
+        nodes = chain.from_iterable(graph.nodes.values() for graph in all_graphs)
+        words = {word_of(name) for node in nodes for name in node.names}
+        self._similarity.read(words.union(*(photo.nouns for photo in graphs_by_image.values())))
         return _Knowledge(
             roster=roster,
             graphs=graphs_by_image,
@@ -235,6 +245,9 @@ class Ssa(AbstractCaptionMethod):
                 else:
                     graph = graph_of_caption and align(graph_of_caption, words)
                 if graph is None:
+                    photo_graphs.unreadable += 1
+                elif self.graph_parser is None and loses_negation(graph, words):
+                    photo_graphs.lacking_not.append(graph)
                     photo_graphs.unreadable += 1
                 else:
                     graph = ground(graph, words, sample.phrases, sample.regions)
@@ -313,7 +326,9 @@ class Ssa(AbstractCaptionMethod):
         style = str.lower if writer.lower_case else as_sentence
         answers = [" ".join(text.split()) for text in writer.sentences(graphs)]
         texts = [style(text) if any(map(str.isalpha, text)) else "" for text in answers]
-        parses = iter(self.parser.parse([text for text in texts if text]))
+        parses = self.parser.parse([text for text in texts if text])
+        self._similarity.read(t.lemma for parse in parses for t in parse if t.pos in NOUNS)
+        parses = iter(parses)
         for graph, text in zip(graphs, texts, strict=True):
             caption = None
             if text:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from augmentation.captions.ssa.graph import Graph, Name
 from augmentation.captions.ssa.lexicon import PEOPLE_WORDS
+from augmentation.regions.closed_classes import FEMININE, MASCULINE
 from captioning.text.lemmas import PLURALS_ONLY
 from captioning.text.plurals import pluralise
 
@@ -64,3 +65,15 @@ class NounForms:
     def is_person(self, word: str) -> bool:
         """Whether a noun names a person."""
         return word in PEOPLE_WORDS
+
+    def pronoun(self, name: Name, *, plural: bool, object_form: bool = False) -> str:
+        """ "his" or, as an object, "him"."""
+        if plural:
+            return "them" if object_form else "their"
+        if name.word in MASCULINE:
+            return "him" if object_form else "his"
+        if name.word in FEMININE:
+            return "her"
+        if self.is_person(name.word):
+            return "them" if object_form else "their"
+        return "it" if object_form else "its"

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from augmentation.captions.ssa.builder import Builder
 from augmentation.captions.ssa.clauses import Clauses
 from augmentation.captions.ssa.graph import MULTI_SENTENCE, Graph
-from augmentation.captions.ssa.words import Words, words_of
+from augmentation.captions.ssa.words import NOT, Words, words_of
 from captioning.interfaces import AbstractParser
 from captioning.types import Parse
 
 # Words between a word and its root, at most, because reading and merging are recursive. A
 # caption of 200 words that is all relative clauses has 100.
 MAX_DEPTH = 150
+NEGATIONS = NOT | {"no", "nor", "neither"}
 
 
 class RuleParser:
@@ -69,6 +70,12 @@ def read_words(words: Words) -> Graph | None:
     for number, variable in enumerate(roots, start=1):
         builder.link(root, f"snt{number}", variable)
     return builder.graph(root)
+
+
+def loses_negation(graph: Graph, words: Words) -> bool:
+    """Whether words have more negations than their graph, so that it may say the opposite."""
+    negations = sum(token.text.lower() in NEGATIONS for token in words.tokens)
+    return sum(edge.role == "polarity" for edge in graph.edges) < negations
 
 
 def _is_too_deep(tokens: Parse) -> bool:

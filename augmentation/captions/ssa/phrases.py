@@ -118,7 +118,7 @@ class Phrases:
         elif lemma in POINTERS:
             self.builder.link(variable, "mod", self.builder.add(lemma, lemma, token=j))
         elif lemma == "no":
-            self.builder.link(variable, "polarity", self.builder.add("-"))
+            self.builder.negate(variable)
 
     def _number(self, variable: str, j: int) -> None:
         lemma = self.tokens[j].lemma

@@ -43,12 +43,14 @@ class Site:
         token: its word.
         verb: with its particle; empty for a noun.
         agent: node of the subject of a verb; the node itself for a noun.
+        negated: whether "not" belongs to a verb without a meaning of its own: "is not in a hat".
     """
 
     variable: str
     token: Token
     verb: str = ""
     agent: str | None = None
+    negated: bool = False
 
 
 class Places:
@@ -86,7 +88,7 @@ class Places:
         if site.verb and (site.verb, name) in ARGUMENTS:
             self._link(site, ARGUMENTS[site.verb, name], j, name)
         elif name == "in" and self._is_worn(site, token):
-            self._hold("wear-01", site.agent, j, name)
+            self._negate(self._hold("wear-01", site.agent, j, name), site)
         elif name == "with":
             self._with(site, j)
         elif name == "of":
@@ -136,6 +138,11 @@ class Places:
         node = self.builder.add("resemble-01", "like")
         self.builder.link(node, "ARG1", site.variable)
         self.builder.link(node, "ARG2", self.entity(j))
+        self._negate(node, site)
+
+    def _negate(self, variable: str, site: Site) -> None:
+        if site.negated:
+            self.builder.negate(variable)
 
     def _is_worn(self, site: Site, token: Token) -> bool:
         if site.agent is None:
@@ -146,12 +153,13 @@ class Places:
             is_living(wearer) and (token.lemma in COLOURS or token.lemma in ("orange", "pink"))
         )
 
-    def _hold(self, concept: str, agent: str | None, j: int, name: str) -> None:
-        """ "a man in a hat" wears it, "a man with a stick" has it."""
+    def _hold(self, concept: str, agent: str | None, j: int, name: str) -> str:
+        """ "a man in a hat" wears it, "a man with a stick" has it; the node of this."""
         node = self.builder.add(concept, concept[:-3])
         if agent is not None:
             self.builder.link(node, "ARG0", agent)
         self.builder.link(node, "ARG1", self.entity(j), name)
+        return node
 
     def _with(self, site: Site, j: int) -> None:
         lemma = self.words.tokens[j].lemma

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from augmentation.captions.ssa.conjugation import ing, participle, third_person
 from augmentation.captions.ssa.graph import COORDINATORS, Edge, Graph
 from augmentation.captions.ssa.lexicon import (
+    ADVERB_ROLES,
     BODY_PARTS,
     NUMBERS,
     POINTERS,
     POSSESSIVES,
+    ROLE_PREPOSITIONS,
     SUBJECT_IS_ARG1,
     concept_of,
     is_living,
@@ -23,7 +25,6 @@ from augmentation.captions.ssa.lexicon import (
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.sampling import POSSESSION_CONCEPTS, is_attribute, is_colour
 from augmentation.captions.ssa.sentences import Piece
-from augmentation.regions.closed_classes import FEMININE, MASCULINE
 from augmentation.regions.inflection import indefinite_article, possessive_mark
 
 STYLES = ("progressive", "simple", "phrase")
@@ -31,13 +32,6 @@ LIST_STYLES = STYLES[:2]
 # Verbs that rarely stand in the progressive.
 _STATIVE_VERBS = "have wear overlook surround resemble belong contain cover"
 STATIVE_VERBS = frozenset(_STATIVE_VERBS.split())
-# The usual preposition of each role, in the order of the roles in a sentence.
-_PREPOSITIONS = {
-    "ARG2": "", "ARG3": "", "ARG4": "", "direction": "", "source": "from", "destination": "to",
-    "path": "along", "location": "in", "instrument": "with", "accompanier": "with",
-    "manner": "", "mod": "", "purpose": "for", "topic": "about", "time": "during",
-}  # fmt: skip
-_ADVERB_ROLES = ("direction", "mod", "manner", "location", "ARG2", "time")
 _NUMBER_WORDS = {number: word for word, number in NUMBERS.items()}
 
 
@@ -69,6 +63,7 @@ class Realiser:
         if node.is_predicate:
             return self.clause(root)
         parts = [e.target for e in self.graph.out[root] if e.role.startswith("op")]
+        self._refuse_not(root)
         if parts and all(self.graph.nodes[part].is_predicate for part in parts):
             return self._events(parts)
         return self.noun_phrase(root)
@@ -114,9 +109,9 @@ class Realiser:
         return [*form, *self._tail(arguments)]
 
     def _attributed(self, variable: str, noun: str) -> list[Piece]:
-        """ "the dog is black and white": with all its colours."""
+        """ "the dog is black and white": with all its colours; "the dog is not black"."""
         predicates = [variable]
-        if self._is_colour(variable):
+        if self._is_colour(variable) and not self.graph.is_negated(variable):
             predicates += [v for v in self._attributes(noun) if self._is_colour(v)]
         self._realised.update(predicates)
         words = [self._word(v) for v in sorted(predicates, key=self._place)]
@@ -140,7 +135,7 @@ class Realiser:
         remaining = [edge for edge in edges if edge is not subject]
         objects = [edge for edge in remaining if edge.role == "ARG1"]
         other_edges = [edge for edge in remaining if edge.role != "ARG1"]
-        order = list(_PREPOSITIONS)
+        order = list(ROLE_PREPOSITIONS)
         other_edges.sort(key=lambda e: order.index(e.role) if e.role in order else len(order))
         return subject, [*objects, *other_edges], passive
 
@@ -155,8 +150,7 @@ class Realiser:
 
     def _verb_form(self, variable: str, plural: bool, passive: bool) -> list[Piece]:
         verb = self._verb(variable)
-        negative = any(edge.role == "polarity" for edge in self.graph.out[variable])
-        negation = ["not"] if negative else []
+        negation = ["not"] if self.graph.is_negated(variable) else []
         be = "are" if plural else "is"
         if verb == "be":
             return _words(*([be] if self.style != "phrase" else []), *negation)
@@ -166,7 +160,7 @@ class Realiser:
             is_possession = self.graph.nodes[variable].concept == "have-03" and not negation
             return _words("with") if is_possession else _words(*negation, ing(verb))
         if self.style == "simple" or verb in STATIVE_VERBS:
-            if negative:
+            if negation:
                 return _words("do" if plural else "does", "not", verb)
             return _words(verb if plural else third_person(verb))
         return _words(be, *negation, ing(verb))
@@ -182,12 +176,12 @@ class Realiser:
         if self.graph.children(edge.target, "op1") and node.concept not in COORDINATORS:
             return self._relative(edge.target)
         name = node.names[0]
-        if not name.noun and edge.role in _ADVERB_ROLES:
+        if not name.noun and edge.role in ADVERB_ROLES:
             return _words(self._word(edge.target)) if not edge.word else self._with_word(edge)
         return self._with_word(edge)
 
     def _with_word(self, edge: Edge) -> list[Piece]:
-        word = edge.word or _PREPOSITIONS.get(edge.role, "")
+        word = edge.word or ROLE_PREPOSITIONS.get(edge.role, "")
         if edge.role == "ARG1" and self.graph.nodes[edge.source].concept in POSSESSION_CONCEPTS:
             word = ""  # "in a hat", but "wears a hat"
         if edge.role.startswith("prep-"):
@@ -224,6 +218,8 @@ class Realiser:
             form = ["to", *(["be", participle(verb)] if passive else [verb])]
         else:
             form = [ing(verb)]
+        if self.graph.is_negated(variable):  # "not to catch a ball", "while not holding a cup"
+            form.insert(int(edge.role == "time"), "not")
         return [*_words(*form), *self._tail(arguments)]
 
     # -- noun phrases ------------------------------------------------------------------------
@@ -232,6 +228,7 @@ class Realiser:
         """A noun with article, attributes and postmodifiers; a pronoun if it was named before."""
         node = self.graph.nodes[variable]
         if node.concept in COORDINATORS:
+            self._refuse_not(variable)
             return self._list(variable)
         if variable in self._realised:
             return _words(self._repeated(variable))
@@ -239,15 +236,21 @@ class Realiser:
             raise ValueError("nobody knows who is meant")
         self._realised.add(variable)
         before, owner = self._premodifiers(variable)
+        if owner:
+            self._refuse_not(variable)
         noun = self._noun(variable)
         text = " ".join([*before, noun])
         article = "" if owner else self._article(variable, text)
         core = " ".join(filter(None, (owner, article, text)))
         return [Piece(core, variable), *self._postmodifiers(variable)]
 
+    def _refuse_not(self, variable: str) -> None:
+        if self.graph.is_negated(variable):
+            raise ValueError("no word says that a list or something of an owner is not there")
+
     def _repeated(self, variable: str) -> str:
         """ "it", or "itself" where it is the subject, too."""
-        word = self.pronoun(variable, object_form=True)
+        word = self._pronoun(variable, object_form=True)
         if word == "them" and not self.is_plural(variable):
             raise ValueError("nobody knows whether somebody is he or she")
         reflexives = {"them": "themselves", "him": "himself", "her": "herself", "it": "itself"}
@@ -282,7 +285,8 @@ class Realiser:
         name = node.names[0]
         if node.concept in _NUMBER_WORDS:
             return _NUMBER_WORDS[node.concept]
-        return name.word or name.concept.replace("-", " ")
+        word = name.word or name.concept.replace("-", " ")
+        return f"not {word}" if self.graph.is_negated(variable) else word
 
     def _attributes(self, variable: str) -> list[str]:
         """Attributes in the order of their captions."""
@@ -293,6 +297,7 @@ class Realiser:
             if e.source not in self._realised and is_attribute(self.graph, e.source)
         ]
         attributes = [v for v in out if not self.graph.nodes[v].names[0].noun] + into
+        attributes = [v for v in attributes if not self.graph.is_negated(v)]
         spoken = [v for v in attributes if self.graph.nodes[v].concept not in POINTERS]
         return sorted(spoken, key=lambda v: (not self._is_number(variable, v), self._place(v)))
 
@@ -323,7 +328,7 @@ class Realiser:
 
     def _owner(self, owner: str) -> str:
         if owner in self._realised:
-            return self.pronoun(owner)
+            return self._pronoun(owner)
         word = self.graph.nodes[owner].names[0].word
         if word in POSSESSIVES:  # somebody not named before: "a boy with his bow" without the boy
             self._realised.add(owner)
@@ -332,20 +337,13 @@ class Realiser:
         text = " ".join(piece.text for piece in pieces[:1])
         return text + possessive_mark(text, plural=self.is_plural(owner))
 
-    def pronoun(self, variable: str, *, object_form: bool = False) -> str:
-        """ "his" or, as an object, "him"."""
+    def _pronoun(self, variable: str, *, object_form: bool = False) -> str:
         name = self.graph.nodes[variable].names[0]
-        if self.is_plural(variable):
-            return "them" if object_form else "their"
-        if name.word in MASCULINE:
-            return "him" if object_form else "his"
-        if name.word in FEMININE:
-            return "her"
-        if self.nouns.is_person(name.word):
-            return "them" if object_form else "their"
-        return "it" if object_form else "its"
+        return self.nouns.pronoun(name, plural=self.is_plural(variable), object_form=object_form)
 
     def _article(self, variable: str, text: str) -> str:
+        if self.graph.is_negated(variable):
+            return "no"
         name = self.graph.nodes[variable].names[0]
         first = text.split(" ")[0]
         if first == "a" or self.graph.children(variable, "quant"):
@@ -367,7 +365,9 @@ class Realiser:
                 pieces += [*_words("with"), *self._own_part(edge.target)]
         for edge in self.graph.into[variable]:
             node = self.graph.nodes[edge.source]
-            if edge.role == "ARG0" and edge.source not in self._realised and node.is_predicate:
+            new = edge.role == "ARG0" and edge.source not in self._realised and node.is_predicate
+            negated = self.graph.is_negated(edge.source)  # not "without a dog": "not looking at it"
+            if new and (not negated or node.concept in POSSESSION_CONCEPTS):
                 pieces += self._possession(edge.source)
         for edge in self.graph.out[variable]:
             if edge.role == "location":
@@ -377,21 +377,21 @@ class Realiser:
     def _own_part(self, variable: str) -> list[Piece]:
         """ "a beard" of "a man with a beard": not "his beard"."""
         self._realised.add(variable)
-        text = " ".join([*self._attribute_words(variable), self._noun(variable)])
+        attributes = (self._word(v) for v in self._attributes(variable))
+        text = " ".join([*attributes, self._noun(variable)])
         article = self._article(variable, text)
         return [Piece(f"{article} {text}".strip(), variable)]
 
-    def _attribute_words(self, variable: str) -> list[str]:
-        return [self._word(v) for v in self._attributes(variable)]
-
     def _possession(self, variable: str) -> list[Piece]:
-        """ "in a red shirt", "with a stick", "wearing a hat"."""
+        """ "in a red shirt", "with a stick", "wearing a hat", "without a hat"."""
         self._realised.add(variable)
         pieces: list[Piece] = []
         for edge in self.graph.out[variable]:
             if edge.role == "ARG1":
                 wears = self.graph.nodes[variable].concept == "wear-01"
                 word = edge.word or ("wearing" if wears else "with")
+                if self.graph.is_negated(variable):
+                    word = "not wearing" if wears else "without"
                 pieces += [*_words(word), *self.noun_phrase(edge.target)]
         return pieces
 

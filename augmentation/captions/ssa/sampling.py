@@ -119,11 +119,13 @@ class _Draft:
                     self.edges.append(part)
                     self.visit(part.target, part)
         else:
-            self.visit_entity(variable)
+            # "no" belongs to one caption: its words for the node go with it
+            own = caption if self.full_graph.is_negated(variable) else None
+            self.visit_entity(variable, own)
 
-    def visit_entity(self, variable: str) -> None:
-        """Add an object, a place or an attribute, by one of its names."""
-        name = self.names[variable] = self.name(variable)
+    def visit_entity(self, variable: str, caption: int | None = None) -> None:
+        """Add an object, a place or an attribute, by one of its names, of a caption if given."""
+        name = self.names[variable] = self.name(variable, caption)
         for edge in self.full_graph.out[variable]:
             same_caption = name.caption in edge.captions
             belongs = edge.role in (*_NAME_ROLES, *_PLACE_ROLES) and same_caption
@@ -145,6 +147,8 @@ class _Draft:
         elif not same_caption or edge.source in self.names or not node.is_predicate:
             return
         elif is_attribute(self.full_graph, edge.source) and edge.role in ("ARG0", "ARG1"):
+            if self.full_graph.is_negated(edge.source):
+                return  # no words before a noun say what it is not
             self.names[edge.source] = self.name(edge.source, caption)
             self.edges.append(edge)
         elif (
@@ -162,6 +166,8 @@ def is_attribute(graph: Graph, variable: str) -> bool:
     edges = graph.out[variable]
     word = node.names[0].word
     is_named = not word or not node.concept.startswith(f"{word.replace(' ', '-')}-")
+    if is_colour(node.concept):  # "the dog is not brown": with the same words as "is brown"
+        edges = tuple(edge for edge in edges if edge.role != "polarity")
     return len(edges) <= 1 and (is_colour(node.concept) or is_named) and node.is_predicate
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
 from captioning.interfaces import AbstractWordVectors
@@ -19,6 +21,12 @@ class WordSimilarity:
         self._rows: dict[str, Tensor] = {}
         self._similarities: dict[tuple[str, str], float] = {}
 
+    def read(self, terms: Iterable[str]) -> None:
+        """Look up the words of many terms at once: a file of vectors is read once for all."""
+        words = {word for term in terms for word in _words_of(term)}
+        if words:
+            self._vectors.vectors(sorted(words))
+
     def __call__(self, first: str, second: str) -> float:
         """In [-1, 1]; 0 where a word has no vector."""
         if first == second:
@@ -30,6 +38,10 @@ class WordSimilarity:
 
     def _row(self, term: str) -> Tensor:
         if term not in self._rows:
-            total = self._vectors.vectors(term.replace("-", " ").split() or [term]).sum(0)
+            total = self._vectors.vectors(_words_of(term)).sum(0)
             self._rows[term] = total / total.norm().clamp_min(1e-9)
         return self._rows[term]
+
+
+def _words_of(term: str) -> list[str]:
+    return term.replace("-", " ").split() or [term]

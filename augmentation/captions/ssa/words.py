@@ -15,6 +15,7 @@ from captioning.types import Parse
 
 # Words of a preposition, such as "in front of", at most.
 _MAX_PREPOSITION_WORDS = 4
+NOT = frozenset(("not", "n't", "never"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,14 @@ class Words:
     def having(self, position: int, *deps: str) -> list[int]:
         """Children in some relations."""
         return [i for i in self.children[position] if self.tokens[i].dep in deps]
+
+    def negations(self, position: int) -> list[int]:
+        """Children that say "not", whatever relation their parse has."""
+        return [
+            i
+            for i in self.children[position]
+            if self.tokens[i].dep == "neg" or self.tokens[i].text.lower() in NOT
+        ]
 
     def preposition(self, position: int) -> tuple[str, list[int]]:
         """The name of a preposition, and its objects.

@@ -131,6 +131,8 @@ class Synthesis:
         size, answers = self.pace.batch_size, map(_with_surplus, read_lines(records_file))
         # answers to one template stand together
         template_records = (list(records) for _, records in groupby(answers, _template_of))
+        if self.pace.num_answers == 1:  # so equal templates of a set without numbers stay two
+            template_records = ([record] for record in answers)
         batches = iter(lambda: [*chain.from_iterable(islice(template_records, size))], [])
         _write_stream(partial_file, map(as_line, batches))
         records_file.unlink()
@@ -153,7 +155,8 @@ class Synthesis:
                 batch, answers = next(answered, (None, []))
                 if batch is None:
                     break
-                records = self._batch(batch, answers)
+                records = self._batch(batch, answers, first=num_batches * self.pace.batch_size)
+                num_batches += 1
                 if all(record.get("refused") in FAILURES for record in records):
                     failed = _add_failed(failed, records)
                     continue
@@ -200,11 +203,17 @@ class Synthesis:
         )
 
     def _batch(
-        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer]
+        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer], *, first: int
     ) -> list[AnswerRecord]:
-        """A record an answer, up to the first good one to each template."""
+        """A record an answer, up to the first good one to each template.
+
+        Args:
+            batch: templates.
+            answers: of the language model to them.
+            first: number of the first template among all.
+        """
         records, likelihoods = [], []
-        for record, likelihood in self._judged(batch, answers):
+        for record, likelihood in self._judged(batch, answers, first):
             if "caption" in record and likelihood is not None:
                 likelihoods.append((likelihood, len(records)))
             records.append(record)
@@ -214,12 +223,13 @@ class Synthesis:
         return records
 
     def _judged(
-        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer]
+        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer], first: int
     ) -> Iterator[tuple[AnswerRecord, float | None]]:
         """The same with their likelihoods, before those are looked at."""
         num_answers = self.pace.num_answers
         for place, template in enumerate(batch):
             record: AnswerRecord = {
+                "number": first + place,
                 "structure": template.structure,
                 "words": list(template.words),
                 "template": template.text,
@@ -255,12 +265,18 @@ def _with_surplus(record: AnswerRecord) -> AnswerRecord:
     return rest | {"caption": record["answer"]}
 
 
-def _template_of(record: AnswerRecord) -> str:
-    return record["template"]
+def _template_of(record: AnswerRecord) -> int | str:
+    """What tells a template from its neighbours: its number, or its text in older sets.
+
+    Templates of which some words are taken may have the same text.
+    """
+    return record.get("number", record["template"])
 
 
 def _reasons(records: Iterable[AnswerRecord]) -> Counter[str]:
-    return Counter(record["refused"] for record in records)
+    """Refused answers by reason; where the model failed, there is no answer."""
+    reasons = (record.get("refused") for record in records)
+    return Counter(reason for reason in reasons if reason and reason not in FAILURES)
 
 
 def _add_failed(
@@ -336,11 +352,10 @@ def _counts(records: Iterable[AnswerRecord]) -> dict[str, Any]:
     refused: Counter[str] = Counter()
     last = None
     for record in records:
-        # answers to one template stand together, and no template is asked twice
-        counts.update(
-            captions="caption" in record, templates=record["template"] != last, answers=True
-        )
-        last = record["template"]
+        # answers to one template stand together
+        template = _template_of(record)
+        counts.update(captions="caption" in record, templates=template != last, answers=True)
+        last = template
         if "refused" in record:
             refused[record["refused"]] += 1
     return dict(counts) | {"refused": dict(sorted(refused.items()))}

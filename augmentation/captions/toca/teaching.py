@@ -120,7 +120,8 @@ def fit(
         losses = [mean_loss_of(network, *lesson, half=half) for lesson in drawn]
         return {"val loss": float(torch.stack(losses).mean())}
 
-    num_steps = math.ceil(config.num_epochs * len(lessons["train"]) / size)
+    step_size = size * config.training.accumulate  # captions of an update
+    num_steps = math.ceil(config.num_epochs * len(lessons["train"]) / step_size)
     steps = {"num_steps": config.training.num_steps or num_steps}
     loop = TrainingLoop(
         model=network,

@@ -29,6 +29,7 @@ _LABEL = re.compile(r"^(?:[-*•>]|\d+[.)]|(?:sentence|caption|answer|output)\s*
 _DECLINED = re.compile(r"\b(?:i|we) (?:cannot|can't|am unable|am sorry)\b|\bas an ai\b|^sorry\b")
 _STRANGE = re.compile(r"[\[\]{}<>|\\_=~^@#*\n]|https?:|www\.|[^\x20-\x7eà-öø-ÿÀ-ÖØ-ß‘’“”–—]")  # noqa: RUF001
 _NEXT_SENTENCE = re.compile(r"[.!?][\"'”’)]*\s+\S")  # noqa: RUF001
+_END = re.compile(r"[\s.!?…]+([\"'”’)]*)$")  # noqa: RUF001
 _TWICE = re.compile(r"\b(\w+) \1 \1\b|\b(\w+ \w+) \2\b|\b(\w+ \w+ \w+)\b.*\b\3\b.*\b\3\b")
 
 
@@ -69,6 +70,11 @@ def caption_key(caption: str) -> str:
     return "".join(_LETTERS.findall(caption.lower()))
 
 
+def _without_end(line: str) -> str:
+    """A sentence without its final marks: the full stop is written anew."""
+    return _END.sub(r"\1", line)
+
+
 class Judge:
     """Accepts answers that hold all requested words, in one new plain sentence.
 
@@ -100,7 +106,7 @@ class Judge:
         if problem:
             return Verdict(problem=problem)
         self.remember(line)
-        return Verdict(caption=as_sentence(line))
+        return Verdict(caption=as_sentence(_without_end(line)))
 
     def _problem(self, line: str, words: Sequence[str]) -> str:
         if not line:

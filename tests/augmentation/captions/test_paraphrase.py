@@ -13,7 +13,7 @@ from augmentation.captions.caption_set import write_captions
 from augmentation.captions.paraphrase import PHOTOS_AT_ONCE, Paraphrase, transfer_phrases
 from augmentation.captions.writing.acceptance import COPY, REFUSAL
 from augmentation.captions.writing.prompt import Prompt
-from augmentation.captions.writing.writers import AbstractWriter, Answer
+from augmentation.captions.writing.writers import TIMED_OUT, AbstractWriter, Answer
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.types import Phrase, Region, Sample
@@ -109,14 +109,61 @@ def test_phrases_are_found_once_and_in_order() -> None:
     assert transfer_phrases((), "A dog.") == ()
 
 
+class Busy(Changing):
+    """Fails in some calls, at the first of their prompts or at all."""
+
+    def __init__(self, *, fails_at: Sequence[int], number: int = 1) -> None:
+        super().__init__()
+        self.fails_at, self.number = fails_at, number
+
+    def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
+        fails = self.calls in self.fails_at
+        answers = super().answers(prompts, seed=seed)
+        failures = [Answer(problem=TIMED_OUT)] * min(self.number, len(answers))
+        return [*failures, *answers[self.number :]] if fails else answers
+
+
+def test_prompts_that_a_busy_server_drops_are_asked_again(roster: Roster, tmp_path: Path) -> None:
+    writer = Busy(fails_at=[0, 1])
+    counts = write_captions(
+        Paraphrase(writer=writer), folder=tmp_path / "out", roster=roster, settings={}
+    )
+    assert counts["captions"] == len(roster.rows_by_image)
+    assert TIMED_OUT not in counts["left out"]
+    assert len(writer.seeds) == 4
+
+
+def test_a_set_goes_on_behind_a_busy_server(roster: Roster, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(ConnectionError, match="failed 3 times .* the same command"):
+        write_captions(
+            Paraphrase(writer=Busy(fails_at=[1, 2, 3], number=99)),
+            folder=folder, roster=roster, settings={},
+        )  # fmt: skip
+    assert not (folder / "captions.jsonl").exists()
+    counts = write_captions(
+        Paraphrase(writer=Changing()), folder=folder, roster=roster, settings={}
+    )
+    assert counts["captions"] == len(roster.rows_by_image)
+
+
+def test_a_prompt_that_the_model_fails_at_ends_no_set(roster: Roster, tmp_path: Path) -> None:
+    counts = write_captions(
+        Paraphrase(writer=Busy(fails_at=[0, 1, 2])),
+        folder=tmp_path / "out", roster=roster, settings={},
+    )  # fmt: skip
+    assert counts["captions"] == len(roster.rows_by_image) - 1
+    assert counts["left out"][TIMED_OUT] == 1
+
+
 def test_nothing_made_says_so(roster: Roster, tmp_path: Path) -> None:
     class Silent(Changing):
         def answers(self, prompts, *, seed):
-            return [Answer(problem="the model failed") for _ in prompts]
+            return [Answer(problem="the model declined") for _ in prompts]
 
-    with pytest.raises(ValueError, match="no caption was made; refused: .*the model failed"):
+    with pytest.raises(ValueError, match="no caption was made; refused: .*the model declined"):
         write_captions(
             Paraphrase(writer=Silent()), folder=tmp_path / "x", roster=roster, settings={}
         )
     line = json.loads((tmp_path / "x" / "captions.part.jsonl").read_text().splitlines()[0])
-    assert line["refused"] == {"the model failed": 3}
+    assert line["refused"] == {"the model declined": 3}

@@ -99,6 +99,15 @@ def test_new_words_are_as_frequent_as_in_their_own_captions() -> None:
     assert WordTokenizer(words=["a"]).with_words(["b"], min_count=1).counts is None
 
 
+def test_no_words_come_behind_control_tokens() -> None:
+    old = WordTokenizer.build(["a dog runs"] * 5, min_count=1, control=True)
+    checkpoint = {"tokenizer": old.state()}
+    start = Start(name="base", captioner=checkpoint, weights={}, features="x")
+    assert start.tokenizer().state() == old.state()
+    with pytest.raises(ValueError, match="start_from=base ends with control .* leave new_words"):
+        start.tokenizer(["a unicorn sleeps"] * 2, new_words=2)
+
+
 def test_what_cannot_be_begun_with_is_refused_before_training(
     small: Small, run: Path, tmp_path: Path, monkeypatch
 ) -> None:

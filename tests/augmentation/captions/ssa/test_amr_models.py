@@ -49,6 +49,8 @@ def test_a_models_line_is_read() -> None:
         ("( dog cat :mod dog )", "(d / dog)"),
         (":ARG0 ( dog )", "(d / dog)"),
         ("( 5 )", "(x / 5)"),
+        ("( dog :mod ( _0 ) :ARG0-of ( run-02 ) )", "(d / dog :ARG0-of (r / run-02))"),
+        ("_0 ~e.3", None),
         ("( )", None),
         ("", None),
     ],

@@ -9,12 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from torch import Tensor
 
 from augmentation.captions.caption_set import REPEAT, write_captions
 from augmentation.captions.ssa import filters
-from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
+from augmentation.captions.ssa.amr_models import AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
     FOLDS,
     ILL_FORMED,
@@ -28,8 +27,7 @@ from augmentation.captions.ssa.filters import (
 from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.method import UNREADABLE, Ssa
-from augmentation.captions.ssa.parser import RuleParser
-from augmentation.captions.ssa.penman import read_penman, write_penman
+from augmentation.captions.ssa.penman import read_penman
 from augmentation.captions.ssa.sentences import Caption
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
@@ -37,39 +35,9 @@ from captioning.data.steps.added_captions import Mixture, focus, read_added_capt
 from captioning.interfaces import AbstractLanguageModel
 from captioning.metrics.well_formedness import AbstractWellFormedness, WellFormed
 from captioning.text.ngrams import NgramLanguageModel
-from captioning.text.parser import build_caption_parser
-from captioning.text.word_tables import build_token_table
-from captioning.types import Phrase, Region, Sample
+from captioning.types import Phrase
 from captioning.vision.boxes import coverage
-
-BOXES = {"boy": (0, 0, 20, 40), "hat": (5, 0, 10, 5), "horse": (10, 20, 60, 60)}
-CAPTIONS = ("A boy in a red hat rides a brown horse.", "A boy rides a horse on a beach.")
-
-
-@pytest.fixture
-def roster(tmp_path: Path) -> Roster:
-    samples = []
-    for number in range(3):
-        path = tmp_path / f"{number}.png"
-        Image.new("RGB", (100, 100), (number, 0, 0)).save(path)
-        for key, caption in enumerate(CAPTIONS):
-            phrases = tuple(
-                Phrase(start=caption.index(word), text=word, chain_id=word, regions=(region,))
-                for region, word in enumerate(BOXES)
-                if word in caption
-            )
-            regions = tuple(Region(box=box, label=word) for word, box in BOXES.items())
-            samples.append(
-                Sample(row=0, sample_id=f"{number}#{key}", image_id=str(number), image_path=path,
-                       caption=caption, regions=regions, phrases=phrases)
-            )  # fmt: skip
-    return build_roster("toy/train", samples)
-
-
-def ssa(kind: type[Ssa] = Ssa, **settings: object) -> Ssa:
-    rules = Rules(min_well_formedness=0.0)
-    parser, vectors = build_caption_parser(num_processes=1), build_token_table()
-    return kind(parser=parser, vectors=vectors, rules=rules, **settings)
+from tests.augmentation.captions.ssa.conftest import CAPTIONS, Known, ssa
 
 
 def test_captions_are_written_and_read_for_training(roster: Roster, tmp_path: Path):
@@ -128,19 +96,6 @@ def test_where_long_captions_are_wanted_all_details_are_said(roster: Roster):
 
     assert not dressed()
     assert dressed(max_long=1, min_long_words=7)
-
-
-class Known(AbstractGraphParser, AbstractGraphWriter):
-    """Gives the graphs of the rules without their words; says some of what it is asked for."""
-
-    def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
-        parsed = RuleParser(parser=build_caption_parser(num_processes=1)).parse(captions)
-        bare = [read_penman(write_penman(graph)) for graph in parsed]
-        return [None if number == 0 else graph for number, graph in enumerate(bare)]
-
-    def sentences(self, graphs: Sequence[Graph]) -> list[str]:
-        answers = ("a boy rides a horse", "", "a cat rides a horse")
-        return [answers[number % 3] for number in range(len(graphs))]
 
 
 def test_graphs_and_sentences_of_other_models(roster: Roster):

@@ -53,6 +53,43 @@ def test_wrong_numbers_of_captions_are_refused(setting: str) -> None:
         augment(config)
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["split=val"], "leave out split=val"),
+        (
+            ["steps=[share_of_photos]", "steps.share_of_photos.share=0.5", "split=test"],
+            "share_of_photos, split=test",
+        ),
+    ],
+)
+def test_settings_of_photos_are_refused(settings: list[str], named: str, tmp_path: Path) -> None:
+    config = compose_config("augmentation", ["method=toca", f"out={tmp_path}", *settings])
+    with pytest.raises(ValueError, match=f"method=toca reads the captions of corpus= .*{named}"):
+        augment(config)
+
+
+@pytest.mark.parametrize("method", ["ssa", "paraphrase"])
+def test_a_number_of_pairs_is_not_of_methods_that_caption_each_photo(
+    method: str, tmp_path: Path
+) -> None:
+    config = compose_config("augmentation", [f"method={method}", f"out={tmp_path}", "max_pairs=5"])
+    with pytest.raises(ValueError, match="max_pairs=5 .* leave it out, first_images="):
+        augment(config)
+
+
+def test_the_number_of_a_smoke_test_is_no_setting_of_the_user(monkeypatch, tmp_path: Path) -> None:
+    config = compose_config("augmentation", ["method=ssa", f"out={tmp_path}", "max_pairs=24"])
+    monkeypatch.setattr("augmentation.run._is_smoke", lambda: True)
+
+    def reached(_: object) -> None:
+        raise ConnectionError("the photos are read")
+
+    monkeypatch.setattr("augmentation.run.read_photos", reached)
+    with pytest.raises(ConnectionError, match="the photos are read"):
+        augment(config)
+
+
 @pytest.mark.slow
 def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, address: str):
     corpus = tmp_path / "captions.json"

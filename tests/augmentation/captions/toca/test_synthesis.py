@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSample
 from augmentation.captions.toca.synthesis import SURPLUS, UNLIKELY, Pace, Synthesis
 from augmentation.captions.toca.templates import deconstruct, sentence_template
 from augmentation.captions.writing.acceptance import DUPLICATE, MISSING, Judge
+from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import FAILED, TIMED_OUT, Answer
 from tests.augmentation.captions.toca.conftest import Filler
 
@@ -125,6 +127,49 @@ def test_a_finished_synthesis_may_be_asked_for_more(gold, tmp_path: Path, answer
         synthesise(gold, tmp_path / "grown", Filler(dies_at=0), num_answers=answers, num_captions=5)
         == full_counts
     )
+
+
+def one_template(generator: object) -> Iterator[SentenceTemplate]:
+    """Neighbours of the same text, as templates of some words have it."""
+    del generator
+    for number in range(60):
+        yield template(("dog on mat .", "man on horse .")[number // 5 % 2])
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_templates_of_one_text_stay_several(
+    gold, tmp_path: Path, monkeypatch, numbered: bool
+) -> None:
+    monkeypatch.setattr(TemplateSampler, "templates", lambda _, rng: one_template(rng))
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    expected = synthesise(gold, whole, Wordy(), num_captions=30)
+    assert expected["templates"] == expected["answers"]
+    synthesise(gold, part, Wordy(), num_captions=9)
+    if not numbered:  # as sets of before have it
+        records = [
+            {k: v for k, v in r.items() if k != "number"}
+            for r in list_records(part / "provenance.jsonl")
+        ]
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (part / "provenance.jsonl").write_text(text)
+    grown = synthesise(gold, part, Wordy(), num_captions=30)
+    assert grown["captions"] == expected["captions"]
+    texts = [(folder / "captions.txt").read_text() for folder in (whole, part)]
+    assert texts[0] == texts[1]
+    numbers = [record["number"] for record in list_records(whole / "provenance.jsonl")]
+    assert numbers == list(range(len(numbers)))
+
+
+class Wordy(Filler):
+    """Says the words of the template and one that no other answer has."""
+
+    def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
+        answers = super().answers(prompts, seed=seed)
+        letters = str.maketrans("0123456789", "abcdefghij")
+        return [
+            Answer(text=f"{answer.text[:-1]} {str(seed + n).translate(letters)}.")
+            for n, answer in enumerate(answers)
+        ]
 
 
 def test_several_answers_to_a_template(gold, tmp_path: Path) -> None:
@@ -238,6 +283,15 @@ def test_a_model_that_fails_for_a_while_is_not(gold, tmp_path: Path) -> None:
     assert (counts["refused"][FAILED], counts["refused"][TIMED_OUT]) == (10, 2)
     counts = synthesise(gold, tmp_path / "b", Failing(range(1, 9)), num_templates=18)
     assert counts["templates"] == 18  # too few to give it up
+
+
+def test_failures_are_no_refused_answers_after_a_kill(gold, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("augmentation.captions.toca.synthesis.MAX_REFUSED", 10)
+    partial = tmp_path / "batches.part.jsonl"
+    record = {"structure": "", "words": [], "template": "", "refused": FAILED, "answer": ""}
+    partial.write_text(json.dumps([record] * 6) + "\n" + json.dumps([record] * 6) + "\n")
+    counts = synthesise(gold, tmp_path, Filler(), num_captions=5)
+    assert (counts["captions"], counts["refused"][FAILED]) == (5, 12)
 
 
 def test_a_model_that_is_always_refused_is_given_up(gold, tmp_path: Path, monkeypatch) -> None:

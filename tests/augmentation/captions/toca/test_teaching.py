@@ -209,6 +209,35 @@ def test_a_killed_teaching_goes_on_as_if_it_had_not_been(
     assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
 
 
+@pytest.mark.parametrize(("accumulate", "steps"), [(1, 3), (2, 2)])
+def test_epochs_are_of_captions_however_many_a_step_has(
+    monkeypatch, accumulate: int, steps: int
+) -> None:
+    asked = []
+
+    class Recorder:
+        def __init__(self, *, settings: DictConfig, **_: object) -> None:
+            asked.append(settings.num_steps)
+
+        def run(self, *_: object) -> list[dict[str, float]]:
+            return []
+
+    class Taught:
+        def __len__(self) -> int:
+            return 9
+
+        def draw(self, *_: object) -> tuple[()]:
+            return ()
+
+    monkeypatch.setattr(teaching, "TrainingLoop", Recorder)
+    monkeypatch.setattr(teaching, "mean_loss_of", lambda *_, **__: torch.zeros(()))
+    training = ("training.batch_size=3", f"training.accumulate={accumulate}", "num_epochs=1")
+    config = compose_config("teaching", [*training, "name=x", "out=x", "training.num_steps=null"])
+    lessons = {"train": Taught(), "val": Taught()}
+    teaching.fit(torch.nn.Linear(1, 1), lessons, config, identity={})
+    assert asked == [steps]
+
+
 def test_a_folder_of_another_teaching_is_refused(folder: Path, corpus: Path) -> None:
     steps = ("training.num_steps=1", "threads=1")
     teach(settings(folder, corpus, *steps))

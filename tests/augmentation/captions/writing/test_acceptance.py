@@ -31,6 +31,20 @@ def test_a_sentence_is_found_in_an_answer(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "caption"),
+    [
+        ("A man riding a horse!", "A man riding a horse."),
+        ("A man riding a horse ?!", "A man riding a horse."),
+        ("A man riding a horse...", "A man riding a horse."),
+        ('A man riding a "horse."', 'A man riding a "horse".'),
+        ('A man riding a "horse"', 'A man riding a "horse".'),
+    ],
+)
+def test_a_caption_has_one_full_stop(text: str, caption: str) -> None:
+    assert judge(text) == (caption, "")
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", acceptance.NO_ANSWER),
