@@ -50,10 +50,12 @@ def _record_arguments(parser: ArgumentParser) -> None:
 
 
 def _record(options: Namespace) -> None:
-    from captioning.results.records import has_numbers, keep_record, recordable
+    from captioning.results.records import check_names, has_numbers, keep_record, recordable
     from captioning.results.runs import read_run
 
-    for run in map(read_run, recordable(options.runs)):
+    runs = [read_run(folder) for folder in recordable(options.runs)]
+    check_names(run for run in runs if has_numbers(run))
+    for run in runs:
         if has_numbers(run):
             path = keep_record(run.folder, options.out, per_image=options.per_image)
             print(f"{run.name}: {path}")
