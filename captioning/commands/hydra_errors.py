@@ -62,7 +62,7 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     known = _known_keys(name, [o for o in overrides if not _is_for(o, key)])
     has_policy = "curation.callback" not in known or "curation.callback.policy" in known
     if key.startswith(("curation/", "curation.")) and not has_policy:
-        return f"{key}: curation=none has no such key: choose a policy, such as curation=track"
+        return f"{key}: curation=none has no such key: choose a policy, such as curation=remove"
     if choice := _to_choose_first(key, known, overrides):
         return f"{key}: there is no such key without the choice {choice}"
     if below and key in known:

@@ -97,7 +97,7 @@ def test_a_misspelt_setting_of_the_demo_is_told_in_a_line(
 
 @pytest.mark.parametrize("setting", ["curation/probe=rescore", "curation.select.ratio=0.1"])
 def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> None:
-    with pytest.raises(SystemExit, match="choose a policy, such as curation=track"):
+    with pytest.raises(SystemExit, match="choose a policy, such as curation=remove"):
         main(["train", setting])
     with pytest.raises(SystemExit, match="did you mean curation/probe"):
         main(["train", "curation=remove", "curation/prob=rescore"])
