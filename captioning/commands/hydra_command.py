@@ -99,7 +99,8 @@ def _task(
         # Lightning starts further processes with these, so the subcommand must be among them.
         sys.argv = list(started)
         _set_full_error(full_error)
-        if not is_job_of_sweep():
+        # Of a command that checks no jobs none is reported: an error ends its sweep.
+        if command.check is None or not is_job_of_sweep():
             return run_task(command, config)
         sys.argv = command_of_job(program, command.name, options)
         return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))

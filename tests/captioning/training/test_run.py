@@ -131,6 +131,15 @@ def test_a_finished_run_is_not_trained_again(small, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "versions.json").read_bytes() == written
 
 
+def test_a_run_without_a_test_ends_and_is_finished(small, tmp_path: Path) -> None:
+    config = small("num_epochs=1", "data.test=null")
+    assert train(config) == {}
+    assert RunFolder(tmp_path / "run").finished()
+    ended: list[object] = []
+    assert train(config, lambda _, datamodule: ended.append(datamodule)) == {}
+    assert ended == [None]
+
+
 def test_a_run_killed_after_its_last_epoch_ends_with_its_report(small, tmp_path: Path) -> None:
     train(small("num_epochs=1", "curation=remove"))
     run = next(tmp_path.rglob("metrics.json")).parent
