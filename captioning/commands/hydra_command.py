@@ -68,7 +68,12 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     _set_full_error(full_error or "1")
     try:
         location = {"config_path": str(config_folder()), "config_name": command.config}
-        sweep = Sweep(command, line=shlex.join(started), full_error=bool(full_error))
+        sweep = Sweep(
+            command,
+            line=shlex.join(started),
+            full_error=bool(full_error),
+            config_dir=options.config_dir,
+        )
         with sweeping(sweep):
             hydra.main(version_base=VERSION_BASE, **location)(task)()
     except (HydraException, ValueError, OSError) as error:
@@ -78,7 +83,12 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         if not isinstance(error, HydraException | ValueError):
             remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
             sys.exit(f"{command.name}: the run's folder cannot be made: {error}; {remedy}")
-        line = explain_hydra_error(error, name=command.config, overrides=options.overrides)
+        line = explain_hydra_error(
+            error,
+            name=command.config,
+            overrides=options.overrides,
+            config_dir=options.config_dir,
+        )
         sys.exit(f"{command.name}: {line}")
     finally:
         sys.argv = started

@@ -131,6 +131,36 @@ def test_what_is_no_setting_is_told_with_what_to_write(arguments: list[str], tol
     assert told in str(ended.value)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["hydra.launcher.n_jobs=2"], "without the choice hydra/launcher=NAME, of slurm, joblib"),
+        (["hydra.job.chdr=true"], "did you mean hydra.job.chdir"),
+        (["hydra/launcher=joblib", "hydra.launcher.n_job=2"], "did you mean hydra.launcher.n_jobs"),
+        (["hydra/launcher=slurm", "hydra.launcher.gpus_per_nod=2"], "hydra.launcher.gpus_per_node"),
+    ],
+)
+def test_misspelt_settings_of_hydra_are_told(arguments: list[str], told: str) -> None:
+    if len(arguments) > 1:
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+        pytest.importorskip("submitit")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "-m", *arguments])
+    assert told in str(ended.value)
+
+
+@pytest.mark.parametrize("multirun", [[], ["-m"]])
+def test_choices_in_a_further_folder_are_suggested(tmp_path: Path, multirun: list[str]) -> None:
+    policy = tmp_path / "more [1]" / "curation" / "truncate.yaml"
+    policy.parent.mkdir(parents=True)
+    policy.write_text("defaults: [remove, _self_]\nname: truncate\nmine: 1\n")
+    folder = ["--config-dir", str(tmp_path / "more [1]"), *multirun]
+    with pytest.raises(SystemExit, match="curation=truncte: .* did you mean truncate"):
+        main(["train", *folder, "curation=truncte"])
+    with pytest.raises(SystemExit, match="did you mean curation.mine"):
+        main(["train", *folder, "curation=truncate", "curation.mina=2"])
+
+
 @pytest.mark.parametrize("setting", ["search.beam_size=3", "constraints.path=x", "data.root=x"])
 def test_a_setting_of_a_group_that_is_not_chosen_names_the_choices(setting: str) -> None:
     group = setting.partition(".")[0]
