@@ -68,12 +68,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     _set_full_error(full_error or "1")
     try:
         location = {"config_path": str(config_folder()), "config_name": command.config}
-        sweep = Sweep(
-            command,
-            line=shlex.join(started),
-            full_error=bool(full_error),
-            config_dir=options.config_dir,
-        )
+        how = {"full_error": bool(full_error), "config_dir": options.config_dir}
+        sweep = Sweep(command, line=shlex.join(started), **how)
         with sweeping(sweep):
             hydra.main(version_base=VERSION_BASE, **location)(task)()
     except (HydraException, ValueError, OSError) as error:
@@ -83,12 +79,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         if not isinstance(error, HydraException | ValueError):
             remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
             sys.exit(f"{command.name}: the run's folder cannot be made: {error}; {remedy}")
-        line = explain_hydra_error(
-            error,
-            name=command.config,
-            overrides=options.overrides,
-            config_dir=options.config_dir,
-        )
+        asked = {"overrides": options.overrides, "config_dir": options.config_dir}
+        line = explain_hydra_error(error, name=command.config, **asked)
         sys.exit(f"{command.name}: {line}")
     finally:
         sys.argv = started

@@ -33,6 +33,8 @@ def _table(options: Namespace) -> None:
     from captioning.results.table import DEFAULT_METRICS, table_text
     from captioning.results.table_formats import put_between_marks
 
+    if options.digits is not None and options.digits < 0:
+        raise ValueError(f"--digits must be at least 0: got {options.digits}")
     chosen = dict(vars(options))
     chosen["metrics"] = chosen["metrics"] or list(DEFAULT_METRICS)
     into = chosen.pop("into")

@@ -95,6 +95,11 @@ def test_a_misspelt_setting_of_the_demo_is_told_in_a_line(
     assert told == "demo: num_epoch: there is no such key; did you mean num_epochs?"
 
 
+def test_a_negative_number_of_digits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", "runs", "--digits", "-1"]) == 1
+    assert "--digits must be at least 0: got -1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("setting", ["curation/probe=rescore", "curation.select.ratio=0.1"])
 def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> None:
     with pytest.raises(SystemExit, match="choose a policy, such as curation=remove"):
@@ -151,14 +156,14 @@ def test_misspelt_settings_of_hydra_are_told(arguments: list[str], told: str) ->
 
 @pytest.mark.parametrize("multirun", [[], ["-m"]])
 def test_choices_in_a_further_folder_are_suggested(tmp_path: Path, multirun: list[str]) -> None:
-    policy = tmp_path / "more [1]" / "curation" / "truncate.yaml"
+    policy = tmp_path / "more [1]" / "curation" / "halving_7.yaml"
     policy.parent.mkdir(parents=True)
-    policy.write_text("defaults: [remove, _self_]\nname: truncate\nmine: 1\n")
+    policy.write_text("defaults: [remove, _self_]\nname: halving_7\nmine: 1\n")
     folder = ["--config-dir", str(tmp_path / "more [1]"), *multirun]
-    with pytest.raises(SystemExit, match="curation=truncte: .* did you mean truncate"):
-        main(["train", *folder, "curation=truncte"])
+    with pytest.raises(SystemExit, match="curation=halving_8: .* did you mean halving_7"):
+        main(["train", *folder, "curation=halving_8"])
     with pytest.raises(SystemExit, match="did you mean curation.mine"):
-        main(["train", *folder, "curation=truncate", "curation.mina=2"])
+        main(["train", *folder, "curation=halving_7", "curation.mina=2"])
 
 
 @pytest.mark.parametrize("setting", ["search.beam_size=3", "constraints.path=x", "data.root=x"])

@@ -174,6 +174,12 @@ def test_a_checkpoint_path_that_is_no_file_is_named(small) -> None:
         train(small("resume=nowhere.ckpt"))
 
 
+def test_a_keep_list_that_is_not_there_is_refused_before_anything_is_read(small, tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"curation.keep=nowhere\.json: no such keep-list"):
+        train(small("curation=remove", "curation.keep=nowhere.json"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(PermissionError, match="run_dir="):
