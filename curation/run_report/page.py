@@ -43,7 +43,8 @@ def write_run_page(
     )
     numbers = {photo: number for number, photo in enumerate(photos)}
     link = None if edits is None or not edits.is_file() else os.path.relpath(edits, path.parent)
-    content = run_facts(run, change_list, numbers, defaults) | {"edits_page": link}
+    content: dict[str, Any] = run_facts(run, change_list, numbers, defaults)
+    content |= {"edits_page": link}
     blocks = [block("facts", pack(content)), *(block("picture", text) for text in photos.values())]
     write_text(path, page_of("run", f"Run {run.name}", blocks))
     return content["notes"]
