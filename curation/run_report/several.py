@@ -93,27 +93,27 @@ def _by_config(
 
 def _are_seeds(runs: Sequence[FinishedRun]) -> bool:
     """Whether runs differ in the seed alone, each in another one."""
-    first, *others = (_settings(run) for run in runs)
-    is_same = all(
-        settings.get(key) == first.get(key)
-        or (settings.get(key) in OFF and first.get(key) in OFF)  # newer than one of them
-        for settings in others
-        for key in settings | first
+    is_new = len({run.seed for run in runs}) == len(runs)
+    return is_new and all(_differ_in_seed(runs[0], run) for run in runs[1:])
+
+
+def _differ_in_seed(first: FinishedRun, second: FinishedRun) -> bool:
+    """Whether all that results come of is the same but for the seed, the data's folders too."""
+    one, other = (flat(dict(run.run.config)) for run in (first, second))
+    return all(
+        one.get(key) == other.get(key)
+        or (one.get(key) in OFF and other.get(key) in OFF)  # newer than one of them
+        or _of_seed(key, one.get(key), first.seed) == _of_seed(key, other.get(key), second.seed)
+        for key in one | other
+        if not is_below(key, OF_A_SEED)
     )
-    return is_same and len({run.seed for run in runs}) == len(runs)
 
 
-def _settings(run: FinishedRun) -> dict[str, Any]:
-    """All that a run's results come of, its data's folders among it, but the seed.
-
-    Folders that a run reads may be those of runs of its own seed.
-    """
-    values = {}
-    for key, value in flat(dict(run.run.config)).items():
-        if not is_below(key, OF_A_SEED):
-            values[key] = re.sub(rf"seed_?{re.escape(run.seed)}\b", "SEED", str(value))
-            values[key] = value if value in OFF else values[key]
-    return values
+def _of_seed(key: str, value: Any, seed: str) -> str:
+    """A value without the run's seed: that of a part, or in the name of a folder that is read."""
+    if key.endswith(".seed") and str(value) == seed:
+        return "SEED"
+    return re.sub(rf"seed_?{re.escape(seed)}\b", "SEED", str(value))
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -241,7 +241,8 @@ def test_runs_of_one_name_that_are_no_seeds_of_one_config_stand_apart(tmp_path: 
 def test_seeds_may_read_the_folders_of_their_seed_and_no_other_data(tmp_path: Path) -> None:
     runs = []
     for seed, lr in ((0, 0.1), (1, 0.1), (2, 0.2)):
-        settings = {"start_from": f"runs/x/seed{seed}", "lr": lr}
+        own = {"start_from": f"runs/x/seed{seed}", "model": {"seed": seed}}
+        settings = own | {"imported": "store/seed0", "steps": {"seed": 0}, "lr": lr}
         folder = tmp_path / f"seed{seed}"
         runs.append(read_finished_run(make_folder(folder, name="x", seed=seed, settings=settings)))
     assert [group.key for group in groups(runs[:2])] == ["x"]
