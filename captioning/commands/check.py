@@ -97,6 +97,8 @@ def _check(options: Namespace) -> None:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
     if options.mend and not options.export:
         raise ValueError("--mend is for the set that --export writes: choose its format")
+    if options.photos and not options.export:
+        raise ValueError("--photos is for the set that --export writes: choose its format")
     _log_by_options()
     folder = Path(options.folder)
     out = Path(options.out or f"{folder.resolve().name}-check")

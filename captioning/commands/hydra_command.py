@@ -68,7 +68,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     _set_full_error(full_error or "1")
     try:
         location = {"config_path": str(config_folder()), "config_name": command.config}
-        sweep = Sweep(command, line=shlex.join(started), full_error=bool(full_error))
+        how = {"full_error": bool(full_error), "config_dir": options.config_dir}
+        sweep = Sweep(command, line=shlex.join(started), **how)
         with sweeping(sweep):
             hydra.main(version_base=VERSION_BASE, **location)(task)()
     except (HydraException, ValueError, OSError) as error:
@@ -78,7 +79,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         if not isinstance(error, HydraException | ValueError):
             remedy = "choose one that can be written: run_dir=FOLDER or paths.runs=FOLDER"
             sys.exit(f"{command.name}: the run's folder cannot be made: {error}; {remedy}")
-        line = explain_hydra_error(error, name=command.config, overrides=options.overrides)
+        asked = {"overrides": options.overrides, "config_dir": options.config_dir}
+        line = explain_hydra_error(error, name=command.config, **asked)
         sys.exit(f"{command.name}: {line}")
     finally:
         sys.argv = started
@@ -99,7 +101,8 @@ def _task(
         # Lightning starts further processes with these, so the subcommand must be among them.
         sys.argv = list(started)
         _set_full_error(full_error)
-        if not is_job_of_sweep():
+        # Of a command that checks no jobs none is reported: an error ends its sweep.
+        if command.check is None or not is_job_of_sweep():
             return run_task(command, config)
         sys.argv = command_of_job(program, command.name, options)
         return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))

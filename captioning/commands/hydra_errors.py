@@ -6,9 +6,11 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
@@ -21,33 +23,29 @@ from captioning.training.reserved import RESERVED
 OF_SEVERAL = ("steps", "callbacks", "extra_metrics", "logger")
 # Launchers of packages that need not be installed.
 OF_CLUSTER = ("joblib", "submitit_local", "submitit_slurm")
+# Parts of Hydra's that have keys of their own where another than the basic one is chosen.
+OF_PACKAGES = {
+    "hydra.launcher": f"hydra/launcher=NAME, of slurm, {', '.join(OF_CLUSTER)}",
+    "hydra.sweeper": "hydra/sweeper=NAME of an installed sweeper, such as optuna",
+}
 _KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
 _BELOW = re.compile(r"Key '([^']+)' is not in struct")
 _WORDS = re.compile(r"\s+")
 
 
-def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]) -> str:
+def explain_hydra_error(
+    error: Exception, *, name: str, overrides: Sequence[str], config_dir: str | None = None
+) -> str:
     """One line of what is wrong with a command line.
 
     Args:
         error: of composing a config: a ``HydraException``, or a ``ValueError`` of Hydra's.
         name: the command's config.
         overrides: the command line.
+        config_dir: folder of the user's own configs, ``--config-dir``.
     """
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        missing = str(error.missing_cfg_file)
-        group, _, choice = missing.rpartition("/")
-        for override in overrides:  # where the choice itself has a folder: experiment=ssa/flickr30k
-            chosen, _, value = override.partition("=")
-            if f"{chosen.partition('@')[0]}/{value}" == missing:
-                group, choice = chosen.partition("@")[0], value
-        options = choices(group)
-        hint = _nearest_choice(choice, options)
-        known = f"; there are {', '.join(options)}" if options else ""
-        if group == "hydra/launcher":
-            known = f"; launchers belong to the extra 'cluster': {install_command('cluster')}"
-            hint = hint if choice not in OF_CLUSTER else ""
-        return f"{group}={choice}: there is no such choice{hint or known}"
+        return _no_such_choice(str(error.missing_cfg_file), overrides, config_dir)
     if "Config group override must be" in str(error):
         key = next((o.partition("=")[0] for o in overrides if o.endswith("=null")), "a group")
         return f"{key}: must be a choice of the group, got null"
@@ -59,11 +57,14 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     key, below = match[1], _BELOW.search(str(error.__cause__))
     if reserved := RESERVED.get(key.removeprefix("trainer.")):
         return f"{key} is set by the run: {reserved}"
-    known = _known_keys(name, [o for o in overrides if not _is_for(o, key)])
+    others = [*_search(config_dir), *(o for o in overrides if not _is_for(o, key))]
+    if key.startswith("hydra."):
+        return _explain_key_of_hydra(key, name, others)
+    known = _known_keys(name, others)
     has_policy = "curation.callback" not in known or "curation.callback.policy" in known
     if key.startswith(("curation/", "curation.")) and not has_policy:
-        return f"{key}: curation=none has no such key: choose a policy, such as curation=track"
-    if choice := _to_choose_first(key, known, overrides):
+        return f"{key}: curation=none has no such key: choose a policy, such as curation=remove"
+    if choice := _to_choose_first(key, known, overrides, config_dir):
         return f"{key}: there is no such key without the choice {choice}"
     if below and key in known:
         key = f"{key}.{below[1]}"
@@ -73,6 +74,43 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     return "; ".join(
         filter(None, [f"{key}: there is no such key", _keys_beside(key, known), added])
     )
+
+
+def _no_such_choice(missing: str, overrides: Sequence[str], config_dir: str | None) -> str:
+    """The nearest choices to ``GROUP/CHOICE``, which no folder has."""
+    group, _, choice = missing.rpartition("/")
+    for override in overrides:  # where the choice itself has a folder: experiment=ssa/flickr30k
+        chosen, _, value = override.partition("=")
+        if f"{chosen.partition('@')[0]}/{value}" == missing:
+            group, choice = chosen.partition("@")[0], value
+    options = choices(group, config_dir)
+    hint = _nearest_choice(choice, options)
+    known = f"; there are {', '.join(options)}" if options else ""
+    if group == "hydra/launcher":
+        known = f"; launchers belong to the extra 'cluster': {install_command('cluster')}"
+        hint = hint if choice not in OF_CLUSTER else ""
+    return f"{group}={choice}: there is no such choice{hint or known}"
+
+
+def _search(config_dir: str | None) -> list[str]:
+    """The override that has Hydra search the user's folder, too."""
+    if config_dir is None:
+        return []
+    place = QuotedString(text=f"file://{Path(config_dir).resolve()}", quote=Quote.double)
+    return [f"hydra.searchpath=[{place.with_quotes()}]"]
+
+
+def _explain_key_of_hydra(key: str, name: str, overrides: Sequence[str]) -> str:
+    """The keys of Hydra's own part, such as of the launcher that is chosen, or how to choose it."""
+    config = _composed(name, overrides)
+    known = [other for other in _keys(config.hydra, "hydra.") if "._" not in other]
+    part = ".".join(key.split(".")[:2])
+    chosen = config.hydra.runtime.choices.get(part.replace(".", "/"))
+    if part in OF_PACKAGES and chosen == "basic":
+        return f"{key}: there is no such key without the choice {OF_PACKAGES[part]}"
+    of = "" if chosen is None else f" of {part.replace('.', '/')}={chosen}"
+    hint = _nearest_key(key, known) or _keys_beside(key, known)
+    return f"{key}: there is no such key{of}" + (f"; {hint}" if hint else "")
 
 
 def _unread(overrides: Sequence[str]) -> str:
@@ -106,10 +144,12 @@ def _without_value(word: str, name: str) -> str:
     return f"{word}: settings are KEY=VALUE; write {remedy}"
 
 
-def _to_choose_first(key: str, known: Sequence[str], overrides: Sequence[str]) -> str:
+def _to_choose_first(
+    key: str, known: Sequence[str], overrides: Sequence[str], config_dir: str | None
+) -> str:
     """The choice without which a key of a group's, such as a search or a step, is not there."""
     group, _, rest = key.partition(".")
-    choice, options = rest.partition(".")[0], choices(group) if rest else []
+    choice, options = rest.partition(".")[0], choices(group, config_dir) if rest else []
     if group not in OF_SEVERAL or choice not in options:
         is_chosen = any(other.startswith(f"{group}.") for other in known)
         return f"{group}=NAME, of {', '.join(options)}" if options and not is_chosen else ""
@@ -166,14 +206,19 @@ def _is_for(override: str, key: str) -> bool:
 
 def _known_keys(name: str, overrides: Sequence[str]) -> list[str]:
     """Keys and groups of the config with the other overrides, or else of the default config."""
-    GlobalHydra.instance().clear()
-    try:
-        config = compose_config(name, overrides, return_hydra_config=True)
-    except HydraException:
-        config = compose_config(name, return_hydra_config=True)
+    config = _composed(name, overrides)
     groups = [group for group in config.hydra.runtime.choices if not group.startswith("hydra/")]
     plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     return [*groups, *_keys(plain)]
+
+
+def _composed(name: str, overrides: Sequence[str]) -> DictConfig:
+    """The config with ``hydra``; where the overrides are wrong, too, without them."""
+    GlobalHydra.instance().clear()
+    try:
+        return compose_config(name, overrides, return_hydra_config=True)
+    except HydraException:
+        return compose_config(name, return_hydra_config=True)
 
 
 def _keys(config: DictConfig, before: str = "") -> Iterator[str]:

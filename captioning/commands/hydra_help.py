@@ -64,14 +64,20 @@ def _choices(groups: dict[str, list[str]]) -> Iterator[str]:
                 yield _wrapped(f"  {subgroup}", _files(subgroup))
 
 
-def _config_folders() -> list[Path]:
-    return [folder for folder in (config_folder(), user_folder()) if folder is not None]
+def _config_folders(further: str | None = None) -> list[Path]:
+    named = None if further is None else Path(further)
+    return [folder for folder in (config_folder(), named, user_folder()) if folder is not None]
 
 
-def choices(group: str) -> list[str]:
-    """All choices of a group, those in its folders too."""
+def choices(group: str, further: str | None = None) -> list[str]:
+    """All choices of a group, those in its folders too.
+
+    Args:
+        group: such as ``model``.
+        further: the folder of ``--config-dir``.
+    """
     names: set[str] = set()
-    for folder in _config_folders():
+    for folder in _config_folders(further):
         paths = (folder / group).rglob("*.yaml")
         names |= {path.relative_to(folder / group).with_suffix("").as_posix() for path in paths}
     return sorted(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,9 @@ def _report_one(folder: Path, options: Namespace) -> int:
         print(f"{edits}: {num_listed} of {len(record.view.journal)} edits listed, {_size(edits)}")
         if not any(photo_exists(sample.image_path) for sample in record.view.roster.samples):
             print("no photo is shown: the run had features alone, and there are no photos")
-    write_run_page(run, page, defaults=_defaults, edits=None if record is None else edits)
+    notes = write_run_page(run, page, defaults=_defaults, edits=None if record is None else edits)
     _figures([run], page, options)
-    return _tell(page, [run])
+    return _tell(page, [f"{folder}: {note}" for note in notes])
 
 
 def _report_several(folders: list[Path], options: Namespace) -> int:
@@ -69,9 +69,9 @@ def _report_several(folders: list[Path], options: Namespace) -> int:
 
     runs = [read_finished_run(folder) for folder in folders]
     page = options.out or SEVERAL
-    write_runs_page(runs, page)
+    notes = write_runs_page(runs, page)
     _figures(runs, page, options)
-    return _tell(page, runs)
+    return _tell(page, notes)
 
 
 def _figures(runs: list[Any], page: Path, options: Namespace) -> None:
@@ -86,9 +86,8 @@ def _figures(runs: list[Any], page: Path, options: Namespace) -> None:
         print(f"{folder}: {', '.join(paths)}, each as SVG and PDF")
 
 
-def _tell(page: Path, runs: list[Any]) -> int:
+def _tell(page: Path, notes: Sequence[str]) -> int:
     """Name the page, and what of the runs is not on it; returns the exit status."""
-    notes = [f"{run.run.folder}: {note}" for run in runs for note in run.notes]
     for note in notes:
         print(f"report: {note}", file=sys.stderr)
     print(f"{page}: {_size(page)}; open it in a browser")

@@ -33,6 +33,8 @@ def _table(options: Namespace) -> None:
     from captioning.results.table import DEFAULT_METRICS, table_text
     from captioning.results.table_formats import put_between_marks
 
+    if options.digits is not None and options.digits < 0:
+        raise ValueError(f"--digits must be at least 0: got {options.digits}")
     chosen = dict(vars(options))
     chosen["metrics"] = chosen["metrics"] or list(DEFAULT_METRICS)
     into = chosen.pop("into")
@@ -50,10 +52,12 @@ def _record_arguments(parser: ArgumentParser) -> None:
 
 
 def _record(options: Namespace) -> None:
-    from captioning.results.records import has_numbers, keep_record, recordable
+    from captioning.results.records import check_names, has_numbers, keep_record, recordable
     from captioning.results.runs import read_run
 
-    for run in map(read_run, recordable(options.runs)):
+    runs = [read_run(folder) for folder in recordable(options.runs)]
+    check_names(run for run in runs if has_numbers(run))
+    for run in runs:
         if has_numbers(run):
             path = keep_record(run.folder, options.out, per_image=options.per_image)
             print(f"{run.name}: {path}")

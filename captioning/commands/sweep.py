@@ -61,10 +61,13 @@ class Sweep:
         command: what they run.
         line: the command line, for the report.
         full_error: show where an error of the launcher was raised.
+        config_dir: folder of the user's own configs, ``--config-dir``.
     """
 
-    def __init__(self, command: HydraCommand, *, line: str, full_error: bool) -> None:
-        self._command, self._line = command, line
+    def __init__(
+        self, command: HydraCommand, *, line: str, full_error: bool, config_dir: str | None
+    ) -> None:
+        self._command, self._line, self._config_dir = command, line, config_dir
         self.name, self.full_error = command.name, full_error
         self._jobs: list[Any] = []
         self._folder = Path()
@@ -91,7 +94,11 @@ class Sweep:
         if not is_basic or self._command.check is None:
             return
         checker = Checker(
-            config=config, loader=loader, name=self._command.config, check=self._command.check
+            config=config,
+            loader=loader,
+            name=self._command.config,
+            check=self._command.check,
+            config_dir=self._config_dir,
         )
         try:
             self._jobs = checker.jobs(overrides)

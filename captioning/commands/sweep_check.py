@@ -32,6 +32,7 @@ class Checker:
         loader: Hydra's loader of configs.
         name: of the command's config.
         check: refuses a job's config by an error.
+        config_dir: folder of the user's own configs, ``--config-dir``.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class Checker:
         loader: ConfigLoader,
         name: str,
         check: Callable[[DictConfig], None],
+        config_dir: str | None,
     ) -> None:
+        self._config_dir = config_dir
         self._config, self._loader, self._name, self._check = config, loader, name, check
         self.errors: dict[str, list[Values]] = {}
 
@@ -80,7 +83,9 @@ class Checker:
     def _text(self, error: Exception, overrides: Sequence[str]) -> str:
         if not isinstance(error, HydraException):
             return str(error).strip()
-        return explain_hydra_error(error, name=self._name, overrides=overrides)
+        return explain_hydra_error(
+            error, name=self._name, overrides=overrides, config_dir=self._config_dir
+        )
 
 
 def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,8 @@ def read_paper(path: Path) -> Paper:
     """A paper from its file.
 
     Raises:
-        ValueError: no YAML, a key that is not known or missing, a row with another number of
-            values than columns, or a run that is not there; the place is named.
+        ValueError: no YAML, a key that is not known or missing, a value of another kind, a row with
+            another number of values than columns, or a run that is not there; the place is named.
     """
     content = _Entry(_yaml_of(path), path.name)
     runs = {name: _run(name, entry) for name, entry in content.entries("runs")}
@@ -81,7 +82,7 @@ def read_paper(path: Path) -> Paper:
         file=path,
         title=content.take("title"),
         citation=content.take("citation"),
-        scales=content.take("scales"),
+        scales=content.mapping("scales"),
         needs=tuple(_need(path, entry) for path, entry in content.entries("needs", {})),
         items={name: _item(name, entry) for name, entry in content.entries("items")},
         runs=runs,
@@ -112,13 +113,22 @@ class _Entry:
             raise ValueError(f"{self.where}: {key!r} is missing")
         return self._value.pop(key, *default)
 
-    def entries(self, key: str, *default: Any) -> Iterator[tuple[str, _Entry]]:
-        where = f"{self.where}: {key}"
+    def mapping(self, key: str, *default: Any) -> dict[str, Any]:
         values = self.take(key, *default)
         if not isinstance(values, dict):
-            raise ValueError(f"{where}: must hold keys and values: got {values!r}")
-        for name, value in values.items():
-            yield str(name), _Entry(value, f"{where}.{name}")
+            raise ValueError(f"{self.where}: {key}: must hold keys and values: got {values!r}")
+        return values
+
+    def listed(self, key: str, *default: Any) -> Sequence[Any]:
+        values = self.take(key, *default)
+        values = default[0] if values is None and default else values
+        if not isinstance(values, list | tuple):
+            raise ValueError(f"{self.where}: {key}: must be a list: got {values!r}")
+        return values
+
+    def entries(self, key: str, *default: Any) -> Iterator[tuple[str, _Entry]]:
+        for name, value in self.mapping(key, *default).items():
+            yield str(name), _Entry(value, f"{self.where}: {key}.{name}")
 
     def end(self) -> None:
         if self._value:
@@ -154,22 +164,41 @@ def _run(name: str, entry: _Entry) -> PaperRun:
 
 def _way(entry: _Entry) -> Way:
     way = Way(
-        steps=tuple(" ".join(step.split()) for step in entry.take("steps")),
-        hours=entry.take("hours", None),
+        steps=_steps(entry),
+        hours=_number(entry.take("hours", None), f"{entry.where}: hours"),
         memory=entry.take("memory", None),
         differs=_texts(entry, "differs"),
         recorded=tuple(
             _recorded(_Entry(value, f"{entry.where}.recorded"))
-            for value in entry.take("recorded", ())
+            for value in entry.listed("recorded", ())
         ),
-        without=entry.take("without", {}),
+        without=entry.mapping("without", {}),
     )
     entry.end()
     return way
 
 
-def _texts(entry: _Entry, key: str, default: Sequence[str] = ()) -> tuple[str, ...]:
-    texts = tuple(entry.take(key, default))
+def _steps(entry: _Entry) -> tuple[str, ...]:
+    steps = _texts(entry, "steps", None)
+    for step in steps:
+        try:
+            words = shlex.split(step)
+        except ValueError as error:  # a quote that is not closed
+            raise ValueError(f"{entry.where}: steps: {error}: {step!r}") from error
+        if not words:
+            raise ValueError(f"{entry.where}: steps: must be commands: got {step!r}")
+    return tuple(" ".join(step.split()) for step in steps)
+
+
+def _number(value: Any, where: str) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"{where}: must be a number or null: got {value!r}")
+    return value
+
+
+def _texts(entry: _Entry, key: str, default: Sequence[str] | None = ()) -> tuple[str, ...]:
+    """A list of texts; without a default it must be there."""
+    texts = tuple(entry.listed(key) if default is None else entry.listed(key, default))
     for text in texts:
         if not isinstance(text, str):  # a colon makes a mapping of a sentence
             raise ValueError(f"{entry.where}: {key}: must be texts, put in quotes: got {text!r}")
@@ -177,12 +206,12 @@ def _texts(entry: _Entry, key: str, default: Sequence[str] = ()) -> tuple[str, .
 
 
 def _recorded(entry: _Entry) -> Recorded:
-    values = {str(key): str(value) for key, value in entry.take("values").items()}
+    values = {str(key): str(value) for key, value in entry.mapping("values").items()}
     recorded = Recorded(
         file=entry.take("file"),
         values=values,
-        files=entry.take("files", {}),
-        tests=entry.take("tests", {}),
+        files=entry.mapping("files", {}),
+        tests=entry.mapping("tests", {}),
     )
     entry.end()
     return recorded
@@ -192,11 +221,11 @@ def _item(name: str, entry: _Entry) -> Item:
     where = entry.where
     columns = tuple(
         _column(_Entry(value, f"{where}.columns[{place}]"))
-        for place, value in enumerate(entry.take("columns"))
+        for place, value in enumerate(entry.listed("columns"))
     )
     rows = tuple(
         _row(_Entry(value, f"{where}.rows[{place}]"), len(columns))
-        for place, value in enumerate(entry.take("rows"))
+        for place, value in enumerate(entry.listed("rows"))
     )
     item = Item(
         id=name,
@@ -236,7 +265,7 @@ def _column(entry: _Entry) -> Column:
 
 def _at(entry: _Entry) -> dict[str, dict[str, str]]:
     at = {}
-    for scale, value in entry.take("at", {}).items():
+    for scale, value in entry.mapping("at", {}).items():
         overrides = _Entry(value, f"{entry.where}.at.{scale}")
         at[scale] = {key: value for key in AT if (value := overrides.take(key, None)) is not None}
         overrides.end()
@@ -246,13 +275,14 @@ def _at(entry: _Entry) -> dict[str, dict[str, str]]:
 
 
 def _row(entry: _Entry, num_columns: int) -> Row:
-    published = entry.take("published", None) or [None] * num_columns
+    published = entry.listed("published", ()) or [None] * num_columns
+    numbers = [_number(value, f"{entry.where}: published") for value in published]
     if len(published) != num_columns:
         raise ValueError(f"{entry.where}: {len(published)} numbers for {num_columns} columns")
     impossible, quoted = entry.take("not_possible", None), entry.take("quoted", None)
     row = Row(
         name=entry.take("name"),
-        published=tuple(None if value is None else float(value) for value in published),
+        published=tuple(None if number is None else float(number) for number in numbers),
         run=entry.take("run", None),
         reason=("not possible", impossible) if impossible else quoted and ("quoted", quoted),
         file=entry.take("file", None),

@@ -25,8 +25,14 @@ def show(options: Namespace) -> int | None:
 
     Raises:
         ValueError: an unknown paper, item or run, seeds that are no numbers, or jobs below 1.
-        FileNotFoundError: what runs at full size need of others is not there.
+        FileNotFoundError: what runs at full size need of others is not there, or no folder of
+            records.
     """
+    if options.records is not None and not options.records.is_dir():
+        raise FileNotFoundError(
+            f"--records {options.records}: no such folder; give the one that `captioning record` "
+            "writes to (--out)"
+        )
     records = options.records or (RECORDS if RECORDS.is_dir() else None)
     results = Results(options.runs.resolve(), records)
     if options.paper == "list":

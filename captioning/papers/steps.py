@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from captioning.papers.cells import Results
 from captioning.papers.devices import num_devices, on_devices, work_of
 from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun, Way
 from captioning.results.runs import STEPS
+
+# KEY= of a setting, which Hydra reads; a value in it with a placeholder; what needs no quotes.
+SETTING = re.compile(r"[+~]*[A-Za-z_][\w./@-]*=")
+VALUE = re.compile(rf"(?:{PLACEHOLDER.pattern}|[^\s=,\[\]{{}}:\"'])+")
+PLAIN = re.compile(r"[\w/.+@%*?| -]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +106,37 @@ def _command(
 ) -> tuple[str, ...]:
     folder = results.folder(paper, run, scale, seed)
 
-    def filled(argument: str) -> str:
-        for match in reversed(list(PLACEHOLDER.finditer(argument))):
-            other = match["other"]
-            of = results.folder(paper, paper.runs[other], scale, seed) if other else folder
-            text = {"seed": str(seed), **folders()}.get(match[1], str(of))
-            argument = argument[: match.start()] + text + argument[match.end() :]
-        return argument
+    def text(match: re.Match[str]) -> str:
+        other = match["other"]
+        of = results.folder(paper, paper.runs[other], scale, seed) if other else folder
+        return {"seed": str(seed), **folders()}.get(match[1], str(of))
 
-    arguments = [filled(argument) for argument in shlex.split(step)]
-    if arguments[0] == "train":
-        arguments += [f"seed={seed}", f"run_dir={folder}"]
-    return tuple(arguments)
+    words = shlex.split(step)
+    if words[0] == "train":
+        words += [f"seed={seed}", "run_dir={run}"]
+    return tuple(_filled(word, text) for word in words)
+
+
+def _filled(word: str, text: Callable[[re.Match[str]], str]) -> str:
+    """A word with its placeholders' texts, in quotes where Hydra would misread them."""
+    if not SETTING.match(word):
+        return PLACEHOLDER.sub(text, word)
+
+    def value(match: re.Match[str]) -> str:
+        filled = PLACEHOLDER.sub(text, match[0])
+        in_quotes = word[: match.start()].endswith(("'", '"'))
+        return filled if filled == match[0] or in_quotes else quoted(filled)
+
+    return VALUE.sub(value, word)
+
+
+def quoted(value: str) -> str:
+    """A value as Hydra reads it: as it is, or in quotes where it has umlauts, brackets or such."""
+    if PLAIN.fullmatch(value):
+        return value
+    from hydra.core.override_parser.types import Quote, QuotedString  # a quarter of a second
+
+    return QuotedString(text=value, quote=Quote.double).with_quotes()
 
 
 def folders() -> dict[str, str]:

@@ -61,6 +61,21 @@ def has_numbers(run: Run) -> bool:
     return bool(run.metrics) or any(name in run.files for name in _OF_SETS)
 
 
+def check_names(runs: Iterable[Run]) -> None:
+    """See that no two runs have one name: the second record would take the place of the first.
+
+    Raises:
+        ValueError: two have.
+    """
+    known: dict[str, Path] = {}
+    for run in runs:
+        if (first := known.setdefault(run.name, run.folder)) != run.folder:
+            raise ValueError(
+                f"{first} and {run.folder}: the records of both would be {run.name}, and one "
+                "would replace the other; record each into a folder of its own (--out)"
+            )
+
+
 def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> Path:
     """Put a finished run's record into its study's file, in place of a former one of it.
 
@@ -74,22 +89,37 @@ def keep_record(folder: Path, out: Path, *, per_image: Collection[str] = ()) -> 
 
     Raises:
         FileNotFoundError: the run has no scores yet, the set no numbers.
-        ValueError: a damaged file of the run or of the study.
+        ValueError: a damaged file of the run or of the study, or the study's file has a record
+            of this name that is another run's.
     """
     run = read_run(folder.resolve())
     if not has_numbers(run):
         raise FileNotFoundError(f"{folder / METRICS}: no such file: the run is not finished")
     path = out / f"{run.name.partition('/')[0]}.jsonl"
     other_records = read_study(path) if path.is_file() else []
+    for other in other_records:
+        if other["run"] == run.name and (name := _other_run_name(other, run)):
+            raise ValueError(
+                f"{folder}: {path} has the name {run.name} for another run (run_name={name}, and "
+                f"here {run.setting('run_name')}); record this one into another folder (--out)"
+            )
     record = record_of(run, per_image=per_image)
-    write_study(
-        path,
-        [
-            *(record_of_run for record_of_run in other_records if record_of_run["run"] != run.name),
-            record,
-        ],
-    )
+    others = (other for other in other_records if other["run"] != run.name)
+    write_study(path, [*others, record])
     return path
+
+
+def _other_run_name(record: Mapping[str, Any], run: Run) -> str | None:
+    """The run name of a record if the record is another run's than ``run``; else None.
+
+    A folder is called by its run name's last parts, which two run names may share. Folders that
+    were named by hand, as those of papers are, keep their names whatever their settings.
+    """
+    names = (record.get("config", {}).get("run_name"), run.setting("run_name"))
+    folder = run.name.rpartition("/")[0]
+    by_run_name = any(name == folder or str(name).endswith(f"/{folder}") for name in names)
+    differ = None not in names and names[0] != names[1]
+    return str(names[0]) if differ and by_run_name else None
 
 
 def record_of(run: Run, *, per_image: Collection[str]) -> dict[str, Any]:

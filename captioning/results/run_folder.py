@@ -21,6 +21,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from captioning.files import read_json, remove_unfinished, write_json, write_text
 from captioning.results.checkpoints import LAST, check_intact, config_of, latest_checkpoint
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
+from captioning.results.untested import ended_untested
 
 log = logging.getLogger(__name__)
 
@@ -283,7 +284,9 @@ class RunFolder:
         return path
 
     def finished(self) -> bool:
-        """Whether the test scores are there, those of further metrics among them."""
+        """Whether the test scores are there, those of further metrics too; or it has no test."""
+        if ended_untested(self.path):
+            return True
         path = self.path / "metrics.json"
         content = read_json(path, dict) if path.is_file() else {}
         return "test" in content and UNSCORED not in content

@@ -24,7 +24,8 @@ def read_study(path: Path) -> list[dict[str, Any]]:
     common: dict[str, Any] = {}
     records = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): texts may hold U+2028 and the like, which JSON leaves as they are.
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error}); get the file anew") from error
     for number, line in enumerate(lines, start=1):

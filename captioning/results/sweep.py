@@ -13,6 +13,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.results.runs import Run, read_run
 from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Table, markdown_lines, to_csv, to_markdown
+from captioning.results.untested import ended_untested
 
 FINISHED, SKIPPED, FAILED, UNFINISHED = "finished", "finished before", "failed", "not finished"
 _KINDS = (FINISHED, SKIPPED, FAILED, UNFINISHED)
@@ -137,6 +138,8 @@ def _table(jobs: Sequence[Job], command: str) -> tuple[Table | None, str]:
     """The table of finished jobs, or why there is none."""
     if not jobs:
         return None, "No job has finished, so there is no table."
+    if all(ended_untested(job.run) for job in jobs):
+        return None, "No job has a test (data.test=null), so there is no table."
     try:
         runs = [_with_values(job) for job in jobs]
         columns = _columns(jobs, runs)

@@ -71,11 +71,13 @@ def check_settings(config: DictConfig) -> None:
     Raises:
         ValueError: settings out of their ranges, see `captioning.config_check`.
         PermissionError: the run folder cannot be written.
+        FileNotFoundError: no keep-list at ``curation.keep``.
         OSError: too little space for checkpoints.
     """
     check_config(config, TrainSettings)
     _check_monitors(config)
     check_start(config)
+    _check_keep(config)
     _check_pictures(config)
     _check_search(config)
     for name in {"wandb", "mlflow"} & set(config.get("logger") or {}):
@@ -84,6 +86,16 @@ def check_settings(config: DictConfig) -> None:
     _try_foreign_parts(config)
     check_data(config)
     _check_folder(Path(config.run_dir))
+
+
+def _check_keep(config: DictConfig) -> None:
+    """Refuse a keep-list that is not there: it is read when all features are computed."""
+    keep = OmegaConf.select(config, "curation.keep")
+    if keep is not None and not Path(str(keep)).is_file():
+        raise FileNotFoundError(
+            f"curation.keep={keep}: no such keep-list; save one from the page of captioning "
+            "report, or set curation.keep=null"
+        )
 
 
 def _check_monitors(config: DictConfig) -> None:

@@ -29,6 +29,7 @@ from captioning.models.base import AbstractCaptioner, Objective
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.failure import forget_failure
 from captioning.results.run_folder import RunFolder
+from captioning.results.untested import end_untested, ended_untested
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.fit import fit, quieten_loaders
@@ -118,7 +119,7 @@ def _train(
         log.info(f"{folder.path} is finished; resume=never trains it anew")
         if finished is not None:
             rank_zero_only(finished)(config, None)
-        return folder.scores("test")
+        return {} if ended_untested(folder.path) else folder.scores("test")
     if config.threads:
         torch.set_num_threads(config.threads)
     _quieten(config, folder.path)
@@ -138,6 +139,8 @@ def _train(
                 signals=signals,
             )
             scores = _test(experiment, folder.tested_checkpoint(config.monitor))
+        if experiment.evaluation.result is None:
+            rank_zero_only(end_untested)(folder.path)
         _forget_failure(folder)
         if finished is not None and experiment.trainer.is_global_zero:
             finished(config, experiment.datamodule)

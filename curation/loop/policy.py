@@ -87,6 +87,7 @@ class CurationPolicy:
         schedule: when; default every epoch.
         budget: what must be left alone; default nothing.
         name: the policy's name in the journal, in logs and in tables.
+        edits: whether the amender acts at all; False: what is selected stays as it is.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class CurationPolicy:
         schedule: Schedule | None = None,
         budget: Budget | None = None,
         name: str,
+        edits: bool = True,
     ) -> None:
         if not name.strip():
             raise ValueError("a policy's name must not be empty: it names its edits in the journal")
@@ -106,6 +108,7 @@ class CurationPolicy:
         self.schedule = schedule if schedule is not None else Schedule()
         self.budget = budget if budget is not None else Budget()
         self.name = name
+        self.edits = edits
 
     def decide(self, context: Context) -> list[Edit]:
         """The edits alone; see `deliberate`."""
@@ -134,11 +137,13 @@ class CurationPolicy:
 
     def expect(self, context: Context) -> None:
         """Let the amender begin on what would be selected if the epoch ended now."""
-        if self.amend.works_ahead and self.schedule.due(context.epoch):
+        if self.edits and self.amend.works_ahead and self.schedule.due(context.epoch):
             self.amend.expect(context, self._editable(context, self.select.select(context)))
 
     def _editable(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
         """The selected samples that may be edited: not on the keep-list, within the budget."""
+        if not self.edits:
+            return []
         editable = list(selected)
         if context.keep:
             editable = [

@@ -25,7 +25,7 @@ EDITS = Path("curation") / "report.html"
 
 def write_run_page(
     run: FinishedRun, path: Path, *, defaults: Callable[[], Mapping[str, Any]], edits: Path | None
-) -> None:
+) -> Sequence[str]:
     """Write the page.
 
     Args:
@@ -33,6 +33,9 @@ def write_run_page(
         path: the HTML file.
         defaults: gives the config of a training without any choice.
         edits: the page of all edits, which this one links to if it is there.
+
+    Returns:
+        What is left out of it, a line each.
     """
     change_list = [] if run.record is None else list(changes(run.record.view, run.record.truth))
     photos = thumbnails(
@@ -40,9 +43,11 @@ def write_run_page(
     )
     numbers = {photo: number for number, photo in enumerate(photos)}
     link = None if edits is None or not edits.is_file() else os.path.relpath(edits, path.parent)
-    content = run_facts(run, change_list, numbers, defaults) | {"edits_page": link}
+    content: dict[str, Any] = run_facts(run, change_list, numbers, defaults)
+    content |= {"edits_page": link}
     blocks = [block("facts", pack(content)), *(block("picture", text) for text in photos.values())]
     write_text(path, page_of("run", f"Run {run.name}", blocks))
+    return content["notes"]
 
 
 def page_of(name: str, title: str, blocks: Sequence[str]) -> str:

@@ -62,7 +62,8 @@ class Notes:
 
         Args:
             part: what it is, for the line.
-            folder: of the run, whose path the line leaves out.
+            folder: of the run, whose path the line's first file is named without; a remedy
+                that follows is a command, and needs it.
             read: reads it.
             default: taken in its place.
         """
@@ -70,7 +71,7 @@ class Notes:
             return read()
         except DAMAGE as error:
             reason = str(error) if isinstance(error, ValueError | OSError) else repr(error)
-            reason = " ".join(reason.split()).replace(f"{folder}/", "")
+            reason = " ".join(reason.split()).replace(f"{folder}/", "", 1)
             self.lines.append(f"{part} left out: {reason}")
             return default
 
@@ -246,6 +247,9 @@ def _history(folder: Path) -> list[dict[str, Any]]:
     for entry in history:
         if as_number(entry["epoch"]) is None:
             raise ValueError(f"history.json has the epoch {entry['epoch']!r}: it was damaged")
+        for name, value in entry.items():
+            if name != "samples" and not isinstance(value, int | float | None):
+                raise ValueError(f"history.json has {value!r} as {name}: it was damaged")
     return history
 
 

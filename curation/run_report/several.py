@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from captioning.data.roster import Roster
-from captioning.results.run_folder import flat
+from captioning.results.run_folder import FREE_KEYS, NAME_KEYS, OFF, flat, is_below
+from captioning.results.runs import Run
 from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Cell
 from captioning.types import Edit
@@ -32,6 +34,8 @@ from curation.run_report.facts import (
 from curation.run_report.parts import FinishedRun
 
 NUM_SHOWN = 12  # captions that differ most
+# Keys in which seeds of one config may differ.
+OF_A_SEED = (*FREE_KEYS, *NAME_KEYS, "seed", "branch_from", "tracked")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,7 @@ class Group:
     """Runs of one config, a seed each.
 
     Attributes:
-        key: their ``run_name``.
+        key: their ``run_name``; with a folder where several groups have it.
         name: the same without what all groups share.
         runs: at least one.
     """
@@ -55,15 +59,61 @@ class Group:
 
 
 def groups(runs: Iterable[FinishedRun]) -> list[Group]:
-    """Runs by name, in order."""
-    members: dict[str, list[FinishedRun]] = defaultdict(list)
+    """Runs by name, in order; those of one name that are no seeds of one config stand apart."""
+    by_name: dict[str, list[FinishedRun]] = defaultdict(list)
     for run in runs:
-        members[run.name].append(run)
+        by_name[run.name].append(run)
+    members = {
+        key: several for name, runs in by_name.items() for key, several in _by_config(name, runs)
+    }
     names = short_names(list(members))
     return [
         Group(key=key, name=name, runs=several)
         for name, (key, several) in zip(names, members.items(), strict=True)
     ]
+
+
+def _by_config(
+    name: str, runs: Sequence[FinishedRun]
+) -> Iterable[tuple[str, Sequence[FinishedRun]]]:
+    """Runs of one name with a key a group: the name, or the name and where a group's runs lie."""
+    if _are_seeds(runs):
+        return [(name, runs)]
+    by_folder: dict[Path, list[FinishedRun]] = defaultdict(list)
+    for run in runs:
+        by_folder[run.run.folder.parent].append(run)
+    parts: dict[Path, Sequence[FinishedRun]] = {}
+    for parent, several in by_folder.items():
+        alone = {run.run.folder: [run] for run in several}
+        parts |= {parent: several} if len(by_folder) > 1 and _are_seeds(several) else alone
+    above = Path(os.path.commonpath(parts))
+    names = {path: str(path.relative_to(above)) for path in parts if path != above}
+    return [(f"{name} ({names.get(path, path.name)})", part) for path, part in parts.items()]
+
+
+def _are_seeds(runs: Sequence[FinishedRun]) -> bool:
+    """Whether runs differ in the seed alone, each in another one."""
+    is_new = len({run.seed for run in runs}) == len(runs)
+    return is_new and all(_differ_in_seed(runs[0], run) for run in runs[1:])
+
+
+def _differ_in_seed(first: FinishedRun, second: FinishedRun) -> bool:
+    """Whether all that results come of is the same but for the seed, the data's folders too."""
+    one, other = (flat(dict(run.run.config)) for run in (first, second))
+    return all(
+        one.get(key) == other.get(key)
+        or (one.get(key) in OFF and other.get(key) in OFF)  # newer than one of them
+        or _of_seed(key, one.get(key), first.seed) == _of_seed(key, other.get(key), second.seed)
+        for key in one | other
+        if not is_below(key, OF_A_SEED)
+    )
+
+
+def _of_seed(key: str, value: Any, seed: str) -> str:
+    """A value without the run's seed: that of a part, or in the name of a folder that is read."""
+    if key.endswith(".seed") and str(value) == seed:
+        return "SEED"
+    return re.sub(rf"seed_?{re.escape(seed)}\b", "SEED", str(value))
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -85,7 +135,13 @@ def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
     Raises:
         ValueError: runs that cannot stand in one table, see `build_table`.
     """
-    runs = [run.run for group in all_groups for run in group.runs]
+    data = sorted({str(run.run.setting("data.name")) for g in all_groups for run in g.runs})
+    if len(data) > 1:
+        raise ValueError(
+            f"runs of different data ({', '.join(data)}) must not share a column; compare those "
+            "of each data set by themselves"
+        )
+    runs = [_named(run.run, group.key) for group in all_groups for run in group.runs]
     metrics = [n for n in DEFAULT_METRICS if any(n in run.scores(TEST, "corpus") for run in runs)]
     if not metrics:
         return None
@@ -100,6 +156,11 @@ def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
         cells = [_cell(*pair, group) for pair in zip(metrics, row.cells, strict=True)]
         rows.append({"name": group.name, "num_runs": len(group.runs), "cells": cells})
     return {"metrics": metrics, "rows": rows, "against": all_groups[0].name if compared else None}
+
+
+def _named(run: Run, key: str) -> Run:
+    """The run under its group's key, by which the table has its rows."""
+    return replace(run, config={**run.config, "run_name": key})
 
 
 def _cell(metric: str, cell: Cell, group: Group) -> dict[str, Any]:
@@ -256,12 +317,17 @@ def shared_metric(all_groups: Sequence[Group]) -> str | None:
 
 
 def different_settings(all_groups: Sequence[Group]) -> list[list[str]]:
-    """Settings in which the groups differ: key and the value of each."""
+    """Settings in which the groups differ: key and the value of each.
+
+    Of the data the name alone, unless groups of one name differ in the rest.
+    """
+    of_one_name = len({group.runs[0].name for group in all_groups}) < len(all_groups)
     configs: list[Mapping[str, Any]] = [flat(dict(g.runs[0].run.config)) for g in all_groups]
     keys = sorted({key for config in configs for key in config})
     rows = []
     for key in keys:
         values = [shown(config[key]) if key in config else "–" for config in configs]
-        if len(set(values)) > 1 and is_setting(key) and key != "seed":
+        is_told = is_setting(key) or (of_one_name and is_below(key, ("data",)))
+        if len(set(values)) > 1 and is_told and key != "seed":
             rows.append([key, *values])
     return rows

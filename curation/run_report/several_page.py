@@ -17,15 +17,18 @@ from curation.run_report.parts import FinishedRun, Notes
 from curation.run_report.several import Group
 
 
-def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> None:
+def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> Sequence[str]:
     """Write the page.
 
     Args:
-        runs: at least one; those of one name are pooled as seeds.
+        runs: at least one; those of one name that differ in the seed alone are pooled.
         path: the HTML file.
+
+    Returns:
+        What is left out of it, a line each.
     """
     groups = several.groups(runs)
-    notes = Notes(lines=[f"{r.run.folder.name}: {note}" for r in runs for note in r.notes])
+    notes = Notes(lines=[f"{r.run.folder}: {note}" for r in runs for note in r.notes])
     metric = several.shared_metric(groups)
     scores = several.most_different(groups, metric) if metric and len(groups) > 1 else {}
     roster, ids = several.most_edited(groups)
@@ -49,6 +52,7 @@ def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> None:
     blocks = [block("facts", pack(content)), *(block("picture", t) for t in pictures.values())]
     title = ", ".join(group.name for group in groups[:3]) + (" and more" if groups[3:] else "")
     write_text(path, page_of("runs", f"Compared: {title}", blocks))
+    return notes.lines
 
 
 def _facts(groups: Sequence[Group], metric: str | None, notes: Notes) -> dict[str, Any]:
@@ -112,6 +116,8 @@ def _lead(
     sentences: list[Sentence] = [
         [f"{counted(number, 'run')} of {counted(len(groups), 'config')} side by side."]
     ]
+    if len({group.runs[0].name for group in groups}) < len(groups):
+        sentences.append(["Runs of one name that share a seed or differ in settings stand apart."])
     if table is None or metric not in table["metrics"]:
         return sentences
     column = table["metrics"].index(metric)

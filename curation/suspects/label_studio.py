@@ -130,6 +130,8 @@ def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
         FileNotFoundError: no such file.
         ValueError: not such an export, or a correction without a text; names the task.
     """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file; give what Label Studio exported as JSON")
     for number, task in enumerate(read_json(path, list), start=1):
         where = f"{path}: task {number}"
         try:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from captioning.configuration import compose_config
+from captioning.results.run_folder import RunFolder
 from curation.loop.callback import CurationCallback
 from curation.loop.probes import OnlineProbe, RescoreProbe
+from tests.curation.loop.test_budget import make_context
 from tests.matching_folders import save_blip_captioner, save_blip_matching
 
 ENTRIES = {
@@ -94,6 +97,25 @@ def test_a_policy_can_act_once(build):
 def test_replacing_images_needs_a_source(build):
     with pytest.raises(Exception, match=r"choose one with curation/image_source=NAME"):
         build("curation=replace_image", "~curation/image_source")
+
+
+@pytest.mark.parametrize("select", ["top", "random"])
+def test_track_changes_nothing_whatever_is_selected(build, select):
+    ratio = "curation.select.ratio=0.5"
+    policy = build("curation=track", f"curation/select={select}", ratio)[1].policy
+    context = make_context()
+    decision = policy.deliberate(context)
+    assert decision.selected
+    assert decision.edits == ()
+    assert set(decision.unchanged) == {chosen.sample.sample_id for chosen in decision.selected}
+
+
+def test_a_run_of_track_goes_on_that_began_before_policies_could_leave_edits_out(build):
+    config = compose_config("train", ["curation=track"]).curation
+    old = OmegaConf.create({"curation": config})
+    new = OmegaConf.create(OmegaConf.to_container(old))
+    assert old.curation.callback.policy.pop("edits") is False
+    assert RunFolder._changed(old, new) == {}
 
 
 def test_none_has_no_callback(build):

@@ -95,9 +95,14 @@ def test_a_misspelt_setting_of_the_demo_is_told_in_a_line(
     assert told == "demo: num_epoch: there is no such key; did you mean num_epochs?"
 
 
+def test_a_negative_number_of_digits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", "runs", "--digits", "-1"]) == 1
+    assert "--digits must be at least 0: got -1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("setting", ["curation/probe=rescore", "curation.select.ratio=0.1"])
 def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> None:
-    with pytest.raises(SystemExit, match="choose a policy, such as curation=track"):
+    with pytest.raises(SystemExit, match="choose a policy, such as curation=remove"):
         main(["train", setting])
     with pytest.raises(SystemExit, match="did you mean curation/probe"):
         main(["train", "curation=remove", "curation/prob=rescore"])
@@ -129,6 +134,36 @@ def test_what_is_no_setting_is_told_with_what_to_write(arguments: list[str], tol
     with pytest.raises(SystemExit) as ended:
         main(["train", *arguments])
     assert told in str(ended.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["hydra.launcher.n_jobs=2"], "without the choice hydra/launcher=NAME, of slurm, joblib"),
+        (["hydra.job.chdr=true"], "did you mean hydra.job.chdir"),
+        (["hydra/launcher=joblib", "hydra.launcher.n_job=2"], "did you mean hydra.launcher.n_jobs"),
+        (["hydra/launcher=slurm", "hydra.launcher.gpus_per_nod=2"], "hydra.launcher.gpus_per_node"),
+    ],
+)
+def test_misspelt_settings_of_hydra_are_told(arguments: list[str], told: str) -> None:
+    if len(arguments) > 1:
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+        pytest.importorskip("submitit")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "-m", *arguments])
+    assert told in str(ended.value)
+
+
+@pytest.mark.parametrize("multirun", [[], ["-m"]])
+def test_choices_in_a_further_folder_are_suggested(tmp_path: Path, multirun: list[str]) -> None:
+    policy = tmp_path / "more [1]" / "curation" / "halving_7.yaml"
+    policy.parent.mkdir(parents=True)
+    policy.write_text("defaults: [remove, _self_]\nname: halving_7\nmine: 1\n")
+    folder = ["--config-dir", str(tmp_path / "more [1]"), *multirun]
+    with pytest.raises(SystemExit, match="curation=halving_8: .* did you mean halving_7"):
+        main(["train", *folder, "curation=halving_8"])
+    with pytest.raises(SystemExit, match="did you mean curation.mine"):
+        main(["train", *folder, "curation=halving_7", "curation.mina=2"])
 
 
 @pytest.mark.parametrize("setting", ["search.beam_size=3", "constraints.path=x", "data.root=x"])

@@ -20,6 +20,7 @@ from captioning.commands.hydra_command import run_hydra
 from captioning.commands.main import main
 from captioning.commands.sweep import sweep_name
 from captioning.results.failure import failure_of, keep_failure
+from captioning.results.untested import end_untested
 
 Task = Callable[[Any], None]
 # Where it is installed: what is wrong is said before anything is queued.
@@ -106,6 +107,33 @@ def test_the_same_command_again_leaves_out_what_is_finished(sweep, tmp_path) -> 
     failed.unlink()  # as a training does that begins
     assert sweep(*reversed(TWO), "threads=1") == 0
     assert "4 jobs: 1 finished, 3 finished before" in _page(tmp_path)
+
+
+def test_jobs_without_a_test_are_finished(sweep, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "train_in_a_blink", train_untested)
+    assert sweep("seed=0,1") == 0
+    assert "2 jobs: 2 finished" in _page(tmp_path)
+    assert "No job has a test (data.test=null)" in _page(tmp_path)
+    assert sweep("seed=0,1") == 0
+    assert "2 jobs: 2 finished before" in _page(tmp_path)
+
+
+def train_untested(config: Any, *, instead: object) -> None:
+    run = Path(config.run_dir)
+    run.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, run / "config.yaml", resolve=True)
+    end_untested(run)
+
+
+def test_a_failed_job_of_find_lr_ends_with_an_error_and_marks_no_training(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = ["find-lr", "-m", "+find_lr.num_updates=2", "optimizer.lr=1e-3,2e-3"]
+    monkeypatch.setattr(sys, "argv", ["captioning", *line])
+    with pytest.raises(SystemExit, match="find-lr: find_lr.num_updates: must be"):
+        main(line)
+    assert not list(tmp_path.rglob("failed.json"))
 
 
 def test_an_error_in_the_code_is_a_failed_job_too(sweep, tmp_path, capsys) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from captioning.cores import num_cores
 from captioning.papers import carry_out as carrying
@@ -252,6 +253,38 @@ def test_a_run_that_has_lost_its_last_step_is_done(tmp_path, content, log):
     carry_out(tasks_in(tmp_path, content, 0)[:1])
     steps.pop()
     assert tasks_in(tmp_path, content, 0)[0].is_done
+
+
+@pytest.mark.parametrize("name", ["Übung [1]", "it's", 'a "b"', "x=1, {y}"])
+def test_folders_of_any_name_are_quoted_for_hydra(tmp_path, content, name):
+    steps = [
+        "train 'data={files:[{run:pairs}/a.txt,b],more:{run}}' x=[{run}]",
+        "evaluate --to {run}",
+    ]
+    content["runs"]["ours"]["flickr8k"]["steps"] = steps
+    paper = paper_of(tmp_path, content)
+    results = Results(tmp_path / name, None)
+    task = tasks_of(paper, ["ours"], "flickr8k", [0], results)[-1]
+    pairs, run = task.needs[0], task.folder
+    parser = OverridesParser.create()
+    read = [parser.parse_override(word) for word in task.commands[0][1:]]
+    values = {override.key_or_group: override.value() for override in read}
+    files = [f"{pairs}/a.txt", "b"]
+    assert str(pairs.parents[3]) == str(tmp_path / name)
+    assert values == {
+        "data": {"files": files, "more": str(run)},
+        "x": [str(run)],
+        "seed": 0,
+        "run_dir": str(run),
+    }
+    assert task.commands[1] == ("evaluate", "--to", str(run))
+
+
+def test_folders_of_plain_names_stand_as_they_are(tmp_path, content):
+    task = tasks_of(
+        paper_of(tmp_path, content), ["ours"], "flickr8k", [0], Results(tmp_path / "my runs", None)
+    )[-1]
+    assert f"run_dir={task.folder}" in task.commands[0]
 
 
 def test_what_is_done_is_not_queued(tmp_path, content, log):

@@ -58,6 +58,35 @@ def test_a_broken_file_is_told_in_a_line(tmp_path: Path, text: str, told: str) -
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda c: c.update(scales=["full"]), "scales: must hold keys and values"),
+        (lambda c: c["runs"]["ours"]["flickr8k"].update(steps="train"), "ours.flickr8k: steps"),
+        (lambda c: c["runs"]["ours"]["flickr8k"].update(steps=["a 'b"]), "No closing quotation"),
+        (lambda c: c["runs"]["ours"]["flickr8k"].update(steps=[" "]), "must be commands"),
+        (lambda c: c["runs"]["ours"]["flickr8k"].update(hours="2 h"), "hours: must be a number"),
+        (lambda c: c["items"]["table1"].update(columns={"name": "C"}), "columns: must be a list"),
+        (
+            lambda c: c["items"]["table1"]["rows"][0].update(published=["abc", 1]),
+            r"items.table1.rows\[0\]: published: must be a number or null: got 'abc'",
+        ),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_place(tmp_path: Path, content, change, told):
+    change(content)
+    with pytest.raises(ValueError, match=f"mine.yaml: .*{told}"):
+        paper_of(tmp_path, content)
+
+
+def test_a_folder_of_records_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    PAPER.add_arguments(parser)
+    options = parser.parse_args(["list", "--records", str(tmp_path / "no")])
+    with pytest.raises(FileNotFoundError, match="--records .*no: no such folder"):
+        show.show(options)
+
+
 def test_what_is_not_measured_is_missing_or_has_its_reason(tmp_path: Path, content):
     paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
     item = paper.items["table1"]
@@ -192,7 +221,7 @@ def test_what_is_missing_is_told_by_seed(tmp_path: Path, content, capsys):
     )
     paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
     line = f"{tmp_path}/mine.yaml --scale flickr8k --missing --runs {tmp_path}"
-    words = [*line.split(), "--records", str(tmp_path / "none"), "--seeds"]
+    words = [*line.split(), "--records", str(tmp_path), "--seeds"]
 
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
@@ -225,7 +254,7 @@ def test_main_tables_are_of_more_seeds_than_others(tmp_path: Path, content, monk
 
     def told(*words: str) -> list[str]:
         line = [f"{tmp_path}/mine.yaml", *words, "--scale", "flickr8k", "--run"]
-        places = ["--runs", str(tmp_path), "--records", str(tmp_path / "none")]
+        places = ["--runs", str(tmp_path), "--records", str(tmp_path)]
         found.clear()
         show.show(parser.parse_args([*line, *places]))
         return [task.name for task in found]
@@ -308,7 +337,7 @@ def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     words = f"mine --scale flickr8k --missing --run --seeds 0 --runs {tmp_path}".split()
-    words += ["--records", str(tmp_path / "none")]
+    words += ["--records", str(tmp_path)]
     show.show(parser.parse_args(words))
     assert carried == ([] if measured else ["pairs", "ours"])
     pairs = tasks_of(paper, ["pairs"], "flickr8k", [0], results)[0]

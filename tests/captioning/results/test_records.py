@@ -221,3 +221,41 @@ def test_sets_and_evaluations_of_papers_are_kept_with_their_numbers(tmp_path) ->
 def test_a_folder_without_runs_is_named(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="no config.yaml and no paper.json"):
         recordable([tmp_path])
+
+
+def named_run(folder: Path, run_name: str, score: float = 0.5) -> Path:
+    make_run(folder, 0)
+    with (folder / "config.yaml").open("a") as file:
+        file.write(f"run_name: {run_name}\n")
+    (folder / "metrics.json").write_text(json.dumps({"test": {"corpus": {"CIDEr-D": score}}}))
+    return folder
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path, capsys) -> None:
+    real = named_run(tmp_path / "runs" / "set" / "model" / "seed0", "set/model")
+    smoke = named_run(tmp_path / "runs" / "smoke" / "set" / "model" / "seed0", "smoke/set/model")
+    out = tmp_path / "kept"
+    assert main(["record", str(tmp_path / "runs"), "--out", str(out)]) == 1
+    assert f"{real} and {smoke}: the records of both" in capsys.readouterr().err
+    assert not out.exists()
+    path = keep_record(real, out)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="set/model/seed0 for another run .*run_name=set/model"):
+        keep_record(smoke, out)
+    assert path.read_bytes() == before
+
+
+def test_a_run_in_a_folder_named_by_hand_is_recorded_anew_whatever_its_settings(tmp_path) -> None:
+    folder = tmp_path / "papers" / "p-small" / "row" / "seed0"
+    keep_record(named_run(folder, "set/model-lr_1", score=0.1), tmp_path)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("lr_1", "lr_2"))
+    (folder / "metrics.json").write_text(json.dumps({"test": {"corpus": {"CIDEr-D": 0.9}}}))
+    path = keep_record(folder, tmp_path)
+    assert [run.value("CIDEr-D", "test") for run in read_runs([path])] == [0.9]
+
+
+def test_texts_with_separators_of_lines_come_back(tmp_path) -> None:
+    records = [{"run": "a", "config": {"text": "one\u2028two\u0085three"}}]
+    write_study(tmp_path / "s.jsonl", records)
+    assert read_study(tmp_path / "s.jsonl") == records

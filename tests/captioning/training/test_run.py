@@ -131,6 +131,15 @@ def test_a_finished_run_is_not_trained_again(small, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "versions.json").read_bytes() == written
 
 
+def test_a_run_without_a_test_ends_and_is_finished(small, tmp_path: Path) -> None:
+    config = small("num_epochs=1", "data.test=null")
+    assert train(config) == {}
+    assert RunFolder(tmp_path / "run").finished()
+    ended: list[object] = []
+    assert train(config, lambda _, datamodule: ended.append(datamodule)) == {}
+    assert ended == [None]
+
+
 def test_a_run_killed_after_its_last_epoch_ends_with_its_report(small, tmp_path: Path) -> None:
     train(small("num_epochs=1", "curation=remove"))
     run = next(tmp_path.rglob("metrics.json")).parent
@@ -163,6 +172,12 @@ def test_another_config_is_refused_the_folder_and_never_sets_it_aside(small, tmp
 def test_a_checkpoint_path_that_is_no_file_is_named(small) -> None:
     with pytest.raises(FileNotFoundError, match=r"resume=nowhere\.ckpt"):
         train(small("resume=nowhere.ckpt"))
+
+
+def test_a_keep_list_that_is_not_there_is_refused_before_anything_is_read(small, tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"curation.keep=nowhere\.json: no such keep-list"):
+        train(small("curation=remove", "curation.keep=nowhere.json"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path) -> None:

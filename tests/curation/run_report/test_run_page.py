@@ -31,6 +31,10 @@ def texts(sentences: list[list[Any]]) -> str:
     return "".join(part if isinstance(part, str) else part["text"] for part in parts)
 
 
+# Parts whose lines name the file once more, in a command that mends it.
+WITH_PATHS = ("config.yaml", "curation.jsonl")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return make_folder(tmp_path / "run")
@@ -122,7 +126,7 @@ def test_a_damaged_part_is_left_out_in_a_line(
     assert facts[kept]
     assert any("left out: " in note for note in facts["notes"])
     assert "left out: " in capsys.readouterr().err
-    assert str(folder.parent) not in "".join(facts["notes"]) or name == "config.yaml"
+    assert str(folder.parent) not in "".join(facts["notes"]) or name in WITH_PATHS
 
 
 def test_values_of_the_wrong_kind_are_damage_too(folder: Path, edit_json) -> None:
@@ -133,6 +137,29 @@ def test_values_of_the_wrong_kind_are_damage_too(folder: Path, edit_json) -> Non
     facts = page_data.facts(folder / "report.html")
     assert (facts["test"], facts["timing"], facts["validation"]) == (None, [], None)
     assert len(facts["notes"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "part"),
+    [
+        ("versions.json", lambda content: content.update(resumed=5), "versions left out"),
+        ("timing.json", lambda c: c["epochs"][0].update(seconds="x"), "left out"),
+        ("history.json", lambda c: c[0].update({"CIDEr-D": "x"}), "history.json has 'x' as CIDEr"),
+    ],
+)
+def test_what_the_page_itself_leaves_out_is_told_too(
+    folder: Path, edit_json, capsys: pytest.CaptureFixture[str], name: str, change, part: str
+) -> None:
+    edit_json(folder / name, change)
+    assert main(["report", str(folder), "--no-figures"]) == 1
+    assert part in capsys.readouterr().err
+
+
+def test_a_remedy_names_a_file_that_is_there(folder: Path, capsys) -> None:
+    path = folder / "curation.jsonl"
+    path.write_text(path.read_text()[:-9])
+    assert main(["report", str(folder), "--no-figures"]) == 1
+    assert f"captioning curate journal repair {path}" in capsys.readouterr().err
 
 
 def test_a_run_without_curation_has_a_page(folder: Path) -> None:
@@ -152,7 +179,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "no such folder" in capsys.readouterr().err
 
 
-def compared(tmp_path: Path, **second: Any) -> dict[str, Any]:
+def compared(tmp_path: Path, *, status: int = 0, **second: Any) -> dict[str, Any]:
     """Facts of the page of two configs, the first with two seeds."""
     for seed in (0, 1):
         scores = [0.1 + seed / 10, 0.1, 0.2, 0.3, 0.4, 0.5]
@@ -162,7 +189,7 @@ def compared(tmp_path: Path, **second: Any) -> dict[str, Any]:
     make_folder(tmp_path / "remove/seed0", name="toy/x-remove", **options)
     page = tmp_path / "page.html"
     sources = [str(tmp_path / "none"), str(tmp_path / "remove/seed0")]
-    assert main(["report", *sources, "--no-figures", "--out", str(page)]) == 0
+    assert main(["report", *sources, "--no-figures", "--out", str(page)]) == status
     return page_data.facts(page)
 
 
@@ -190,10 +217,36 @@ def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
 
 
 def test_runs_that_cannot_be_compared_lack_the_table_alone(tmp_path: Path) -> None:
-    facts = compared(tmp_path, settings={"data": {"name": "other"}})
+    facts = compared(tmp_path, status=1, settings={"data": {"name": "other"}})
     assert facts["table"] is None
-    assert any("runs of different data" in note for note in facts["notes"])
+    (note,) = (note for note in facts["notes"] if "runs of different data" in note)
+    assert "--" not in note
     assert len(facts["validation"]) == 2
+
+
+def test_runs_of_one_name_that_are_no_seeds_of_one_config_stand_apart(tmp_path: Path) -> None:
+    for place, seeds in (("here", (0, 1)), ("there", (0, 1))):
+        for seed in seeds:
+            make_folder(tmp_path / f"{place}/toy/x/seed{seed}", name="toy/x", seed=seed)
+    page = tmp_path / "page.html"
+    sources = [str(tmp_path / place) for place in ("here", "there")]
+    assert main(["report", *sources, "--no-figures", "--out", str(page)]) == 0
+    facts = page_data.facts(page)
+    assert facts["full_names"] == [f"toy/x ({place}/toy/x)" for place in ("here", "there")]
+    assert [row["num_runs"] for row in facts["table"]["rows"]] == [2, 2]
+    assert "data.train.image_folder" in [key for key, *_ in facts["settings"]]
+    assert "share a seed or differ in settings" in texts(facts["lead"])
+
+
+def test_seeds_may_read_the_folders_of_their_seed_and_no_other_data(tmp_path: Path) -> None:
+    runs = []
+    for seed, lr in ((0, 0.1), (1, 0.1), (2, 0.2)):
+        own = {"start_from": f"runs/x/seed{seed}", "model": {"seed": seed}}
+        settings = own | {"imported": "store/seed0", "steps": {"seed": 0}, "lr": lr}
+        folder = tmp_path / f"seed{seed}"
+        runs.append(read_finished_run(make_folder(folder, name="x", seed=seed, settings=settings)))
+    assert [group.key for group in groups(runs[:2])] == ["x"]
+    assert [len(group.runs) for group in groups(runs)] == [1, 1, 1]
 
 
 def test_names_lose_what_all_share() -> None:

@@ -253,3 +253,9 @@ def test_nothing_suspected_is_said(checked: Path, tmp_path: Path, capsys) -> Non
     assert "nothing is flagged in it" in capsys.readouterr().err
     assert main([*arguments, "--export", "fiftyone", "--url", "/x"]) == 1
     assert "are for label-studio" in capsys.readouterr().err
+
+
+def test_decisions_that_are_not_there_are_named(photos: Path, tmp_path: Path, capsys) -> None:
+    words = ["curate", "corrections", str(tmp_path / "nowhere.json"), str(photos)]
+    assert main([*words, str(tmp_path / "new")]) == 1
+    assert "nowhere.json: no such file; give what Label Studio" in capsys.readouterr().err
