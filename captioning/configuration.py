@@ -6,12 +6,12 @@ where the command is started. So a user's own YAML files stand beside the projec
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
@@ -48,12 +48,8 @@ def compose_config(
 
 
 def setting(key: str, text: object) -> str:
-    """An override with a text of any characters, such as a folder with brackets in its name.
-
-    In quotes, where a backslash is itself unless quotes follow.
-    """
-    escaped = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + (m[2] and f"\\{m[2]}"), str(text))
-    return f'{key}="{escaped}"'
+    """An override with a text of any characters, such as a folder with brackets in its name."""
+    return f"{key}={QuotedString(text=str(text), quote=Quote.double).with_quotes()}"
 
 
 def trust(config: DictConfig) -> None:
