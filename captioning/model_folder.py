@@ -226,11 +226,16 @@ def damage_named(name: str) -> Iterator[None]:
         ) from error
 
 
-def weights_identity(folder: Path) -> str:
-    """32 hex digits of a SHA-256 of a model's weights and settings, without loading them."""
+def weights_identity(folder: Path, *, without: str = "") -> str:
+    """32 hex digits of a SHA-256 of a model's weights and settings, without loading them.
+
+    Args:
+        folder: of the model.
+        without: name of files that change no output, such as a card with its date.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.suffix in IDENTIFYING and path.is_file():
+        if path.suffix in IDENTIFYING and path.name != without and path.is_file():
             digest.update(path.relative_to(folder).as_posix().encode())
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())

@@ -28,6 +28,13 @@ SMALL = (
     "logger=none",
     "trainer.accelerator=cpu",
 )
+BLIP = (
+    "model=blip_small",
+    "model.module.hidden_size=32",
+    "model.module.num_layers=2",
+    "model.module.num_heads=2",
+    "model.module.intermediate_size=64",
+)
 
 
 @pytest.fixture(scope="session")

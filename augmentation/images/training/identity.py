@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.images.pipeline_files import CARD, READ
+from augmentation.images.pipeline_files import CARD
 from augmentation.set_folder import data_identity
 from captioning.data.roster import Roster
-from captioning.model_folder import local_folder
+from captioning.model_folder import local_folder, weights_identity
 
 # Keys that change no weight: places, machines, and how often something is looked at or saved.
 # The data are known by their fingerprint, wherever they lie. A training may be made longer.
@@ -40,20 +39,13 @@ def training_identity(
     settings: Any = OmegaConf.to_container(config, resolve=True)
     data = {split: data_identity(roster) for split, roster in rosters.items()}
     folders = {key: local_folder(name) for key, name in starts.items() if name is not None}
-    digests = {key: _digest(folder) for key, folder in folders.items() if folder is not None}
+    digests = {
+        key: weights_identity(folder, without=CARD)
+        for key, folder in folders.items()
+        if folder is not None
+    }
     added = {"photos and captions": data, WEIGHTS: digests}
     return json.loads(json.dumps(_without(settings) | added))
-
-
-def _digest(folder: Path) -> str:
-    """16 hex digits of a SHA-256 of a model's files, without cards, which have a date."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in READ and path.name != CARD and path.is_file():
-            digest.update(path.relative_to(folder).as_posix().encode())
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
 
 
 def _without(value: Any) -> Any:

@@ -14,14 +14,7 @@ from captioning.evaluation.predict import _captioned, load_run
 from captioning.evaluation.run import evaluate
 from captioning.training.run import train
 from captioning.types import Prediction
-
-BLIP = (
-    "model=blip_small",
-    "model.module.hidden_size=32",
-    "model.module.num_layers=2",
-    "model.module.num_heads=2",
-    "model.module.intermediate_size=64",
-)
+from tests.captioning.conftest import BLIP
 
 
 class Recorded:

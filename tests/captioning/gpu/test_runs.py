@@ -19,7 +19,7 @@ from captioning.evaluation.predict import load_run, predict_run
 from captioning.models.updown import UpDown
 from captioning.results.run_folder import RunFolder
 from captioning.training.run import train
-from tests.captioning.conftest import SMALL
+from tests.captioning.conftest import BLIP, SMALL
 from tests.captioning.training.test_image_runs import same
 
 pytestmark = pytest.mark.filterwarnings(
@@ -36,13 +36,6 @@ PIXELS = (
     "features.backbone.weights=random",
     "features.backbone.image_size=64",
     "first_images=8",
-)
-BLIP = (
-    "model=blip_small",
-    "model.module.hidden_size=32",
-    "model.module.num_layers=2",
-    "model.module.num_heads=2",
-    "model.module.intermediate_size=64",
 )
 UPDOWN = tuple(entry for entry in SMALL if entry.startswith("model"))
 
