@@ -64,11 +64,11 @@ def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     augment(compose("augmentation", tmp_path, *pace, f"out={tmp_path / 'whole'}"))
     batch, number = Synthesis._batch, []
 
-    def dies(*arguments: Any) -> Any:
+    def dies(*arguments: Any, **options: Any) -> Any:
         number.append(None)
         if len(number) == 7:  # in the midst of the second shard
             raise KeyboardInterrupt
-        return batch(*arguments)
+        return batch(*arguments, **options)
 
     config = compose("augmentation", tmp_path, *pace, *ELSEWHERE, f"out={tmp_path / 'killed'}")
     with monkeypatch.context() as patch:

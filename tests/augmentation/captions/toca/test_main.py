@@ -69,11 +69,13 @@ def test_settings_of_photos_are_refused(settings: list[str], named: str, tmp_pat
         augment(config)
 
 
-@pytest.mark.parametrize("method", ["ssa", "paraphrase"])
+@pytest.mark.parametrize(
+    "method", [("method=ssa",), ("method=paraphrase", "writer@method.writer=server")]
+)
 def test_a_number_of_pairs_is_not_of_methods_that_caption_each_photo(
-    method: str, tmp_path: Path
+    method: tuple[str, ...], tmp_path: Path
 ) -> None:
-    config = compose_config("augmentation", [f"method={method}", f"out={tmp_path}", "max_pairs=5"])
+    config = compose_config("augmentation", [*method, f"out={tmp_path}", "max_pairs=5"])
     with pytest.raises(ValueError, match="max_pairs=5 .* leave it out, first_images="):
         augment(config)
 

@@ -309,7 +309,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     options = ["--boxes", str(boxes), "--sizes", str(sizes), "--images", f"{tmp_path}/images.txt"]
     assert main(["import-features", str(features), "--folder", folder, *options]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "features of 3 photos need about 0.06 GiB" in shown
+    assert "features of 2 photos need about 0.06 GiB" in shown
     assert "2 images, up to 10 regions of 4 values, with boxes" in shown
     assert main(["import-features", "gone.tsv", "--folder", folder]) == 1
     assert "gone.tsv" in capsys.readouterr().err
