@@ -55,7 +55,7 @@ class Paraphrase(AbstractCaptionMethod):
         """See `AbstractCaptionMethod`.
 
         Raises:
-            ConnectionError: the language model answered no prompt of a batch in several tries;
+            ConnectionError: the language model answered none of a batch's prompts in several tries;
                 no photo of it is yielded, so that the same command asks again.
         """
         first = skip - skip % PHOTOS_AT_ONCE  # every run has the same batches of photos
@@ -96,7 +96,8 @@ class Paraphrase(AbstractCaptionMethod):
             again = self.writer.answers([prompts[n] for n in failed], seed=seed) if failed else []
             for n, answer in zip(failed, again, strict=True):
                 answers[n] = answer
-        if all(answer.problem in FAILURES for answer in answers):
+        # One prompt alone, the last of a roster, may be the one that the model fails at.
+        if len(answers) > 1 and all(answer.problem in FAILURES for answer in answers):
             reasons = Counter(answer.problem for answer in answers)
             raise ConnectionError(
                 f"the language model has failed {TRIES} times in a row ({dict(reasons)}); look at "

@@ -55,9 +55,9 @@ def _record(options: Namespace) -> None:
     from captioning.results.records import check_names, has_numbers, keep_record, recordable
     from captioning.results.runs import read_run
 
-    runs = [read_run(folder) for folder in recordable(options.runs)]
-    check_names(run for run in runs if has_numbers(run))
-    for run in runs:
+    folders = recordable(options.runs)
+    check_names(filter(has_numbers, map(read_run, folders)))  # one at a time, as they are large
+    for run in map(read_run, folders):
         if has_numbers(run):
             path = keep_record(run.folder, options.out, per_image=options.per_image)
             print(f"{run.name}: {path}")

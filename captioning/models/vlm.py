@@ -141,7 +141,12 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         sums = self._sums_of_frozen()
         kept = {n: v for n, v in self.state_dict().items() if n in sums or n in self._left_out}
         loaded = super().load_state_dict({**kept, **state_dict}, strict, assign)
-        given = {name: value for name, value in self._frozen().items() if name in state_dict}
+        # Shards have other sums; they are loaded when all has been trained.
+        given = {
+            name: value
+            for name, value in self._frozen().items()
+            if name in state_dict and not hasattr(value, "full_tensor")
+        }
         self._changed |= {name for name, value in given.items() if _sum(value) != sums[name]}
         return loaded
 

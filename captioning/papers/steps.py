@@ -18,7 +18,7 @@ from captioning.results.runs import STEPS
 # KEY= of a setting, which Hydra reads; a value in it with a placeholder; what needs no quotes.
 SETTING = re.compile(r"[+~]*[A-Za-z_][\w./@-]*=")
 VALUE = re.compile(rf"(?:{PLACEHOLDER.pattern}|[^\s=,\[\]{{}}:\"'])+")
-PLAIN = re.compile(r"[\w/.+@%*?| -]*", re.ASCII)
+PLAIN = re.compile(r"[\w/.:\\+@%*?| -]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

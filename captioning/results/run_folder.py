@@ -206,9 +206,10 @@ class RunFolder:
             )
 
     def _has_results(self) -> bool:
-        """Whether an epoch has ended or a test was made."""
+        """Whether an epoch has ended, a test was made, or all ended without one."""
         checkpoints = (self.path / "checkpoints").glob("*.ckpt")
-        return any(checkpoints) or (self.path / "metrics.json").is_file()
+        has_scores = (self.path / "metrics.json").is_file()
+        return any(checkpoints) or has_scores or ended_untested(self.path)
 
     def _clear_start(self) -> None:
         """Remove what a run that never finished an epoch wrote when it started."""

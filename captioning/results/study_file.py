@@ -25,10 +25,10 @@ def read_study(path: Path) -> list[dict[str, Any]]:
     records = []
     try:
         # Not splitlines(): texts may hold U+2028 and the like, which JSON leaves as they are.
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error}); get the file anew") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n") if text else [], start=1):
         try:
             entry = json.loads(line)
             if number == 1:

@@ -51,7 +51,7 @@ from captioning.extras import write_sums
 from captioning.files import write_atomically
 from captioning.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import read_roster
-from captioning.vision.photo_places import photo_stamp
+from captioning.vision.photo_places import photo_exists, photo_stamp
 
 
 @torch.inference_mode()
@@ -60,7 +60,7 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
 
     A photo that has changed is noticed by the size and time of its file.
     """
-    stamped = [f"{path} {photo_stamp(path)}" for path in paths]
+    stamped = [f"{path} {photo_stamp(path) if photo_exists(path) else None}" for path in paths]
     digest = hashlib.sha256("\n".join(stamped).encode())
     for value in autoencoder.state_dict().values():
         digest.update(value.numpy().tobytes())

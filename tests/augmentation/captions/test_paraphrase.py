@@ -156,6 +156,17 @@ def test_a_prompt_that_the_model_fails_at_ends_no_set(roster: Roster, tmp_path: 
     assert counts["left out"][TIMED_OUT] == 1
 
 
+def test_the_last_prompt_of_a_set_may_fail_alone(roster: Roster, tmp_path: Path) -> None:
+    photos = list(roster.rows_by_image.values())[: PHOTOS_AT_ONCE + 1]
+    last = build_roster("last", [roster.samples[rows[0]] for rows in photos])
+    counts = write_captions(
+        Paraphrase(writer=Busy(fails_at=[1, 2, 3])),
+        folder=tmp_path / "out", roster=last, settings={},
+    )  # fmt: skip
+    assert counts["captions"]
+    assert counts["left out"][TIMED_OUT] == 1
+
+
 def test_nothing_made_says_so(roster: Roster, tmp_path: Path) -> None:
     class Silent(Changing):
         def answers(self, prompts, *, seed):

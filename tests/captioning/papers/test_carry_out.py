@@ -280,9 +280,11 @@ def test_folders_of_any_name_are_quoted_for_hydra(tmp_path, content, name):
     assert task.commands[1] == ("evaluate", "--to", str(run))
 
 
-def test_folders_of_plain_names_stand_as_they_are(tmp_path, content):
+@pytest.mark.parametrize("name", ["my runs", "12:00", r"C:\my runs"])
+def test_folders_of_plain_names_stand_as_they_are(tmp_path, content, name):
+    """As they stood in the commands of runs that are finished."""
     task = tasks_of(
-        paper_of(tmp_path, content), ["ours"], "flickr8k", [0], Results(tmp_path / "my runs", None)
+        paper_of(tmp_path, content), ["ours"], "flickr8k", [0], Results(tmp_path / name, None)
     )[-1]
     assert f"run_dir={task.folder}" in task.commands[0]
 

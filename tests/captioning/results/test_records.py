@@ -259,3 +259,5 @@ def test_texts_with_separators_of_lines_come_back(tmp_path) -> None:
     records = [{"run": "a", "config": {"text": "one\u2028two\u0085three"}}]
     write_study(tmp_path / "s.jsonl", records)
     assert read_study(tmp_path / "s.jsonl") == records
+    (tmp_path / "s.jsonl").write_text("")
+    assert read_study(tmp_path / "s.jsonl") == []

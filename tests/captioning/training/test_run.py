@@ -138,6 +138,10 @@ def test_a_run_without_a_test_ends_and_is_finished(small, tmp_path: Path) -> Non
     ended: list[object] = []
     assert train(config, lambda _, datamodule: ended.append(datamodule)) == {}
     assert ended == [None]
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(ValueError, match="holds a run of another config"):
+        train(small("num_epochs=1", "data.test=null", "seed=7"))
 
 
 def test_a_run_killed_after_its_last_epoch_ends_with_its_report(small, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_other_weights_in_the_same_folder_are_another_training(
     (start / "last.ckpt").write_bytes(b"goes on")
     refuse_other_training(CHECKPOINT, before, identity(config, start))
     (start / "unet" / "model.safetensors").write_bytes(b"second")
-    with pytest.raises(ValueError, match=r"starting weights\.start was \w{16}, is \w{16}\)"):
+    with pytest.raises(ValueError, match=r"starting weights\.start was \w{32}, is \w{32}\)"):
         refuse_other_training(CHECKPOINT, before, identity(config, start))
 
 
