@@ -49,7 +49,12 @@ def compose_config(
 
 def setting(key: str, text: object) -> str:
     """An override with a text of any characters, such as a folder with brackets in its name."""
-    return f"{key}={QuotedString(text=str(text), quote=Quote.double).with_quotes()}"
+    return f"{key}={quoted(text)}"
+
+
+def quoted(text: object) -> str:
+    """A text in quotes, as Hydra reads it."""
+    return QuotedString(text=str(text), quote=Quote.double).with_quotes()
 
 
 def trust(config: DictConfig) -> None:

@@ -92,6 +92,12 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     write_text(path, "".join(line + "\n" for line in lines))
 
 
+def written_lines(path: str | Path) -> list[str]:
+    """Lines that `write_lines` wrote: Unicode's other separators of lines may stand in them."""
+    text = Path(path).read_text(encoding="utf-8").removesuffix("\n")
+    return text.split("\n") if text else []
+
+
 def write_json(path: str | Path, value: Any, *, indent: int | None = 1) -> None:
     """Write plain values as JSON, indented for people unless ``indent`` is None.
 

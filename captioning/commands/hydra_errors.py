@@ -10,12 +10,11 @@ from pathlib import Path
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.commands.hydra_help import choices
-from captioning.configuration import compose_config
+from captioning.configuration import compose_config, quoted
 from captioning.extras import install_command
 from captioning.training.reserved import RESERVED
 
@@ -96,8 +95,7 @@ def _search(config_dir: str | None) -> list[str]:
     """The override that has Hydra search the user's folder, too."""
     if config_dir is None:
         return []
-    place = QuotedString(text=f"file://{Path(config_dir).resolve()}", quote=Quote.double)
-    return [f"hydra.searchpath=[{place.with_quotes()}]"]
+    return [f"hydra.searchpath=[{quoted(f'file://{Path(config_dir).resolve()}')}]"]
 
 
 def _explain_key_of_hydra(key: str, name: str, overrides: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from captioning.exports.energy import CardFacts, energy
-from captioning.files import read_json
+from captioning.files import read_json, written_lines
 
 USE = """```python
 from captioning import Captioner
@@ -89,9 +89,7 @@ def _curation(run: Path) -> list[str]:
     path = run / "curation.jsonl"
     if not path.is_file():
         return ["None: the captions are those of the data set."]
-    # Not splitlines(), which also ends lines within texts.
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    _, *edits = map(json.loads, lines)
+    _, *edits = map(json.loads, written_lines(path))
     if not edits:
         return ["Losses were recorded, and nothing was changed."]
     counts = Counter((edit.get("policy", ""), edit["action"]) for edit in edits)

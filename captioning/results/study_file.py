@@ -12,7 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_text
+from captioning.files import write_text, written_lines
 
 
 def read_study(path: Path) -> list[dict[str, Any]]:
@@ -24,11 +24,10 @@ def read_study(path: Path) -> list[dict[str, Any]]:
     common: dict[str, Any] = {}
     records = []
     try:
-        # Not splitlines(): texts may hold U+2028 and the like, which JSON leaves as they are.
-        text = path.read_text(encoding="utf-8").removesuffix("\n")
+        lines = written_lines(path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error}); get the file anew") from error
-    for number, line in enumerate(text.split("\n") if text else [], start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             if number == 1:

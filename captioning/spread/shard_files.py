@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from captioning.files import write_atomically, write_lines
+from captioning.files import write_atomically, write_lines, written_lines
 from captioning.spread.base import Shard
 
 # Seconds until other machines see a new file; network disks keep old lists of names for a while.
@@ -44,9 +44,7 @@ def read_shard(shard: Shard) -> tuple[Any, list[Any]] | None:
     """Head and records of a shard; None where there is no file, or a damaged one."""
     try:
         if shard.path.suffix == ".jsonl":
-            text = shard.path.read_text(encoding="utf-8")
-            # Not splitlines(), which also ends lines within texts.
-            head, *records = map(json.loads, text.removesuffix("\n").split("\n"))
+            head, *records = map(json.loads, written_lines(shard.path))
         else:
             head, records = _read_arrays(shard)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError):
