@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.features.build import Precision, grid_features
+from captioning.data.features.extraction import Precision, grid_features
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.data.features.build import Elsewhere, Extraction, Photo, Records
+from captioning.data.features.build import Elsewhere
+from captioning.data.features.extraction import Extraction, Photo, Records
 from captioning.parts import build_part
 from captioning.spread.base import Job
 from captioning.spread.choice import chosen_spread
@@ -35,7 +36,7 @@ class FeatureWorker:
         device = chosen_device(chosen.get("device", "auto"))
         precision = chosen.get("precision", "float32")
         self.identity = backbone.identity
-        self._batch_size = chosen.get("batch_size", 4)
+        self._batch_size = chosen.get("batch_size")
         self._num_threads = chosen.get("num_workers") or torch.get_num_threads()
         self._extraction = Extraction(backbone, chosen.kind, load_rgb, device, precision)
 
@@ -56,7 +57,7 @@ def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
     if isinstance(spread, Local):
         return None
     values: Any = OmegaConf.to_container(config.features, resolve=True)
-    batch_size = values.get("batch_size", 4)
+    batch_size = values.get("batch_size") or PHOTOS_AT_ONCE
 
     def computed(photos: Sequence[Photo]) -> Iterator[Records]:
         job = Job(

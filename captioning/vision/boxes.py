@@ -50,9 +50,16 @@ def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tenso
     height, width = grid_size
     maps = grid.transpose(1, 2).unflatten(2, grid_size).float()
     cells = torch.tensor([width, height, width, height], device=grid.device)
-    scaled = [photo_boxes.to(grid.device) * cells for photo_boxes in boxes]
-    pooled = roi_align(maps, scaled, output_size=1, sampling_ratio=-1, aligned=True)[:, :, 0, 0]
-    parts = pooled.split([len(photo_boxes) for photo_boxes in boxes])
+    counts = [len(photo_boxes) for photo_boxes in boxes]
+    photos = torch.repeat_interleave(torch.tensor(counts)).to(cells)
+    rois = torch.cat([photos[:, None], torch.cat(list(boxes)).to(grid.device) * cells], dim=1)
+    if maps.requires_grad:
+        pooled = roi_align(maps, rois, output_size=1, sampling_ratio=-1, aligned=True)
+    else:
+        # Only its gradient depends on an order of additions. Where operations must not,
+        # torchvision would have both compiled on a GPU, which takes a minute and a compiler.
+        pooled = torch.ops.torchvision.roi_align(maps, rois, 1.0, 1, 1, -1, True)
+    parts = pooled[:, :, 0, 0].split(counts)
     full = grid.float().mean(1)
     return [
         torch.cat([full_photo[None], part]) for full_photo, part in zip(full, parts, strict=True)

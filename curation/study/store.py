@@ -236,8 +236,8 @@ class Store:
         with self._transaction() as connection:
             rows = connection.execute(
                 "SELECT annotator, number, categories, comment, done FROM annotations "
-                "WHERE ?1 IS NULL OR annotator = ?1 ORDER BY number, annotator",
-                (annotator,),
+                "WHERE :annotator IS NULL OR annotator = :annotator ORDER BY number, annotator",
+                {"annotator": annotator},
             ).fetchall()
         return [
             Annotation(

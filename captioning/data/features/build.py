@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
 import torch
-from PIL import Image
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,8 +17,15 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from torch import Tensor
 
+from captioning.data.features.extraction import (
+    Extraction,
+    Kind,
+    Load,
+    Photo,
+    Precision,
+    Records,
+)
 from captioning.data.features.index import INDEX_NAME, LOCK_NAME, FeatureIndex, load_index
 from captioning.data.features.space import check_space
 from captioning.data.features.store import (
@@ -37,33 +40,11 @@ from captioning.data.features.writer import FeatureWriter
 from captioning.data.file_lock import locked
 from captioning.ranges import Device, NumWorkers, PositiveInt
 from captioning.vision.backbones import Backbone
-from captioning.vision.boxes import pool_regions, scale_boxes
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import chosen_device, full_precision
+from captioning.vision.placement import chosen_device
 
 __all__ = ["FeatureStore", "ensure_features", "store_folder"]
-
-Kind = Literal["grid", "regions"]
-Precision = Literal["float32", "bfloat16"]
-Load = Callable[[Path], Image.Image]
-Records = list[np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Photo:
-    """One photo whose features are to be computed.
-
-    Attributes:
-        path: of its file.
-        key: of its record.
-        boxes: in pixels; none for grid features.
-    """
-
-    path: Path
-    key: str
-    boxes: tuple[Box, ...]
-
 
 Elsewhere = Callable[[Sequence[Photo]], Iterator[Records]]
 """Gives the records of photos in order, some at a time."""
@@ -95,7 +76,7 @@ def ensure_features(
     kind: Kind = "grid",
     boxes: Sequence[Sequence[Box]] | None = None,
     max_boxes: PositiveInt = 36,
-    batch_size: PositiveInt = 4,
+    batch_size: PositiveInt | None = None,
     chunk_size: PositiveInt = 512,
     num_workers: NumWorkers | None = None,
     precision: Precision = "float32",
@@ -117,11 +98,11 @@ def ensure_features(
         kind: ``"grid"`` (h*w cells), or ``"regions"``: the whole photo, then its boxes.
         boxes: for ``"regions"``, the boxes of each path, in pixels of the file.
         max_boxes: the first so many boxes of a photo are used.
-        batch_size: photos through the network at once, in each worker; small batches stay in the
-            processor's cache. 64 is better on a GPU.
+        batch_size: photos through the network at once, on the processor in each worker; None for 4
+            there, as small batches stay in its cache, and 64 on a GPU.
         chunk_size: photos between two commits.
-        num_workers: threads that decode photos and run the network; None for as many as torch
-            would use (cores, or ``OMP_NUM_THREADS``).
+        num_workers: threads that decode photos and, on the processor, run the network; None for as
+            many as torch would use (cores, or ``OMP_NUM_THREADS``).
         precision: ``"bfloat16"`` runs the convolutions in it, about twice as fast where the
             processor knows it, and keeps the features in a store of their own.
         device: ``"auto"`` takes a GPU if there is one.
@@ -170,68 +151,6 @@ def ensure_features(
     return store
 
 
-def grid_features(backbone: Backbone, pixels: Tensor, precision: Precision) -> Tensor:
-    """What a store keeps of photos, before it is rounded to ``float16``.
-
-    Args:
-        backbone: on the photos' device.
-        pixels: ``(N, 3, H, W) uint8``.
-        precision: see `ensure_features`.
-
-    Returns:
-        ``(N, h*w, D)``.
-    """
-    dtype = {"float32": None, "bfloat16": torch.bfloat16}[precision]
-    with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype is not None):
-        return backbone.grid(backbone.normalise(pixels))
-
-
-class Extraction:
-    """Photos through a backbone, each batch in a thread of its own.
-
-    One torch thread a batch and several batches at once beats several threads in one batch: the
-    threads never wait for each other, least of all on a machine that others use too.
-    """
-
-    def __init__(
-        self, backbone: Backbone, kind: Kind, load: Load, device: torch.device, precision: Precision
-    ) -> None:
-        self.backbone = backbone.for_inference(device)
-        self.kind, self.device, self.load = kind, device, load
-        self.precision: Precision = precision
-
-    def features(self, batch: Sequence[Photo]) -> Records:
-        """The records ``(R, D) float16`` of some photos."""
-        torch.set_num_threads(1)  # of this thread; `_in_threads` restores what it was outside
-        decoded = [self._decode(photo) for photo in batch]
-        with torch.inference_mode():
-            pixels = torch.stack([pixels for pixels, _ in decoded]).to(self.device)
-            grid = grid_features(self.backbone, pixels, self.precision)
-            if self.kind == "grid":
-                pooled = list(grid)
-            else:
-                pooled = pool_regions(
-                    grid, self.backbone.grid_size, [boxes for _, boxes in decoded]
-                )
-            records = [features.to(torch.float16).cpu().numpy() for features in pooled]
-        return [_finite(photo, record) for photo, record in zip(batch, records, strict=True)]
-
-    def in_batches(
-        self, photos: Sequence[Photo], batch_size: int, workers: int
-    ) -> Iterator[Records]:
-        """The records of photos in order, batch by batch, with several batches at once."""
-        batches = [photos[n : n + batch_size] for n in range(0, len(photos), batch_size)]
-        with full_precision():
-            yield from _in_threads(self.features, batches, workers)
-
-    def _decode(self, photo: Photo) -> tuple[Tensor, Tensor]:
-        """Pixels ``(3, H, W) uint8`` and boxes ``(n, 4)`` in shares of the photo."""
-        image = self.load(photo.path)
-        boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
-        pixels = np.array(self.backbone.fitted(image), dtype=np.uint8)
-        return torch.from_numpy(pixels).permute(2, 0, 1), boxes
-
-
 def _write(
     batches: Iterator[Records],
     writer: FeatureWriter,
@@ -257,25 +176,6 @@ def _write(
         bars.console.print(
             f"features of {total} photos in {seconds:.1f} s ({total / seconds:.1f} photos/s)"
         )
-
-
-def _in_threads(
-    work: Callable[[Sequence[Photo]], Records], batches: Sequence[Sequence[Photo]], workers: int
-) -> Iterator[Records]:
-    """Results in order; a bounded number of batches is worked on ahead."""
-    torch_threads = torch.get_num_threads()
-    ahead: deque[Future[Records]] = deque()
-    pool = ThreadPoolExecutor(workers)
-    try:
-        for batch in batches:
-            ahead.append(pool.submit(work, batch))
-            if len(ahead) > 3 * workers:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(torch_threads)
 
 
 def _boxes_by_path(
@@ -356,15 +256,6 @@ def _entry(path: str) -> tuple[int, int, str]:
             f"photo {path} does not exist; check the data folder (CAPTIONING_DATA) and the "
             "annotations, or run: captioning prepare data=NAME"
         ) from error
-
-
-def _finite(photo: Photo, features: np.ndarray) -> np.ndarray:
-    if not np.isfinite(features).all():
-        raise ValueError(
-            f"{photo.path}: its features are not finite in float16 (NaN or beyond 65504); check "
-            "the weights of the backbone, and that the photo opens"
-        )
-    return features
 
 
 def _check_space(target: Path, backbone: Backbone, missing: list[Photo], bars: Progress) -> None:

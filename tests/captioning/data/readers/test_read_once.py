@@ -27,13 +27,15 @@ def test_a_file_is_read_once_inside_and_not_kept_after() -> None:
 
 def test_many_records_are_left_out_of_later_collections(monkeypatch) -> None:
     monkeypatch.setattr("captioning.data.readers.collector.MANY", 100)
+    gc.unfreeze()
+    always = gc.get_freeze_count()  # Python 3.12 has some that never go
     with lasting_records():
         records = [[number] for number in range(2000)]
     try:
         assert gc.isenabled()
         assert gc.get_freeze_count() >= len(records)
         with lasting_records():
-            assert gc.get_freeze_count() == 0, "what is needed no more can be collected again"
+            assert gc.get_freeze_count() == always, "what is needed no more can be collected again"
             assert not gc.isenabled()
     finally:
         gc.unfreeze()

@@ -1,0 +1,155 @@
+"""Photos through a backbone: what a store of features keeps of each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.data.features.store import Box
+from captioning.vision.backbones import Backbone
+from captioning.vision.boxes import pool_regions, scale_boxes
+from captioning.vision.placement import full_precision
+
+Kind = Literal["grid", "regions"]
+Precision = Literal["float32", "bfloat16"]
+Load = Callable[[Path], Image.Image]
+Records = list[np.ndarray]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photo:
+    """One photo whose features are to be computed.
+
+    Attributes:
+        path: of its file.
+        key: of its record.
+        boxes: in pixels; none for grid features.
+    """
+
+    path: Path
+    key: str
+    boxes: tuple[Box, ...]
+
+
+def grid_features(backbone: Backbone, pixels: Tensor, precision: Precision) -> Tensor:
+    """What a store keeps of photos, before it is rounded to ``float16``.
+
+    Args:
+        backbone: on the photos' device.
+        pixels: ``(N, 3, H, W) uint8``.
+        precision: see `ensure_features`.
+
+    Returns:
+        ``(N, h*w, D)``.
+    """
+    dtype = {"float32": None, "bfloat16": torch.bfloat16}[precision]
+    with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype is not None):
+        return backbone.grid(backbone.normalise(pixels))
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """Pixels ``(3, H, W) uint8`` of a photo, and its boxes ``(n, 4)`` in shares of it."""
+
+    photo: Photo
+    pixels: Tensor
+    boxes: Tensor
+
+
+class Extraction:
+    """Photos through a backbone; on the processor each batch in a thread of its own.
+
+    One torch thread a batch and several batches at once beats several threads in one batch: the
+    threads never wait for each other, least of all on a machine that others use too. On a GPU
+    threads only decode: cuDNN plans its convolutions anew in each thread.
+    """
+
+    def __init__(
+        self, backbone: Backbone, kind: Kind, load: Load, device: torch.device, precision: Precision
+    ) -> None:
+        self.backbone = backbone.for_inference(device)
+        self.kind, self.device, self.load = kind, device, load
+        self.precision: Precision = precision
+
+    def features(self, batch: Sequence[Photo]) -> Records:
+        """The records ``(R, D) float16`` of some photos."""
+        torch.set_num_threads(1)  # of this thread; `_in_threads` restores what it was outside
+        return self._records(self._decoded(batch))
+
+    def in_batches(
+        self, photos: Sequence[Photo], batch_size: int | None, workers: int
+    ) -> Iterator[Records]:
+        """The records of photos in order, batch by batch, with several batches at once."""
+        on_processor = self.device.type == "cpu"
+        size = batch_size or (4 if on_processor else 64)
+        batches = [photos[n : n + size] for n in range(0, len(photos), size)]
+        with full_precision():
+            if on_processor:
+                yield from _in_threads(self.features, batches, workers, 3 * workers)
+            else:
+                decoded = _in_threads(self._decoded, batches, workers, workers)
+                yield from map(self._records, decoded)
+
+    def _records(self, decoded: Sequence[_Decoded]) -> Records:
+        with torch.inference_mode():
+            pixels = torch.stack([photo.pixels for photo in decoded]).to(self.device)
+            grid = grid_features(self.backbone, pixels, self.precision)
+            if self.kind == "grid":
+                records = list(grid.to(torch.float16).cpu().numpy())
+            else:
+                boxes = [photo.boxes for photo in decoded]
+                pooled = pool_regions(grid, self.backbone.grid_size, boxes)
+                records = [features.to(torch.float16).cpu().numpy() for features in pooled]
+        return [
+            _finite(photo.photo, record) for photo, record in zip(decoded, records, strict=True)
+        ]
+
+    def _decoded(self, batch: Sequence[Photo]) -> list[_Decoded]:
+        return [self._decode(photo) for photo in batch]
+
+    def _decode(self, photo: Photo) -> _Decoded:
+        image = self.load(photo.path)
+        boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
+        pixels = np.array(self.backbone.fitted(image), dtype=np.uint8)
+        return _Decoded(photo, torch.from_numpy(pixels).permute(2, 0, 1), boxes)
+
+
+def _in_threads(
+    work: Callable[[Sequence[Photo]], Result],
+    batches: Sequence[Sequence[Photo]],
+    workers: int,
+    most_ahead: int,
+) -> Iterator[Result]:
+    """Results in order; a bounded number of batches is worked on ahead."""
+    torch_threads = torch.get_num_threads()
+    ahead: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for batch in batches:
+            ahead.append(pool.submit(work, batch))
+            if len(ahead) > most_ahead:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(torch_threads)
+
+
+def _finite(photo: Photo, features: np.ndarray) -> np.ndarray:
+    if not np.isfinite(features).all():
+        raise ValueError(
+            f"{photo.path}: its features are not finite in float16 (NaN or beyond 65504); check "
+            "the weights of the backbone, and that the photo opens"
+        )
+    return features
