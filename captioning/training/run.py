@@ -47,6 +47,7 @@ from captioning.training.speed import (
     set_cuda_graphs,
     set_dropout,
     set_matmul_precision,
+    tell_of_speed,
     with_speed,
 )
 from captioning.training.start import load_start
@@ -123,6 +124,7 @@ def _train(
     if config.threads:
         torch.set_num_threads(config.threads)
     _quieten(config, folder.path)
+    tell_of_speed(config)
     set_matmul_precision(config)
     set_dropout(config)
     pl.seed_everything(config.seed, workers=True, verbose=False)

@@ -104,6 +104,17 @@ def own_device(config: DictConfig) -> torch.device:
     return torch.device("cuda", chosen[number] if isinstance(chosen, ListConfig) else number)
 
 
+def tell_of_speed(config: DictConfig) -> None:
+    """Where a GPU is used as exactly as a processor, log how it trains faster."""
+    speed = config.get("speed") or {}
+    exact = str(config.trainer.get("precision")) in ("32-true", "32")
+    if uses_cuda(config) and exact and not any(speed.values()):
+        log.info(
+            f"{torch.cuda.get_device_name()}: with speed=gpu training is faster; two runs then no "
+            "longer end in the same bits (docs/speed.md)"
+        )
+
+
 def set_matmul_precision(config: DictConfig) -> None:
     """Tell torch how precise products of ``float32`` matrices are to be.
 

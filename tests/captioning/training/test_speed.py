@@ -26,6 +26,7 @@ from captioning.training.speed import (
     set_cuda_graphs,
     set_dropout,
     set_matmul_precision,
+    tell_of_speed,
     with_speed,
 )
 from captioning.vision.blip import build_blip_vision
@@ -83,6 +84,25 @@ def test_an_update_is_fused_where_that_works(settings: dict, expected: Any, with
 def test_an_update_is_not_fused_without_a_gpu() -> None:
     assert "fused" not in with_speed(config()).optimizer
     assert with_speed(config(optimizer={"fused": True})).optimizer.fused is True
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, True),
+        ({"speed": {"cuda_graphs": True}}, False),
+        ({"trainer": {"precision": "bf16-mixed"}}, False),
+        ({"trainer": {"accelerator": "cpu"}}, False),
+    ],
+)
+def test_an_exact_training_on_a_gpu_is_told_how_to_be_faster(
+    settings: dict, told: bool, with_gpu, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    with caplog.at_level("INFO"):
+        tell_of_speed(config(**settings))
+    assert (caplog.messages == []) is not told
+    assert all(line.startswith("a GPU: with speed=gpu") for line in caplog.messages)
 
 
 def test_gradients_of_fused_updates_are_clipped_in_bfloat16(tmp_path: Path) -> None:
