@@ -206,8 +206,7 @@ class StableDiffusion(AbstractGenerator):
 
     def _choose_device(self) -> None:
         if self.device == "auto":
-            gpu = torch.cuda.is_available()
-            self.device = f"cuda:{torch.cuda.current_device()}" if gpu else "cpu"
+            self.device = str(chosen_device("auto"))
         chosen_device(self.device)
         if self.offload is not None and not self.device.startswith("cuda"):
             raise ValueError(

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.devices import chosen_device
 from captioning.extras import import_extra
 from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.tensor_files import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
-from captioning.vision.placement import chosen_device
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
@@ -53,7 +53,7 @@ class ClipEncoder:
         self.model: Any = model.to(device).eval().requires_grad_(False)
         self.space = space
         self.preprocess, self._tokenize = preprocess, tokenize
-        self._batch_size, self._device = batch_size, torch.device(device)
+        self._batch_size = batch_size
 
     @property
     def identity(self) -> str:
@@ -97,8 +97,9 @@ class ClipEncoder:
     ) -> Tensor:
         if not items:
             raise ValueError("nothing to embed: give at least one image or text")
+        device = next(self.model.parameters()).device
         parts = [
-            encode(prepared(items[start : start + self._batch_size]).to(self._device)).float().cpu()
+            encode(prepared(items[start : start + self._batch_size]).to(device)).float().cpu()
             for start in range(0, len(items), self._batch_size)
         ]
         return nn.functional.normalize(torch.cat(parts), dim=-1)
@@ -129,7 +130,7 @@ def build_clip(
             device.
         ConnectionError: the weights could not be downloaded.
     """
-    device = str(chosen_device(device))
+    device = chosen_device(device)
     if Path(name).is_dir() and not (Path(name) / CONFIG).is_file():
         parts = load_hub_clip(Path(name))
         return ClipEncoder(**parts, space=Path(name).name, batch_size=batch_size, device=device)

@@ -10,29 +10,10 @@ from typing import Any, Literal
 
 import torch
 
+from captioning.devices import chosen_device
+
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-def chosen_device(device: str | torch.device) -> torch.device:
-    """``"auto"`` takes a GPU if there is one.
-
-    Raises:
-        ValueError: this machine has no such device.
-    """
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
-    # counted without starting the driver, which would keep memory in this process
-    kind: Any = getattr(torch, chosen.type, None)
-    number = kind.device_count() if hasattr(kind, "device_count") else None
-    if number is None or (chosen.index or 0) < number:
-        return chosen
-    seen = f"{number} of this kind, counted from 0" if number else "none of this kind"
-    raise ValueError(
-        f"device={device}: torch sees {seen} (a GPU needs its driver, and a torch that was built "
-        "for it); give device=cpu, or device=auto"
-    )
 
 
 def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:

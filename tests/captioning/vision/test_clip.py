@@ -145,3 +145,27 @@ def test_tags_are_taken_at_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     file = str(tmp_path / "open_clip_model.safetensors")
     assert requested == [("ViT-B-32", file, True), ("ViT-B-32", file, False)]
     assert fetched[0] == f"timm/vit_base_patch32_clip_224.openai@{commit}"
+
+
+class Elsewhere(torch.nn.Module):
+    """A network that was moved to another device; it tells where its inputs are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def encode_text(self, tokens: torch.Tensor) -> None:
+        raise RuntimeError(f"inputs are on {tokens.device}")
+
+    encode_image = encode_text
+
+
+def test_inputs_follow_the_network(encoder: ClipEncoder) -> None:
+    moved = ClipEncoder(
+        model=Elsewhere(), preprocess=encoder.preprocess, tokenize=encoder._tokenize, space="moved"
+    )
+    moved.model.to("meta")
+    with pytest.raises(RuntimeError, match="inputs are on meta"):
+        moved.embed_texts(["a dog"])
+    with pytest.raises(RuntimeError, match="inputs are on meta"):
+        moved.embed_photos(photos(1))
