@@ -1,8 +1,12 @@
-"""The device that a process computes on."""
+"""The device that a process computes on, and how exactly GPUs compute."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -51,3 +55,39 @@ def chosen_device(device: str | torch.device) -> torch.device:
         f"device={device}: torch sees {seen} (a GPU needs its driver, and a torch that was built "
         "for it); give device=cpu, or device=auto"
     )
+
+
+@dataclass
+class _Users:
+    """How many threads are within `full_precision`, and what the first of them met."""
+
+    number: int = 0
+    products: str = "highest"
+    others: bool = True
+
+
+_users, _lock = _Users(), Lock()
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Within it GPUs compute in ``float32`` what is in ``float32``, and not in TF32.
+
+    For what is kept and used again: it is the same then, whatever a run's ``speed`` is. torch has
+    these settings for the process: they come back when the last of several threads leaves.
+    """
+    with _lock:
+        if not _users.number:
+            _users.products = torch.get_float32_matmul_precision()
+            _users.others = torch.backends.cudnn.allow_tf32
+        _users.number += 1
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        with _lock:
+            _users.number -= 1
+            if not _users.number:
+                torch.set_float32_matmul_precision(_users.products)
+                torch.backends.cudnn.allow_tf32 = _users.others

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captioning.devices import chosen_device
+from captioning.devices import chosen_device, full_precision
 from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
 from captioning.model_folder import damage_named, model_folder, quiet_loading
@@ -121,7 +121,8 @@ class SentenceEncoder:
         tokens = self.tokenizer(
             texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
         ).to(next(self.network.parameters()).device)
-        states = self.network(**tokens).last_hidden_state.float()
+        with full_precision():  # they are kept
+            states = self.network(**tokens).last_hidden_state.float()
         if self.pooling == "cls":
             pooled = states[:, 0]
         else:

@@ -148,24 +148,34 @@ def test_tags_are_taken_at_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 class Elsewhere(torch.nn.Module):
-    """A network that was moved to another device; it tells where its inputs are."""
+    """Tells where it is, where its inputs are, and how exactly GPUs compute."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
     def encode_text(self, tokens: torch.Tensor) -> None:
-        raise RuntimeError(f"inputs are on {tokens.device}")
+        assert self.weight.device == tokens.device
+        precision = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        raise RuntimeError(f"on {tokens.device} in {precision}")
 
     encode_image = encode_text
 
 
-def test_inputs_follow_the_network(encoder: ClipEncoder) -> None:
+def test_inputs_follow_the_network_which_computes_in_full_precision(
+    encoder: ClipEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What scores keep must not depend on the speed of the run that asked first."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     moved = ClipEncoder(
-        model=Elsewhere(), preprocess=encoder.preprocess, tokenize=encoder._tokenize, space="moved"
+        model=Elsewhere(),
+        preprocess=encoder.preprocess,
+        tokenize=encoder._tokenize,
+        space="moved",
+        device="meta",
     )
-    moved.model.to("meta")
-    with pytest.raises(RuntimeError, match="inputs are on meta"):
+    assert moved.model.weight.device.type == "cpu"  # until it is used
+    with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
         moved.embed_texts(["a dog"])
-    with pytest.raises(RuntimeError, match="inputs are on meta"):
+    with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
         moved.embed_photos(photos(1))

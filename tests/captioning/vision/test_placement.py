@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.vision.placement import chosen_device, full_precision
+from captioning.vision.placement import Resident, chosen_device, full_precision
 
 
 def test_auto_and_devices_that_are_there_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,4 +77,15 @@ def test_full_precision_ends_with_the_last_of_those_within_it(monkeypatch) -> No
     first.__exit__(None, None, None)
     assert not torch.backends.cudnn.allow_tf32
     second.__exit__(None, None, None)
+    assert torch.backends.cudnn.allow_tf32
+
+
+def test_a_network_that_is_used_computes_in_full_precision(monkeypatch) -> None:
+    """Scores of pairs are kept under keys that do not name a run's speed."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    place = Resident(torch.nn.Linear(1, 1), device="cpu", precision="float32")
+    with place.used() as network:
+        assert not torch.backends.cudnn.allow_tf32
+        assert torch.is_inference_mode_enabled()
+        assert network.weight.device == torch.device("cpu")
     assert torch.backends.cudnn.allow_tf32
