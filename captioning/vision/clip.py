@@ -90,6 +90,10 @@ class ClipEncoder:
             raise TypeError("texts must be a list of text: put a single text into a list")
         return self._embed(texts, lambda batch: self._tokenize(list(batch)), "encode_text")
 
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._place.release()
+
     def _embed(
         self, items: Sequence[Any], prepared: Callable[[Sequence[Any]], Tensor], encode: str
     ) -> Tensor:

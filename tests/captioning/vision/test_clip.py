@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from captioning.vision.clip import ClipEncoder, build_clip
+from captioning.vision.pair_scorers import CosineScorer
 from tests.clip_folder import SIZES, clip_folder
 
 open_clip = pytest.importorskip("open_clip", reason="needs open_clip")
@@ -179,3 +180,33 @@ def test_inputs_follow_the_network_which_computes_in_full_precision(
         moved.embed_texts(["a dog"])
     with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
         moved.embed_photos(photos(1))
+
+
+class Moving(torch.nn.Module):
+    """Remembers where it was moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[str] = []
+
+    def to(self, place: torch.device | torch.dtype | str) -> Moving:
+        self.places += [] if isinstance(place, torch.dtype) else [torch.device(place).type]
+        return self
+
+    def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.ones(len(tokens), 2)
+
+
+def test_a_network_is_on_its_device_while_it_is_used(encoder: ClipEncoder) -> None:
+    model = Moving()
+    moving = ClipEncoder(
+        model=model,
+        preprocess=encoder.preprocess,
+        tokenize=encoder._tokenize,
+        space="moving",
+        device="meta",
+    )
+    assert model.places == []
+    moving.embed_texts(["a dog"])
+    CosineScorer(encoder=moving).release()
+    assert model.places == ["meta", "cpu"]
