@@ -22,8 +22,8 @@ from captioning.training.sharding import is_sharded
 log = logging.getLogger(__name__)
 
 HALF = ("bf16-true", "16-true")
-# Pixels are normalised by these buffers, for which half precision is too coarse.
-FULL_BUFFERS = ("_mean", "_std")
+# Pixels are normalised, and positions resized, by these; half precision is too coarse for them.
+FULL_BUFFERS = ("_mean", "_std", "_resizing")
 
 
 class HalfWeights(HalfPrecision):
@@ -38,7 +38,7 @@ class HalfWeights(HalfPrecision):
         return data
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        """Weights and buffers in half precision, but for those that pixels are normalised by."""
+        """Weights and buffers in half precision, but for `FULL_BUFFERS`."""
         kept = [
             (part, name, part._buffers[name])
             for part in module.modules()
