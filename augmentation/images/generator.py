@@ -103,6 +103,7 @@ class Producer:
     def __init__(self, *, generator: AbstractGenerator, cache: PictureCache) -> None:
         self.generator, self.cache = generator, cache
         self._batch_size = generator.batch_size
+        self._has_loaded = False
 
     def produce(self, jobs: Sequence[Job]) -> dict[Job, str]:
         """Make the pictures that the cache lacks.
@@ -115,6 +116,7 @@ class Producer:
         """
         missing = [job for job in dict.fromkeys(jobs) if self.find(job) is None]
         if missing:
+            self._has_loaded = True
             self.generator.load()
         problems: dict[Job, str] = {}
         for start in range(0, len(missing), self.generator.batch_size):
@@ -127,6 +129,12 @@ class Producer:
         if problems:
             log.warning(_summary(problems, len(missing)))
         return problems
+
+    def release(self) -> None:
+        """Free the model, if it was loaded."""
+        if self._has_loaded:
+            self.generator.release()
+            self._has_loaded = False
 
     def find(self, job: Job) -> Path | None:
         """Path of a job's picture in the cache, if it is there and undamaged."""

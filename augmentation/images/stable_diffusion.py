@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib
 import inspect
@@ -302,6 +303,7 @@ class StableDiffusion(AbstractGenerator):
     def release(self) -> None:
         """Free the weights; they are loaded again when needed."""
         self._pipeline = None
+        gc.collect()  # parts of a pipeline refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

@@ -207,3 +207,16 @@ def test_an_interrupted_write_leaves_no_picture(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         producer.produce([Job(prompt="a red ball", seed=1)])
     assert list(tmp_path.rglob("*.png")) == []
+
+
+def test_a_model_that_was_loaded_is_freed_and_comes_back(tmp_path):
+    generator = Squares()
+    pictures = source(tmp_path, generator)
+    pictures.release()
+    pictures.images([request("a red ball")], seed=0)
+    pictures.release()
+    pictures.images([request("a red ball")], seed=0)  # of the cache
+    pictures.release()
+    assert (generator.num_loads, generator.num_releases) == (1, 1)
+    assert pictures.images([request("a blue ball")], seed=0)[0].path.is_file()
+    assert generator.num_loads == 2
