@@ -78,6 +78,10 @@ class AbstractImageSource(ABC):
         """
         del requests, seed
 
+    def release(self) -> None:
+        """Leave the accelerator to training; the next call of `images` comes back."""
+        return None
+
     def close(self) -> None:
         """Training is over: end processes and free models."""
         return None

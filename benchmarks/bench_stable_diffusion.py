@@ -77,7 +77,7 @@ def write(folder: Path, size: str) -> None:
 
 def measured(folder: Path, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """One line; a batch of three steps warms up."""
-    on_gpu = options.device == "cuda"
+    on_gpu = options.device.startswith("cuda")
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
@@ -119,7 +119,7 @@ def main() -> None:
         if not (folder / "pipeline" / "model_index.json").is_file():
             write(folder, options.size)
         for settings in SETTINGS:
-            if options.device == "cuda" or settings["precision"] == "float32":
+            if options.device.startswith("cuda") or settings["precision"] == "float32":
                 print(json.dumps(measured(folder, settings, options)), flush=True)
 
 

@@ -17,7 +17,7 @@ CONTRACTS = (
     *("captioning.types", "captioning.interfaces", "captioning.files", "captioning.lengths"),
     *("captioning.model_folder", "captioning.processors", "captioning.ranges"),
     *("captioning.extras", "captioning.sharing", "captioning.sample_dropout"),
-    *("captioning.tensor_files", "captioning.loadable", "captioning.cores"),
+    *("captioning.tensor_files", "captioning.loadable", "captioning.cores", "captioning.devices"),
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.

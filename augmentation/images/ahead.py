@@ -149,7 +149,10 @@ def _work(
             number, jobs = newest
             remaining = list(jobs)
             if number:
+                producer.release()  # who asks for a pause may load the model
                 answers.put(number)
+        elif not remaining:
+            producer.release()  # training has the memory until there is work
         batch = []
         while remaining and len(batch) < generator.batch_size:
             job = remaining.pop(0)

@@ -40,7 +40,7 @@ class GeneratedImages(AbstractImageSource):
         cache: keeps the pictures.
         prompts: makes prompts of captions; by default of the sample's own caption alone.
         ahead: a separate process makes the likely next pictures while training goes on. It
-            changes nothing but the time; on a GPU it needs memory for a second copy of the model.
+            changes nothing but the time; the model is on its GPU while that process has work.
         ahead_threads: of torch in that process.
     """
 
@@ -127,6 +127,10 @@ class GeneratedImages(AbstractImageSource):
         jobs = [order.job for order in self._orders(requests, seed) if order.job is not None]
         # by seed, not by place: each process sees another list
         self._worker.order([job for job in jobs if job.seed % size == rank])
+
+    def release(self) -> None:
+        """Free the model, if this process has loaded it; it takes seconds to load again."""
+        self._producer.release()
 
     def close(self) -> None:
         """End the worker and free the model."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,9 @@ log = logging.getLogger(__name__)
 
 # Grey levels of 255 between the darkest and the brightest value of a picture that is not blank.
 MIN_CONTRAST = 4
+# A picture of 1,024 pixels is compressed in a quarter of a second, meanwhile the GPU would wait.
+STORING_THREADS = 4
+MOST_WAITING = 64  # pictures; 200 MB of those
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,7 @@ class AbstractGenerator(ABC):
 
 
 class Producer:
-    """Makes pictures and stores them in the cache.
+    """Makes pictures and stores them in the cache, in threads beside the next batch.
 
     Batches are always filled up to the same size, because the arithmetic of a batch of another
     size may round otherwise: a picture is then independent of its batch. Where memory
@@ -103,6 +108,7 @@ class Producer:
     def __init__(self, *, generator: AbstractGenerator, cache: PictureCache) -> None:
         self.generator, self.cache = generator, cache
         self._batch_size = generator.batch_size
+        self._has_loaded = False
 
     def produce(self, jobs: Sequence[Job]) -> dict[Job, str]:
         """Make the pictures that the cache lacks.
@@ -114,19 +120,34 @@ class Producer:
             OSError: the cache cannot be written.
         """
         missing = [job for job in dict.fromkeys(jobs) if self.find(job) is None]
-        if missing:
-            self.generator.load()
+        if not missing:
+            return {}
+        self._has_loaded = True
+        self.generator.load()
         problems: dict[Job, str] = {}
-        for start in range(0, len(missing), self.generator.batch_size):
-            batch = missing[start : start + self.generator.batch_size]
-            for job, result in self._attempt(batch):
+        waiting: deque[Future[Path]] = deque()
+        with ThreadPoolExecutor(STORING_THREADS) as pool:  # its end waits for them, in an error too
+            for job, result in self._results(missing):
                 if isinstance(result, str):
                     problems[job] = result
                 else:
-                    self.cache.store(self._recipe(job), result)
+                    waiting.append(pool.submit(self.cache.store, self._recipe(job), result))
+                    _wait(waiting, MOST_WAITING)
+            _wait(waiting, 0)
         if problems:
             log.warning(_summary(problems, len(missing)))
         return problems
+
+    def _results(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, np.ndarray | str]]:
+        """Pixels ``(H, W, 3) uint8`` or the problem, job by job, in batches."""
+        for start in range(0, len(jobs), self.generator.batch_size):
+            yield from self._attempt(jobs[start : start + self.generator.batch_size])
+
+    def release(self) -> None:
+        """Free the model, if it was loaded."""
+        if self._has_loaded:
+            self.generator.release()
+            self._has_loaded = False
 
     def find(self, job: Job) -> Path | None:
         """Path of a job's picture in the cache, if it is there and undamaged."""
@@ -186,6 +207,12 @@ class Producer:
         if int(pixels.max()) - int(pixels.min()) < MIN_CONTRAST:
             return "blank picture"
         return pixels
+
+
+def _wait(waiting: deque[Future[Path]], most: int) -> None:
+    """Wait until ``most`` pictures are left to be stored; raise what failed."""
+    while waiting and (len(waiting) > most or waiting[0].done()):
+        waiting.popleft().result()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

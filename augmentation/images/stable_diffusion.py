@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib
 import inspect
@@ -206,8 +207,7 @@ class StableDiffusion(AbstractGenerator):
 
     def _choose_device(self) -> None:
         if self.device == "auto":
-            gpu = torch.cuda.is_available()
-            self.device = f"cuda:{torch.cuda.current_device()}" if gpu else "cpu"
+            self.device = str(chosen_device("auto"))
         chosen_device(self.device)
         if self.offload is not None and not self.device.startswith("cuda"):
             raise ValueError(
@@ -303,6 +303,7 @@ class StableDiffusion(AbstractGenerator):
     def release(self) -> None:
         """Free the weights; they are loaded again when needed."""
         self._pipeline = None
+        gc.collect()  # parts of a pipeline refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from captioning.devices import chosen_device
 from captioning.extras import import_extra
 from captioning.metrics.well_formedness import DEDUCTION, AbstractWellFormedness, WellFormed
 from captioning.model_folder import damage_named, load_network, model_folder
@@ -51,7 +52,8 @@ class Gruen(AbstractWellFormedness):
 
     Raises:
         FileNotFoundError, ConnectionError: no model, or no weights in its folder.
-        ValueError: weights of another kind, or a classifier of other than two classes.
+        ValueError: weights of another kind, a classifier of other than two classes, or no such
+            device.
     """
 
     def __init__(
@@ -62,20 +64,19 @@ class Gruen(AbstractWellFormedness):
         batch_size: PositiveInt = 32,
         device: Device = "auto",
     ) -> None:
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        place = chosen_device(device)
         self._names = {"language_model": language_model, "acceptability": acceptability}
         self._masked = _Bert(
             language_model,
             network="BertForMaskedLM",
             max_tokens=MAX_TOKENS["language_model"],
-            device=device,
+            device=place,
         )
         self._classifier = _Bert(
             acceptability,
             network="BertForSequenceClassification",
             max_tokens=MAX_TOKENS["acceptability"],
-            device=device,
+            device=place,
         )
         if (classes := self._classifier.network.config.num_labels) != 2:
             raise ValueError(
@@ -121,7 +122,7 @@ class _Bert:
         device: where it runs.
     """
 
-    def __init__(self, name: str, *, network: str, max_tokens: int, device: str) -> None:
+    def __init__(self, name: str, *, network: str, max_tokens: int, device: torch.device) -> None:
         library = import_extra("transformers", extra="language-model", purpose="GRUEN")
         folder = model_folder(name, instead="the project's own well_formedness=smollm2")
         with damage_named(name):

@@ -167,4 +167,5 @@ def build_yes_no(
     )
     with refuse_misfit(name, processor.processor, network):
         scorer.score_pairs([Image.new("RGB", (64, 48), "grey")], ["a photo"], [0])
+    scorer.release()
     return scorer

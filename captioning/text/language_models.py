@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from captioning.devices import chosen_device
 from captioning.interfaces import AbstractLanguageModel
 from captioning.model_folder import damage_named, quiet_loading
 from captioning.ranges import Device, PositiveInt
@@ -161,14 +162,13 @@ def build_language_model(
     Raises:
         ModuleNotFoundError: transformers or the package with the weights is not installed.
         FileNotFoundError: the folder holds no model.
-        ValueError: another kind, or a config that does not give the kind.
+        ValueError: another kind, a config that does not give the kind, or no such device.
         ConnectionError: the hub cannot be reached.
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {KINDS}: got {kind!r}")
     transformers = imported("transformers")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = chosen_device(device)
     source = causal_source(name)
     with damage_named(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captioning.devices import chosen_device, full_precision
 from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
 from captioning.model_folder import damage_named, model_folder, quiet_loading
@@ -73,7 +74,7 @@ class SentenceEncoder:
             raise ValueError(f"pooling must be one of {POOLINGS}: got {pooling!r}")
         self.network: Any = network.to(device).eval().requires_grad_(False)
         self.tokenizer, self.pooling, self.max_tokens = tokenizer, pooling, max_tokens
-        self.batch_size, self.device = batch_size, torch.device(device)
+        self.batch_size = batch_size
         self.dim = int(self.network.config.hidden_size)
         self.identity = f"{name}-{weights_digest(network)}-{pooling}-{max_tokens}"
         self._folder = None if cache_folder is None else Path(cache_folder) / self.identity
@@ -119,8 +120,9 @@ class SentenceEncoder:
     def _run(self, texts: list[str]) -> Tensor:
         tokens = self.tokenizer(
             texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
-        ).to(self.device)
-        states = self.network(**tokens).last_hidden_state.float()
+        ).to(next(self.network.parameters()).device)
+        with full_precision():  # they are kept
+            states = self.network(**tokens).last_hidden_state.float()
         if self.pooling == "cls":
             pooled = states[:, 0]
         else:
@@ -149,7 +151,7 @@ def build_sentence_encoder(
     Raises:
         ModuleNotFoundError: the package with the weights is not installed.
         FileNotFoundError: the folder holds no model.
-        ValueError: a pooling or further layers that are not known here.
+        ValueError: a pooling or further layers that are not known here, or no such device.
         ConnectionError: the hub cannot be reached.
     """
     transformers = importlib.import_module("transformers")  # slow, and needed here only
@@ -160,8 +162,6 @@ def build_sentence_encoder(
         pooling, max_tokens = _settings(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
         network = transformers.AutoModel.from_pretrained(str(folder), use_safetensors=True, **safe)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     return SentenceEncoder(
         network=network,
         tokenizer=tokenizer,
@@ -170,7 +170,7 @@ def build_sentence_encoder(
         max_tokens=min(max_tokens, network.config.max_position_embeddings),
         batch_size=batch_size,
         cache_folder=cache_folder,
-        device=device,
+        device=chosen_device(device),
     )
 
 

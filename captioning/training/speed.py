@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -15,6 +14,7 @@ from pytorch_lightning.plugins.precision import HalfPrecision, MixedPrecision, P
 from torch import nn
 from torch.optim import Optimizer
 
+from captioning.devices import own_gpu, place_on_machine
 from captioning.models.base import AbstractCaptioner
 from captioning.sample_dropout import use_torchs
 from captioning.training.sharding import is_sharded
@@ -22,8 +22,8 @@ from captioning.training.sharding import is_sharded
 log = logging.getLogger(__name__)
 
 HALF = ("bf16-true", "16-true")
-# Pixels are normalised by these buffers, for which half precision is too coarse.
-FULL_BUFFERS = ("_mean", "_std")
+# Pixels are normalised, and positions resized, by these; half precision is too coarse for them.
+FULL_BUFFERS = ("_mean", "_std", "_resizing")
 
 
 class HalfWeights(HalfPrecision):
@@ -38,7 +38,7 @@ class HalfWeights(HalfPrecision):
         return data
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        """Weights and buffers in half precision, but for those that pixels are normalised by."""
+        """Weights and buffers in half precision, but for `FULL_BUFFERS`."""
         kept = [
             (part, name, part._buffers[name])
             for part in module.modules()
@@ -99,9 +99,10 @@ def own_device(config: DictConfig) -> torch.device:
     """
     if not uses_cuda(config):
         return torch.device("cpu")
-    number = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
     chosen = config.trainer.get("devices")
-    return torch.device("cuda", chosen[number] if isinstance(chosen, ListConfig) else number)
+    if isinstance(chosen, ListConfig):
+        return torch.device("cuda", chosen[place_on_machine()])
+    return torch.device("cuda", own_gpu())
 
 
 def tell_of_speed(config: DictConfig) -> None:

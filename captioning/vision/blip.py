@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipVisionConfig
-from transformers.models.blip.modeling_blip import BlipAttention, BlipVisionModel
+from transformers.models.blip.modeling_blip import (
+    BlipAttention,
+    BlipVisionEmbeddings,
+    BlipVisionModel,
+)
 
 from captioning.files import read_json
 from captioning.loadable import loadable
@@ -41,6 +45,35 @@ class FusedAttention(BlipAttention):
             queries, keys, values, dropout_p=self.dropout.p if self.training else 0.0
         )
         return self.projection(attended.transpose(1, 2).flatten(2)), None
+
+
+class ResizedEmbeddings(BlipVisionEmbeddings):
+    """The same positions for photos of another size, by a product with a fixed matrix.
+
+    Bicubic resizing is linear. Its own gradient has no deterministic form on GPUs before torch
+    2.15, and a slow one since.
+    """
+
+    _resizing: Tensor
+
+    def resize_to(self, side: int) -> None:
+        """Be ready for photos of ``side`` patches a side; checkpoints stay as they are."""
+        number = self.num_patches
+        old_side = self.image_size // self.patch_size
+        each = torch.eye(number).view(1, number, old_side, old_side)
+        resized = functional.interpolate(each, size=(side, side), mode="bicubic")
+        matrix = resized.flatten(2)[0].T.contiguous()
+        self.register_buffer("_resizing", matrix, persistent=False)
+
+    def interpolate_pos_encoding(self, embeddings: Tensor, height: int, width: int) -> Tensor:
+        """Positions ``(1, 1 + patches, D)`` of photos of ``height`` and ``width`` pixels."""
+        if height != width or embeddings.shape[1] != 1 + len(self._resizing):
+            return super().interpolate_pos_encoding(embeddings, height, width)
+        photo, patches = self.position_embedding.split([1, self.num_patches], dim=1)
+        wide = torch.promote_types(patches.dtype, torch.float32)  # as torch resizes
+        with torch.autocast(patches.device.type, enabled=False):
+            resized = self._resizing.to(wide) @ patches.to(wide)
+        return torch.cat([photo, resized.to(patches.dtype)], dim=1)
 
 
 class BlipVision(nn.Module):
@@ -85,6 +118,9 @@ class BlipVision(nn.Module):
             scaled = torch.tensor(values).view(3, 1, 1) * 255
             self.register_buffer(name, scaled, persistent=False)
         self._interpolated = self.image_size != default_size
+        if self._interpolated:
+            network.embeddings.__class__ = ResizedEmbeddings
+            network.embeddings.resize_to(self.image_size // patch)
         if checkpointing:
             checkpoint_layers(network)
 

@@ -182,4 +182,5 @@ def build_blip_matching(
             **options,
         )
         scorer.score_pairs([Image.new("RGB", (32, 24), "grey")], ["a photo"], [0])
+    scorer.release()
     return scorer

@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.devices import chosen_device
 from captioning.extras import import_extra
 from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.tensor_files import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
-from captioning.vision.placement import chosen_device
+from captioning.vision.placement import Resident
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
@@ -48,12 +49,13 @@ class ClipEncoder:
             tokenize: texts to ``(B, T) int64``; texts that are too long are cut.
             space: see the class.
             batch_size: images or texts at once.
-            device: where the model runs.
+            device: where the model runs; it comes there when it is first used.
         """
-        self.model: Any = model.to(device).eval().requires_grad_(False)
+        self._place = Resident(model, device=device, precision="float32")
+        self.model: Any = self._place.network
         self.space = space
         self.preprocess, self._tokenize = preprocess, tokenize
-        self._batch_size, self._device = batch_size, torch.device(device)
+        self._batch_size = batch_size
 
     @property
     def identity(self) -> str:
@@ -75,7 +77,7 @@ class ClipEncoder:
         def prepared(batch: Sequence[Image.Image]) -> Tensor:
             return torch.stack([self.preprocess(photo.convert("RGB")) for photo in batch])
 
-        return self._embed(photos, prepared, self.model.encode_image)
+        return self._embed(photos, prepared, "encode_image")
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size) float32`` of texts, on the CPU.
@@ -86,21 +88,22 @@ class ClipEncoder:
         """
         if isinstance(texts, str):
             raise TypeError("texts must be a list of text: put a single text into a list")
-        return self._embed(texts, lambda batch: self._tokenize(list(batch)), self.model.encode_text)
+        return self._embed(texts, lambda batch: self._tokenize(list(batch)), "encode_text")
 
-    @torch.inference_mode()
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._place.release()
+
     def _embed(
-        self,
-        items: Sequence[Any],
-        prepared: Callable[[Sequence[Any]], Tensor],
-        encode: Callable[[Tensor], Tensor],
+        self, items: Sequence[Any], prepared: Callable[[Sequence[Any]], Tensor], encode: str
     ) -> Tensor:
         if not items:
             raise ValueError("nothing to embed: give at least one image or text")
-        parts = [
-            encode(prepared(items[start : start + self._batch_size]).to(self._device)).float().cpu()
-            for start in range(0, len(items), self._batch_size)
-        ]
+        parts = []
+        with self._place.used() as model:
+            for start in range(0, len(items), self._batch_size):
+                inputs = prepared(items[start : start + self._batch_size]).to(self._place.device)
+                parts.append(getattr(model, encode)(inputs).float().cpu())
         return nn.functional.normalize(torch.cat(parts), dim=-1)
 
 
@@ -129,7 +132,7 @@ def build_clip(
             device.
         ConnectionError: the weights could not be downloaded.
     """
-    device = str(chosen_device(device))
+    device = chosen_device(device)
     if Path(name).is_dir() and not (Path(name) / CONFIG).is_file():
         parts = load_hub_clip(Path(name))
         return ClipEncoder(**parts, space=Path(name).name, batch_size=batch_size, device=device)

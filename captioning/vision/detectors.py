@@ -20,12 +20,12 @@ from torchvision.ops import batched_nms, clip_boxes_to_image
 from torchvision.transforms.functional import pil_to_tensor
 from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
+from captioning.devices import chosen_device, own_gpu
 from captioning.extras import import_extra
 from captioning.model_folder import damage_named, load_network, model_folder
 from captioning.ranges import Device, Fraction, NonNegativeInt, PositiveInt
 from captioning.types import Region
 from captioning.vision.backbones import read_weights
-from captioning.vision.placement import chosen_device
 
 ONNX_OUTPUTS = ("boxes", "scores", "labels")
 
@@ -335,6 +335,7 @@ def onnx_session(path: Path, device: str) -> Any:
             f"device={device}: this onnxruntime has no {provider}; for GPUs of NVIDIA install "
             "onnxruntime-gpu in its place, or set device=cpu"
         )
+    number = number or (str(own_gpu()) if kind == "cuda" else "")
     options = {"device_id": number} if number else {}
     try:
         return onnxruntime.InferenceSession(path.read_bytes(), providers=[(provider, options)])

@@ -168,4 +168,5 @@ def build_dual_encoder(
     with refuse_misfit(name, processor, network):
         encoder.embed_photos([Image.new("RGB", (32, 24), "grey")])
         encoder.embed_texts(["a photo"])
+    encoder.release()
     return encoder

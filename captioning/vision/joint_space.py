@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.devices import full_precision
 from captioning.extras import check_shipped
 from captioning.interfaces import TextEmbedder
 from captioning.loadable import loadable
@@ -145,7 +146,8 @@ class JointSpaceEncoder:
     @torch.inference_mode()
     def embed_features(self, regions: Tensor) -> Tensor:
         """Unit vectors ``(I, size)`` of photos by their grid features ``(I, R, D)``."""
-        return self.heads.embed_pooled(self.heads.pool(regions))
+        with full_precision():  # what comes of it is kept
+            return self.heads.embed_pooled(self.heads.pool(regions))
 
     @torch.inference_mode()
     def embed_photos(self, photos: Sequence[Image.Image], batch_size: int = 8) -> Tensor:
@@ -158,13 +160,17 @@ class JointSpaceEncoder:
             ]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))
             inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2))
-            embeddings.append(self.embed_features(self.backbone.grid(inputs)))
+            with full_precision():
+                grid = self.backbone.grid(inputs)
+            embeddings.append(self.embed_features(grid))
         return torch.cat(embeddings) if embeddings else torch.zeros(0, self.dim)
 
     @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size)`` of sentences."""
-        return self.heads.embed_sentences(self._sentences.embed_texts(texts))
+        vectors = self._sentences.embed_texts(texts)
+        with full_precision():
+            return self.heads.embed_sentences(vectors)
 
 
 @loadable

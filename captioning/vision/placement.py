@@ -4,35 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from threading import Lock
 from typing import Any, Literal
 
 import torch
 
+from captioning.devices import chosen_device, full_precision
+
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-def chosen_device(device: str | torch.device) -> torch.device:
-    """``"auto"`` takes a GPU if there is one.
-
-    Raises:
-        ValueError: this machine has no such device.
-    """
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
-    # counted without starting the driver, which would keep memory in this process
-    kind: Any = getattr(torch, chosen.type, None)
-    number = kind.device_count() if hasattr(kind, "device_count") else None
-    if number is None or (chosen.index or 0) < number:
-        return chosen
-    seen = f"{number} of this kind, counted from 0" if number else "none of this kind"
-    raise ValueError(
-        f"device={device}: torch sees {seen} (a GPU needs its driver, and a torch that was built "
-        "for it); give device=cpu, or device=auto"
-    )
 
 
 def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
@@ -50,42 +29,6 @@ def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
 
-@dataclass
-class _Users:
-    """How many threads are within `full_precision`, and what the first of them met."""
-
-    number: int = 0
-    products: str = "highest"
-    others: bool = True
-
-
-_users, _lock = _Users(), Lock()
-
-
-@contextmanager
-def full_precision() -> Iterator[None]:
-    """Within it GPUs compute in ``float32`` what is in ``float32``, and not in TF32.
-
-    For what is kept and used again: it is the same then, whatever a run's ``speed`` is. torch has
-    these settings for the process: they come back when the last of several threads leaves.
-    """
-    with _lock:
-        if not _users.number:
-            _users.products = torch.get_float32_matmul_precision()
-            _users.others = torch.backends.cudnn.allow_tf32
-        _users.number += 1
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        with _lock:
-            _users.number -= 1
-            if not _users.number:
-                torch.set_float32_matmul_precision(_users.products)
-                torch.backends.cudnn.allow_tf32 = _users.others
-
-
 class Resident:
     """A frozen network that is on its device only while it is used, so that others have room.
 
@@ -95,16 +38,16 @@ class Resident:
         precision: see `chosen_dtype`.
     """
 
-    def __init__(self, network: Any, *, device: str, precision: Precision) -> None:
+    def __init__(self, network: Any, *, device: str | torch.device, precision: Precision) -> None:
         self.device = chosen_device(device)
         self.dtype = chosen_dtype(precision, self.device)
         self.network = network.to(self.dtype).eval().requires_grad_(False)
 
     @contextmanager
     def used(self) -> Iterator[Any]:
-        """The network, on its device, without gradients."""
+        """The network, on its device, without gradients, in `full_precision`."""
         self.network.to(self.device)
-        with torch.inference_mode():
+        with torch.inference_mode(), full_precision():
             yield self.network
 
     def release(self) -> None:

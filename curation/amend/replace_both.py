@@ -42,7 +42,7 @@ class ReplaceBoth(AbstractImageAmender):
             candidate for candidate in selected if candidate.sample.sample_id in caption_of
         ]
         requests = self._requests(context, captions)
-        pictures = self._source.images(requests, seed=context.seed)
+        pictures = self.pictures(requests, seed=context.seed)
         edits, unchanged, notes = [], list(captions.unchanged), list(captions.notes)
         for candidate, picture in zip(candidates, pictures, strict=True):
             notes += picture_notes(picture)

@@ -34,6 +34,12 @@ class AbstractImageAmender(AbstractAmender):
         """As the source does."""
         return self._source.works_ahead
 
+    def pictures(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
+        """What the source answers; it then leaves its accelerator to training."""
+        pictures = self._source.images(requests, seed=seed)
+        self._source.release()
+        return pictures
+
     def close(self) -> None:
         """Close the source."""
         self._source.close()
@@ -55,7 +61,7 @@ class ReplaceImage(AbstractImageAmender):
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One replacement for each selected sample for which there is a picture."""
         requests = [image_request(context.view, candidate.sample) for candidate in selected]
-        pictures = self._source.images(requests, seed=context.seed)
+        pictures = self.pictures(requests, seed=context.seed)
         edits, unchanged, notes = [], [], []
         for candidate, picture in zip(selected, pictures, strict=True):
             notes += picture_notes(picture)

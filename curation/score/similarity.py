@@ -23,7 +23,8 @@ class Similarity(AbstractScore):
     fair test use `curation.score.cross_fitted.CrossFitted`.
 
     Args:
-        encoder: the space. Each photo is embedded once.
+        encoder: the space. Each photo is embedded once, and a caption when it comes to a photo; the
+            encoder then leaves its device to training, if it can.
         load: opens a photo.
     """
 
@@ -33,6 +34,7 @@ class Similarity(AbstractScore):
         self._encoder, self._load = encoder, load
         self.name = f"unlikeness of photo and caption ({encoder.space})"
         self._photos: dict[Path, Tensor] = {}
+        self._known: dict[tuple[Path, str], float] = {}
 
     @property
     def opens_photos(self) -> bool:
@@ -43,14 +45,27 @@ class Similarity(AbstractScore):
         """In [-1, 1]; NaN for samples that are not live."""
         scores = torch.full((len(context.view.roster),), torch.nan)
         live = list(context.live.values())
-        self._embed(list({s.image_path: None for s in live if s.image_path not in self._photos}))
-        photos = torch.stack([self._photos[sample.image_path] for sample in live])
-        captions = self._encoder.embed_texts([sample.caption for sample in live])
-        scores[[sample.row for sample in live]] = -(photos * captions).sum(1).float()
+        pairs = [(sample.image_path, sample.caption) for sample in live]
+        new = [pair for pair in pairs if pair not in self._known]
+        if new:
+            self._known |= zip(new, self._judged(new).tolist(), strict=True)
+            getattr(self._encoder, "release", _stay)()
+        scores[[sample.row for sample in live]] = torch.tensor([self._known[p] for p in pairs])
         return scores
+
+    def _judged(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
+        """Scores ``(N,) float32`` of pairs of photo and caption."""
+        self._embed(list({path: None for path, _ in pairs if path not in self._photos}))
+        photos = torch.stack([self._photos[path] for path, _ in pairs])
+        captions = self._encoder.embed_texts([caption for _, caption in pairs])
+        return -(photos * captions).sum(1).float()
 
     def _embed(self, paths: Sequence[Path]) -> None:
         for start in range(0, len(paths), _PHOTOS_AT_ONCE):
             batch = paths[start : start + _PHOTOS_AT_ONCE]
             vectors = self._encoder.embed_photos([self._load(path) for path in batch])
             self._photos |= zip(batch, vectors, strict=True)
+
+
+def _stay() -> None:
+    """Small encoders stay where they are."""

@@ -17,6 +17,7 @@ class ToySource(AbstractImageSource):
     Attributes:
         refuses: captions that get no picture.
         expected: lists of sample ids that were expected.
+        num_released: times that it left the accelerator.
         num_closed: times that it was closed.
     """
 
@@ -26,7 +27,8 @@ class ToySource(AbstractImageSource):
 
     def __init__(self, *, folder=None, refuses=()):
         self._folder = folder
-        self.refuses, self.expected, self.num_closed = refuses, [], 0
+        self.refuses, self.expected = refuses, []
+        self.num_released = self.num_closed = 0
 
     @property
     def folder(self) -> Path:
@@ -48,6 +50,9 @@ class ToySource(AbstractImageSource):
 
     def expect(self, requests, *, seed):
         self.expected.append([request.sample.sample_id for request in requests])
+
+    def release(self):
+        self.num_released += 1
 
     def close(self):
         self.num_closed += 1

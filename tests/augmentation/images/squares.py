@@ -27,7 +27,7 @@ class Squares(AbstractGenerator):
         self.batch_size, self.room, self.version = batch_size, room, version
         self.limit = max_tokens
         self.batches: list[list[str]] = []
-        self.num_loads = 0
+        self.num_loads = self.num_releases = 0
 
     @property
     def name(self):
@@ -45,6 +45,9 @@ class Squares(AbstractGenerator):
 
     def load(self):
         self.num_loads += 1
+
+    def release(self):
+        self.num_releases += 1
 
     def generate(self, jobs):
         self.batches.append([job.prompt for job in jobs])

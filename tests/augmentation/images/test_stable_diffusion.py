@@ -7,8 +7,9 @@ import logging
 import pickle
 import shutil
 import sys
+import weakref
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,6 +165,15 @@ def test_it_travels_to_other_processes_without_its_weights(folder):
     assert all(np.array_equal(a, b) for a, b in zip(first, again.generate(JOBS[:2]), strict=True))
     generator.release()
     assert generator._pipeline is None
+
+
+def test_a_pipeline_whose_parts_refer_to_each_other_is_freed(folder):
+    generator, part = model(folder), SimpleNamespace()
+    part.hook = part
+    generator._pipeline, freed = part, weakref.ref(part)
+    del part
+    generator.release()
+    assert freed() is None
 
 
 def test_weights_as_pickles_are_refused(folder, tmp_path):

@@ -21,8 +21,9 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.subwords import SubwordTokenizer, restored
 from captioning.training.adapt import adapt
+from captioning.training.speed import HalfWeights
 from captioning.types import Batch
-from captioning.vision.blip import build_blip_vision
+from captioning.vision.blip import build_blip_vision, load_blip
 from tests.tiny import CAPTIONS, NUM_IMAGES, make_batch
 
 PROMPT = "a dog"
@@ -240,3 +241,40 @@ def test_pixels_of_another_size(folder: Path) -> None:
     vision = build_blip_vision(pretrained=str(folder), image_size=2 * SIDE)
     images = torch.randn(2, 3, 2 * SIDE, 2 * SIDE)
     assert vision.grid(images).shape == (2, 1 + 16, 16)
+
+
+@pytest.mark.parametrize("side", [SIDE // 2, 3 * SIDE, 4 * SIDE])
+def test_positions_are_resized_as_in_transformers(folder: Path, side: int, monkeypatch) -> None:
+    images, weights = torch.randn(2, 3, side, side), torch.randn(2, 1 + (side // 8) ** 2, 16)
+    theirs = load_blip(str(folder)).vision_model
+    expected = theirs(images, interpolate_pos_encoding=True).last_hidden_state
+    (expected * weights).sum().backward()
+    vision = build_blip_vision(pretrained=str(folder), image_size=side)
+    embeddings = vision.network.embeddings
+    # its gradient is not deterministic on a GPU
+    monkeypatch.setattr(functional, "interpolate", None)
+    states = vision.grid(images)
+    (states * weights).sum().backward()
+    torch.testing.assert_close(states, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        embeddings.position_embedding.grad,
+        theirs.embeddings.position_embedding.grad,
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert vision.network.state_dict().keys() == theirs.state_dict().keys()
+
+
+def test_positions_are_resized_exactly_in_mixed_precision(folder: Path) -> None:
+    embeddings = build_blip_vision(pretrained=str(folder), image_size=3 * SIDE).network.embeddings
+    patches, side = torch.zeros(1, 1 + 36, 16), 3 * SIDE
+    exact = embeddings.interpolate_pos_encoding(patches, side, side)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = embeddings.interpolate_pos_encoding(patches, side, side)
+    assert torch.equal(mixed, exact)
+    assert mixed.dtype == torch.float32
+    converted = HalfWeights("bf16-true").convert_module(embeddings)
+    half = converted.interpolate_pos_encoding(patches, side, side)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), exact, rtol=2**-7, atol=2**-7)
+    assert converted._resizing.dtype == torch.float32

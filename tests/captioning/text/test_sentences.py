@@ -194,3 +194,32 @@ def test_minilm_knows_what_sentences_mean() -> None:
         ["A dog runs on the beach.", "A puppy is running by the sea.", "Two men repair a car."]
     )
     assert dog @ paraphrase > 0.6 > 0.3 > dog @ other
+
+
+class Elsewhere(torch.nn.Module):
+    """A network that was moved to another device; it tells where its inputs are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1, device="meta"))
+
+    def forward(self, input_ids: torch.Tensor, **_: torch.Tensor) -> None:
+        precision = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        raise RuntimeError(f"on {input_ids.device} in {precision}")
+
+
+def test_inputs_follow_the_network_which_computes_in_full_precision(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept must not depend on the speed of the run that asked first."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    encoder = build_sentence_encoder(name=str(folder), device="cpu")
+    encoder.network = Elsewhere()
+    with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
+        encoder.embed_texts(["a dog"])
+
+
+def test_a_device_that_is_not_there_is_named(folder: Path, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match="device=cuda: torch sees none"):
+        build_sentence_encoder(name=str(folder), device="cuda")

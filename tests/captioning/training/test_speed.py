@@ -244,11 +244,14 @@ def test_networks_are_compiled_and_a_missing_compiler_is_told(monkeypatch) -> No
 def test_what_is_compiled_is_tried_on_the_device_of_the_process(with_gpu, monkeypatch) -> None:
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.delenv("SLURM_LOCALID", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert own_device(config(trainer={"accelerator": "cpu"})) == torch.device("cpu")
     assert own_device(config()) == torch.device("cuda", 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert own_device(config(trainer={"devices": 2})) == torch.device("cuda", 1)
     assert own_device(config(trainer={"devices": [2, 5]})) == torch.device("cuda", 5)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # of those that it is shown
+    assert own_device(config()) == torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize(

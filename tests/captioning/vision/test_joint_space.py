@@ -165,3 +165,24 @@ def test_real_captions_are_near_their_photos(shared_data: Path) -> None:
     mismatched = near[~torch.eye(len(names), dtype=torch.bool)]
     assert matching.mean() > mismatched.mean() + 0.2
     assert (near.argmax(1) == torch.arange(len(names))).double().mean() > 0.5
+
+
+def test_embeddings_are_computed_in_full_precision(
+    saved: tuple[JointSpace, Path], backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are kept, and must not depend on the speed of the run that asked first."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    encoder = JointSpaceEncoder(heads=saved[0], backbone=backbone, sentences=Sentences())
+    flags: dict[str, bool] = {}
+    parts = {
+        "photos": encoder.backbone.network,
+        "head of photos": encoder.heads.image_head,
+        "head of texts": encoder.heads.text_head,
+    }
+    for name, part in parts.items():
+        part.register_forward_hook(
+            lambda *_, name=name: flags.update({name: torch.backends.cudnn.allow_tf32})
+        )
+    encoder.embed_photos([Image.new("RGB", (64, 64))])
+    encoder.embed_texts(["a dog"])
+    assert flags == dict.fromkeys(parts, False)

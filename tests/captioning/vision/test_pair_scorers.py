@@ -14,6 +14,7 @@ from transformers import AutoProcessor, BlipForImageTextRetrieval, SiglipModel
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.pair_scorers import CosineScorer, SigmoidScorer
+from captioning.vision.placement import Resident
 from tests.matching_folders import save_blip_captioner, save_blip_matching, save_siglip
 
 TEXTS = ["a dog runs on the grass", "a cat sleeps", "two dogs run", "a cat sleeps"]
@@ -130,3 +131,18 @@ def test_only_siglip_gives_a_probability_of_a_single_pair(folders):
     encoder.sigmoid = None
     with pytest.raises(ValueError, match="no SigLIP, so it gives no probability"):
         SigmoidScorer(encoder=encoder)
+
+
+@pytest.mark.parametrize(
+    ("build", "folder"), [(build_blip_matching, "itm"), (build_dual_encoder, "siglip")]
+)
+def test_a_network_leaves_its_device_after_its_trial(build, folder, folders, monkeypatch):
+    """Else it would keep memory until its first use, maybe epochs later."""
+    calls: list[str] = []
+    used = Resident.used
+    monkeypatch.setattr(Resident, "used", lambda self: calls.append("used") or used(self))
+    monkeypatch.setattr(Resident, "release", lambda self: calls.append("released"))
+    build.cache_clear()
+    build(name=str(folders / folder))
+    assert "used" in calls
+    assert calls[-1] == "released"

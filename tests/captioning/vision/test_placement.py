@@ -5,17 +5,43 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.vision.placement import chosen_device, full_precision
+from captioning.vision.placement import Resident, chosen_device, full_precision
 
 
 def test_auto_and_devices_that_are_there_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert chosen_device("auto") == torch.device("cuda")
+    assert chosen_device("auto") == chosen_device("cuda") == torch.device("cuda:0")
     assert chosen_device("cuda:1") == torch.device("cuda:1")
     assert chosen_device(torch.device("cpu")) == chosen_device("cpu") == torch.device("cpu")
     with pytest.raises(ValueError, match="device=cuda:2: torch sees 2 of this kind, counted from"):
         chosen_device("cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "seen", "current", "expected"),
+    [
+        ({}, 4, None, 0),
+        ({"LOCAL_RANK": "2", "SLURM_LOCALID": "1"}, 4, 0, 2),
+        ({"SLURM_LOCALID": "1"}, 4, None, 1),
+        ({"SLURM_LOCALID": "3"}, 1, None, 0),  # the launcher shows each process one GPU alone
+        ({"LOCAL_RANK": "1"}, 4, 3, 3),  # as with trainer.devices=[2, 3], once it trains
+    ],
+)
+def test_each_process_takes_its_own_gpu(
+    launcher: dict, seen: int, current: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: seen)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: current is not None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    for device in ("auto", "cuda", torch.device("cuda")):
+        assert chosen_device(device) == torch.device("cuda", expected)
+    assert chosen_device("cuda:0") == torch.device("cuda:0")
 
 
 def test_a_device_that_is_not_there_is_told_with_the_remedy(
@@ -51,4 +77,15 @@ def test_full_precision_ends_with_the_last_of_those_within_it(monkeypatch) -> No
     first.__exit__(None, None, None)
     assert not torch.backends.cudnn.allow_tf32
     second.__exit__(None, None, None)
+    assert torch.backends.cudnn.allow_tf32
+
+
+def test_a_network_that_is_used_computes_in_full_precision(monkeypatch) -> None:
+    """Scores of pairs are kept under keys that do not name a run's speed."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    place = Resident(torch.nn.Linear(1, 1), device="cpu", precision="float32")
+    with place.used() as network:
+        assert not torch.backends.cudnn.allow_tf32
+        assert torch.is_inference_mode_enabled()
+        assert network.weight.device == torch.device("cpu")
     assert torch.backends.cudnn.allow_tf32

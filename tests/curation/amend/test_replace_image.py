@@ -147,3 +147,10 @@ def test_what_is_expected_is_passed_on_and_the_source_closed(amender):
     assert source.num_closed == 1
     with pytest.raises(ValueError, match="needs a source of pictures"):
         amender(source=None)
+
+
+@pytest.mark.parametrize("amender", [ReplaceImage, ReplaceBoth])
+def test_the_source_leaves_the_accelerator_to_training(amender, tmp_path):
+    source, where = ToySource(folder=tmp_path), context(view_of())
+    amender(source=source).amend(where, select(where, "x#0", "y#0"))
+    assert (source.num_released, source.num_closed) == (1, 0)

@@ -165,14 +165,18 @@ class Space:
     space = "colours"
 
     def __init__(self) -> None:
-        self.num_photos = 0
+        self.num_photos = self.num_texts = self.num_releases = 0
 
     def embed_photos(self, images):
         self.num_photos += len(images)
         return torch.tensor([[1.0 * (r > b), 1.0 * (b > r)] for r, _, b in map(pixel, images)])
 
     def embed_texts(self, texts):
+        self.num_texts += len(texts)
         return Words().embed_texts(texts)
+
+    def release(self):
+        self.num_releases += 1
 
 
 def pixel(image: Image.Image) -> tuple[int, int, int]:
@@ -192,6 +196,10 @@ def test_photos_are_embedded_once_and_captions_as_they_are_now() -> None:
     result = values(score.scores(changed))
     assert result == pytest.approx([nan, -1, -1, -1, -1, 0], nan_ok=True)
     assert space.num_photos == 3
+    assert space.num_texts == 6 + 1  # a caption that is another one now
+    assert space.num_releases == 2
+    assert values(score.scores(context())) == [-1, -1, 0, -1, -1, 0]
+    assert (space.num_texts, space.num_releases) == (7, 2)  # nothing was computed
 
 
 def test_scores_by_image() -> None:

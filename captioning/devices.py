@@ -1,0 +1,93 @@
+"""The device that a process computes on, and how exactly GPUs compute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import torch
+
+
+def place_on_machine() -> int:
+    """The number of this process among those of its machine, from 0, as its launcher tells it."""
+    return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
+
+
+def own_gpu() -> int:
+    """The number of the GPU that is this process's own, from 0.
+
+    It is another one than the first if the process has made it current, as Lightning does when a
+    training begins. Else each process of a machine has its own, unless its launcher shows it one
+    GPU alone.
+    """
+    # not asked of a driver that has not started, which would keep memory on the first GPU
+    current = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
+    number = current or place_on_machine()
+    return number if number < torch.cuda.device_count() else 0
+
+
+def chosen_device(device: str | torch.device) -> torch.device:
+    """``"auto"`` takes a GPU if there is one; a GPU has its number in any case.
+
+    Without a number a network would be on the GPU that was current when it was moved, and its
+    inputs on the one that is current when they are.
+
+    Raises:
+        ValueError: this machine has no such device.
+    """
+    if device == "auto":
+        has_gpu = torch.cuda.is_available()
+        return torch.device("cuda", own_gpu()) if has_gpu else torch.device("cpu")
+    chosen = torch.device(device)
+    # counted without starting the driver, which would keep memory in this process
+    kind: Any = getattr(torch, chosen.type, None)
+    number = kind.device_count() if hasattr(kind, "device_count") else None
+    if number and chosen.type == "cuda" and chosen.index is None:
+        return torch.device("cuda", own_gpu())
+    if number is None or (chosen.index or 0) < number:
+        return chosen
+    seen = f"{number} of this kind, counted from 0" if number else "none of this kind"
+    raise ValueError(
+        f"device={device}: torch sees {seen} (a GPU needs its driver, and a torch that was built "
+        "for it); give device=cpu, or device=auto"
+    )
+
+
+@dataclass
+class _Users:
+    """How many threads are within `full_precision`, and what the first of them met."""
+
+    number: int = 0
+    products: str = "highest"
+    others: bool = True
+
+
+_users, _lock = _Users(), Lock()
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Within it GPUs compute in ``float32`` what is in ``float32``, and not in TF32.
+
+    For what is kept and used again: it is the same then, whatever a run's ``speed`` is. torch has
+    these settings for the process: they come back when the last of several threads leaves.
+    """
+    with _lock:
+        if not _users.number:
+            _users.products = torch.get_float32_matmul_precision()
+            _users.others = torch.backends.cudnn.allow_tf32
+        _users.number += 1
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        with _lock:
+            _users.number -= 1
+            if not _users.number:
+                torch.set_float32_matmul_precision(_users.products)
+                torch.backends.cudnn.allow_tf32 = _users.others
