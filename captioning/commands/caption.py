@@ -56,7 +56,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--format", choices=FORMATS, default="text", help="text: file, tab, caption (default)")
     add("--out", type=Path, metavar="FILE", help="in the place of standard output")
     add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
-    add("--batch-size", type=_at_least(1), default=16, metavar="N", help="photos at a time (16)")
+    add("--batch-size", type=_at_least(1), metavar="N", help="photos at a time (16; 64 on a GPU)")
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of the model")
 
 

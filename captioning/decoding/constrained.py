@@ -23,6 +23,9 @@ from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import DEAD, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
+# Of hypotheses in one step on a GPU, whose memories have to fit beside each other.
+ROWS_AT_ONCE = 4096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beams:
@@ -92,12 +95,12 @@ class ConstrainedBeamSearch(AbstractSearch):
     Attributes:
         forced_ids: forbidden ids that are produced all the same where a phrase needs them.
         by_size: search images in groups of machines of similar size, one group after the other:
-            fewer rows, more steps. False for one group, where the time of a step does not depend on
-            its rows.
+            fewer rows, more steps. False for one group. None: groups on a processor, and on a GPU,
+            whose steps take as long with few rows, groups of `ROWS_AT_ONCE`.
     """
 
     forced_ids: Sequence[int] = ()
-    by_size: bool = True
+    by_size: bool | None = None
     unused: ClassVar[tuple[str, ...]] = ("end_words", "end_ids", "exact", "temperature", "seed")
     takes_machines: ClassVar[bool] = True
     needs_machines: ClassVar[bool] = True
@@ -123,13 +126,22 @@ class ConstrainedBeamSearch(AbstractSearch):
         # Before the groups: some memories have rows to select from only once a token is read.
         log_probs, state = stepper.step(begin, state)
         check_vocabulary(rules.table, log_probs.shape[1])
-        for group in _groups(machines) if self.by_size else [list(range(num_images))]:
+        for group in self._groups(machines, torch.device(request.device)):
             images = torch.tensor(group, dtype=torch.long, device=request.device)
             is_whole = len(group) == num_images
             group_state = state if is_whole else state.select(images)
             group_log_probs = log_probs if is_whole else log_probs[images]
             _search(stepper, group_state, group_log_probs, images, rules, pool)
         return pool.result(rules.table, request.eos_id)
+
+    def _groups(self, machines: Sequence[Machine], device: torch.device) -> list[list[int]]:
+        """Images that are searched together."""
+        if self.by_size is False:
+            return [list(range(len(machines)))]
+        groups = _groups(machines)
+        if self.by_size or device.type == "cpu":
+            return groups
+        return _merged(groups, machines, ROWS_AT_ONCE // self.settings.beam_size)
 
     def _rules(self, machines: Sequence[Machine], request: SearchRequest) -> _Constrained:
         beam = BeamRules.build(self.settings, request)
@@ -253,6 +265,26 @@ def _groups(machines: Sequence[Machine]) -> list[list[int]]:
     for image, machine in enumerate(machines):
         groups.setdefault((machine.num_states - 1).bit_length(), []).append(image)
     return [groups[size] for size in sorted(groups)]
+
+
+def _merged(
+    groups: Sequence[list[int]], machines: Sequence[Machine], num_states: int
+) -> list[list[int]]:
+    """Groups joined to larger ones, as long as their images have ``num_states`` in all.
+
+    Args:
+        groups: as `_groups` gives them, those of the smallest machines first.
+        machines: of all images.
+        num_states: each image counts as many as the largest machine beside it.
+    """
+    merged: list[list[int]] = []
+    for group in groups:
+        largest = max(machines[image].num_states for image in group)
+        if merged and (len(merged[-1]) + len(group)) * largest <= num_states:
+            merged[-1] = sorted(merged[-1] + group)
+        else:
+            merged.append(list(group))
+    return merged
 
 
 def check_machines(request: SearchRequest) -> Sequence[Machine]:

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
+from captioning.devices import full_precision
 from captioning.evaluation.predict import restored_model
 from captioning.model_folder import weights_identity
 from captioning.models.base import AbstractCaptioner
@@ -83,7 +84,8 @@ class RunCaptioner:
         model.to(self._device)
         dataset = datamodule.dataset(roster.samples, "eval")
         batch = dataset[list(range(len(roster)))].to(self._device)
-        candidates = model.candidates(batch, search=self._search)
+        with full_precision():  # captions are kept
+            candidates = model.candidates(batch, search=self._search)
         captions = dict(zip(batch.image_ids, candidates, strict=True))
         return [[prediction.caption for prediction in captions[key]] for key in keys]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
+from captioning.devices import chosen_device, full_precision
 from captioning.evaluation.photo_entities import entity_changes, use_entities
 from captioning.evaluation.rerank import check_neighbours
 from captioning.evaluation.settings import EvaluationPrecision
@@ -33,7 +34,6 @@ from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model
 from captioning.training.speed import computing_as_tested
 from captioning.types import Batch, Prediction
-from captioning.vision.placement import chosen_device
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ class LoadedRun:
         datamodule: gives loaders of the split.
         roster: the split.
         entities: settings of photos' entities that differ from the training's.
-        as_tested: whether `computing` is in the training's precision; else in single precision.
+        as_tested: whether `computing` is in the training's precision; else in single precision,
+            without TF32.
     """
 
     trained: DictConfig
@@ -64,7 +65,8 @@ class LoadedRun:
 
     def computing(self) -> AbstractContextManager[None]:
         """What captions are to be generated within."""
-        return computing_as_tested(self.trained, self.model) if self.as_tested else nullcontext()
+        tested = self.as_tested
+        return computing_as_tested(self.trained, self.model) if tested else full_precision()
 
 
 def load_run(

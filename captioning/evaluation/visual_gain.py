@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import build_roster
+from captioning.devices import full_precision
 from captioning.exports.captioner import Captioner
 from captioning.exports.photo_batches import photo_samples
 from captioning.ranges import Device, PositiveInt
@@ -99,7 +100,8 @@ class VisualGainScorer:
         )
         losses = torch.empty(len(pairs))
         for batch in datamodule.probe_dataloader():
-            nll = model.losses(batch.to(self._captioner.device)).nll
+            with full_precision():  # scores are kept
+                nll = model.losses(batch.to(self._captioner.device)).nll
             if nll is None:
                 raise ValueError(
                     f"{type(model).__name__} gives no log-probability of a caption: name another "

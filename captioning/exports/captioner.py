@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from PIL import Image
 from torch import nn
 
+from captioning.cores import num_cores
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import build_roster
@@ -20,6 +21,7 @@ from captioning.decoding.machine import Machine
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import check_integer
+from captioning.devices import full_precision
 from captioning.exports.attention import AttendedWord, attended_words
 from captioning.exports.chosen_search import chosen_search, words_machine
 from captioning.exports.loading import LoadedCaptioner, load_captioner
@@ -36,7 +38,10 @@ from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.inputs import Inputs
 from captioning.types import Prediction, Sample
 
-THREADS_AHEAD = 1
+# Threads that read, each a batch, and photos at once. On a GPU one thread for all would be slower
+# than the network.
+THREADS_AHEAD = {"cpu": 1, "cuda": 8}
+BATCH_SIZES = {"cpu": 16, "cuda": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +131,7 @@ class Captioner:
         self,
         photos: Sequence[Photo],
         *,
-        batch_size: int = 16,
+        batch_size: int | None = None,
         boxes: Sequence[Sequence[Box]] | None = None,
         must_include: Sequence[str | Sequence[str]] = (),
         skips_broken: bool = False,
@@ -136,7 +141,7 @@ class Captioner:
 
         Args:
             photos: files or pictures of Pillow; repeats are allowed, with other boxes, too.
-            batch_size: photos at a time.
+            batch_size: photos at a time; None: 16, on a GPU 64.
             boxes: of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on regions.
             must_include: words or phrases that each caption must hold; of several in a tuple one.
                 `Prediction.satisfied` says whether it does.
@@ -149,6 +154,7 @@ class Captioner:
         """
         if isinstance(photos, str | Path | Image.Image):
             raise TypeError(f"photos must be a list: got {photos!r}; put it into [...]")
+        batch_size = BATCH_SIZES.get(self.device.type, 16) if batch_size is None else batch_size
         check_integer("batch_size", batch_size, minimum=1)
         self._check_boxes(photos, boxes)
         machine = words_machine(must_include, self.model.tokenizer)
@@ -189,7 +195,8 @@ class Captioner:
             (part,) = self._read(samples, 1, skips=False)
         if part.batch is None:
             raise ValueError(f"{photo}: this photo cannot be read")
-        return attended_words(self.model, part.batch.to(self.device), captions)
+        with full_precision():
+            return attended_words(self.model, part.batch.to(self.device), captions)
 
     @property
     def grid_size(self) -> tuple[int, int] | None:
@@ -220,7 +227,8 @@ class Captioner:
             loader=LoaderSettings(eval_batch_size=batch_size),
         )
         # The processor's tokenizer, which also makes text of tokens, is none for two threads.
-        ahead = 0 if isinstance(self.model.tokenizer, ImageTextTokenizer) else THREADS_AHEAD
+        is_shared = isinstance(self.model.tokenizer, ImageTextTokenizer)
+        ahead = 0 if is_shared else min(THREADS_AHEAD.get(self.device.type, 1), num_cores())
         dataset = datamodule.dataset(samples, "eval")
         yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)
 
@@ -233,7 +241,8 @@ class Captioner:
         if part.batch is not None:
             batch = part.batch.to(self.device)
             machines = None if machine is None else [machine] * len(batch.image_ids)
-            found = self.model.candidates(batch, search=search, machines=machines)
+            with full_precision():  # whatever is read meanwhile, and as `captioning evaluate` does
+                found = self.model.candidates(batch, search=search, machines=machines)
             groups = dict(zip(batch.image_ids, found, strict=True))
         return {
             sample.image_id: CaptionedPhoto(

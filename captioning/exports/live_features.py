@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -40,6 +41,8 @@ class LiveFeatures(AbstractBatchReader):
         self._backbone = backbone.for_inference(device)
         self._kind, self._max_boxes, self._device = kind, max_boxes, device
         self._precision: Precision = precision
+        # cuDNN plans its convolutions anew in each thread: on a GPU one thread stays for them.
+        self._thread = ThreadPoolExecutor(1) if device.type == "cuda" else None
 
     @property
     def pictures(self) -> str:
@@ -50,7 +53,6 @@ class LiveFeatures(AbstractBatchReader):
         """Reads each photo anew."""
         return self._read
 
-    @torch.inference_mode()
     def _read(
         self, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
     ) -> Tensors:
@@ -61,9 +63,15 @@ class LiveFeatures(AbstractBatchReader):
             boxes.append(scale_boxes(chosen, image.width, image.height, str(photo.image_path)))
             fitted = np.array(self._backbone.fitted(image), dtype=np.uint8)
             pixels.append(torch.from_numpy(fitted).permute(2, 0, 1))
-        stacked = torch.stack(pixels).to(self._device)
+        stacked = torch.stack(pixels)
+        if self._thread is None:
+            return self._features(stacked, boxes)
+        return self._thread.submit(self._features, stacked, boxes).result()
+
+    @torch.inference_mode()
+    def _features(self, pixels: Tensor, boxes: Sequence[Tensor]) -> Tensors:
         with full_precision():  # as the cache was computed; TF32 differs
-            grid = grid_features(self._backbone, stacked, self._precision)
+            grid = grid_features(self._backbone, pixels.to(self._device), self._precision)
         if self._kind == "grid":
             return {"regions": grid.half().cpu(), "region_mask": None}
         return _padded(pool_regions(grid, self._backbone.grid_size, boxes))

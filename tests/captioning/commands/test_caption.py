@@ -20,6 +20,7 @@ from captioning.data.steps.take_detections import detection_line
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
+from captioning.exports import captioner as reading
 from captioning.exports import loading, shipped
 from captioning.exports.caption_files import find_photos, json_table, table_lines
 from captioning.exports.chosen_search import chosen_search, words_machine
@@ -69,6 +70,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lines(text: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines()]
+
+
+def test_many_threads_read_in_order(bundle, tmp_path, monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    photos = [tmp_path / f"{number}.png" for number in range(40)]
+    for photo in photos:
+        Image.fromarray(rng.integers(0, 255, (30, 40, 3), dtype=np.uint8)).save(photo)
+    captioner = Captioner.load(bundle, device="cpu")
+    expected = captioner.caption(photos, batch_size=3)
+    monkeypatch.setitem(reading.THREADS_AHEAD, "cpu", 8)
+    monkeypatch.setattr(reading, "num_cores", lambda: 8)
+    found = captioner.caption(photos, batch_size=3)
+    assert [photo.photo for photo in found] == list(map(str, photos))
+    assert found == expected
 
 
 def test_folders_are_walked_in_order_and_captioned(bundle, folder, capsys) -> None:

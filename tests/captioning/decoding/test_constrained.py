@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captioning.decoding.beam import BeamSearch
-from captioning.decoding.constrained import ConstrainedBeamSearch
+from captioning.decoding.constrained import ROWS_AT_ONCE, ConstrainedBeamSearch
 from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.machine import Machine, build_machine
+from captioning.decoding.settings import SearchSettings
 from tests.captioning.decoding.constrained_truth import (
     Constraints,
     Hypothesis,
@@ -163,6 +164,23 @@ def test_a_batch_gives_what_each_image_gives_alone(by_size):
         assert (together.tokens[image, :, length:] == PAD).all()
         for name in ("scores", "lengths", "met", "satisfied"):
             assert torch.equal(getattr(together, name)[image], getattr(alone, name)[0])
+
+
+def test_a_gpu_searches_groups_together_as_long_as_they_fit():
+    sizes = [0, 3, 1, 0, 2, 3, 1, 0]
+    machines = [build_machine([[(3 + number,)] for number in range(size)]) for size in sizes]
+
+    def groups(device: str, beam_size: int = 4, by_size: bool | None = None) -> list[list[int]]:
+        chosen = ConstrainedBeamSearch(
+            settings=SearchSettings(beam_size=beam_size), by_size=by_size
+        )
+        return chosen._groups(machines, torch.device(device))
+
+    each = [[0, 3, 7], [2, 6], [4], [1, 5]]
+    assert groups("cpu") == groups("cuda", by_size=True) == each
+    assert groups("cuda") == groups("cpu", by_size=False) == [list(range(8))]
+    few = ROWS_AT_ONCE // 24  # 24 states: six images of machines of 4, not eight of 8
+    assert groups("cuda", beam_size=few) == [[0, 2, 3, 4, 6, 7], [1, 5]]
 
 
 def test_only_live_hypotheses_are_stepped():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +61,28 @@ def test_they_are_computed_without_tf32(backbone, photo, tmp_path, monkeypatch):
     live._read(samples, samples, {})
     assert seen == [False]
     assert torch.backends.cudnn.allow_tf32
+
+
+def test_on_a_gpu_one_thread_stays_at_the_network(backbone, photo, tmp_path, monkeypatch):
+    seen, normalise = [], Backbone.normalise
+
+    def noted(self, pixels):
+        seen.append(threading.get_ident())
+        return normalise(self, pixels)
+
+    monkeypatch.setattr(Backbone, "normalise", noted)
+    samples, _ = photo_samples([photo], None, tmp_path)
+    processor = LiveFeatures(backbone=backbone, kind="grid", device=torch.device("cpu"))
+    expected = processor._read(samples, samples, {})["regions"]
+    assert seen == [threading.get_ident()]
+    monkeypatch.setattr(Backbone, "for_inference", lambda self, device: processor._backbone)
+    gpu = LiveFeatures(backbone=backbone, kind="grid", device=torch.device("cuda"))
+    gpu._device = torch.device("cpu")  # there is none here
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda _: gpu._read(samples, samples, {})["regions"], range(6)))
+    assert all(torch.equal(features, expected) for features in found)
+    assert len(set(seen[1:])) == 1
+    assert seen[1] != threading.get_ident()
 
 
 def test_a_run_tells_them_its_precision():
