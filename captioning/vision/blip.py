@@ -119,8 +119,9 @@ class BlipVision(nn.Module):
             self.register_buffer(name, scaled, persistent=False)
         self._interpolated = self.image_size != default_size
         if self._interpolated:
-            network.embeddings.__class__ = ResizedEmbeddings
-            network.embeddings.resize_to(self.image_size // patch)
+            embeddings: Any = network.embeddings
+            embeddings.__class__ = ResizedEmbeddings
+            embeddings.resize_to(self.image_size // patch)
         if checkpointing:
             checkpoint_layers(network)
 

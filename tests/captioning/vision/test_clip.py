@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from captioning.vision.clip import ClipEncoder, build_clip
-from captioning.vision.pair_scorers import CosineScorer
 from tests.clip_folder import SIZES, clip_folder
 
 open_clip = pytest.importorskip("open_clip", reason="needs open_clip")
@@ -146,67 +145,3 @@ def test_tags_are_taken_at_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     file = str(tmp_path / "open_clip_model.safetensors")
     assert requested == [("ViT-B-32", file, True), ("ViT-B-32", file, False)]
     assert fetched[0] == f"timm/vit_base_patch32_clip_224.openai@{commit}"
-
-
-class Elsewhere(torch.nn.Module):
-    """Tells where it is, where its inputs are, and how exactly GPUs compute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
-
-    def encode_text(self, tokens: torch.Tensor) -> None:
-        assert self.weight.device == tokens.device
-        precision = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        raise RuntimeError(f"on {tokens.device} in {precision}")
-
-    encode_image = encode_text
-
-
-def test_inputs_follow_the_network_which_computes_in_full_precision(
-    encoder: ClipEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What scores keep must not depend on the speed of the run that asked first."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    moved = ClipEncoder(
-        model=Elsewhere(),
-        preprocess=encoder.preprocess,
-        tokenize=encoder._tokenize,
-        space="moved",
-        device="meta",
-    )
-    assert moved.model.weight.device.type == "cpu"  # until it is used
-    with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
-        moved.embed_texts(["a dog"])
-    with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
-        moved.embed_photos(photos(1))
-
-
-class Moving(torch.nn.Module):
-    """Remembers where it was moved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.places: list[str] = []
-
-    def to(self, place: torch.device | torch.dtype | str) -> Moving:
-        self.places += [] if isinstance(place, torch.dtype) else [torch.device(place).type]
-        return self
-
-    def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
-        return torch.ones(len(tokens), 2)
-
-
-def test_a_network_is_on_its_device_while_it_is_used(encoder: ClipEncoder) -> None:
-    model = Moving()
-    moving = ClipEncoder(
-        model=model,
-        preprocess=encoder.preprocess,
-        tokenize=encoder._tokenize,
-        space="moving",
-        device="meta",
-    )
-    assert model.places == []
-    moving.embed_texts(["a dog"])
-    CosineScorer(encoder=moving).release()
-    assert model.places == ["meta", "cpu"]
