@@ -26,10 +26,10 @@ from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
 from augmentation.captions.ssa.joining import join_events
 from augmentation.captions.ssa.leaf_sampling import LeafSampler
+from augmentation.captions.ssa.made_captions import new_caption_of
 from augmentation.captions.ssa.merging import Merging, word_of
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import loses_negation, read_words
-from augmentation.captions.ssa.penman import write_penman
 from augmentation.captions.ssa.realiser import LIST_STYLES, STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
 from augmentation.captions.ssa.selection import Selection
@@ -43,7 +43,7 @@ from captioning.metrics.well_formedness import AbstractWellFormedness
 from captioning.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.text.entities import as_sentence
 from captioning.text.parts import NOUNS
-from captioning.types import Phrase, Region, Sample
+from captioning.types import Sample
 
 PARSED_AT_ONCE = 4096
 NUM_ORDERS = 8  # in which events are joined, for each long caption
@@ -156,6 +156,7 @@ class Ssa(AbstractCaptionMethod):
         self.keeps_repeats, self.seed, self.max_long = keeps_repeats, seed, max_long
         self.language_model, self.gruen = language_model, gruen
         self.graph_parser, self.graph_writer = graph_parser, graph_writer
+        self.uses_gpu = bool(graph_parser or graph_writer or gruen or language_model)
         self.selection = Selection(
             max_small=max_small,
             small_coverage=small_coverage,
@@ -274,7 +275,7 @@ class Ssa(AbstractCaptionMethod):
             if caption is None:
                 refused[NOT_REALISED] += 1
                 continue
-            new_caption = _new_caption(sample, graph, caption)
+            new_caption = new_caption_of(sample, graph, caption)
             problem = self.rules.problem(
                 graph,
                 caption,
@@ -361,40 +362,3 @@ class Ssa(AbstractCaptionMethod):
     @staticmethod
     def _normalise(caption: str) -> str:
         return " ".join(caption.lower().replace(".", " ").split())
-
-
-def _new_caption(sample: Sample, graph: Graph, caption: Caption) -> NewCaption:
-    verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
-    return NewCaption(
-        sample=sample,
-        text=caption.text,
-        phrases=phrases_of(caption, graph, sample.regions),
-        verb=next(filter(None, verbs), ""),
-        graph=write_penman(graph),
-    )
-
-
-def phrases_of(caption: Caption, graph: Graph, regions: Sequence[Region]) -> tuple[Phrase, ...]:
-    """The grounded phrases of a caption, as a data set has them.
-
-    Of several regions of a box, as COCO Entities has one for each class that captions have for it,
-    a phrase has the one that is labelled as it says, else the first.
-    """
-    return tuple(
-        Phrase(
-            start=start,
-            text=text,
-            chain_id=min(node.chains, default="0"),
-            kinds=tuple(sorted(node.kinds)),
-            regions=tuple(sorted(_labelled(regions, n, node.names[0].word) for n in node.regions)),
-        )
-        for start, text, variable in caption.mentions
-        for node in (graph.nodes[variable],)
-    )
-
-
-def _labelled(regions: Sequence[Region], number: int, word: str) -> int:
-    """The region of the same box whose label is the word, else this one."""
-    box = regions[number].box
-    same = (n for n, region in enumerate(regions) if region.box == box and region.label == word)
-    return next(same, number)
