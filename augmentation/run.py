@@ -123,6 +123,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
         settings=settings | fingerprints | files,
         folder=folder / PARTS,
         plugins=list(config.get("plugins") or []),
+        uses_gpu=method.uses_gpu,
     )
     counts = method.synthesise(
         rosters["corpus"],

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Work in other processes, which import a user's plugins first.
     "captioning.spread": (*CONTRACTS, "captioning.plugins", "captioning.parts"),
     **dict.fromkeys(PARTS, CONTRACTS),
-    "captioning.metrics": (*CONTRACTS, "captioning.vision.photos"),
+    "captioning.metrics": (*CONTRACTS, "captioning.vision.photos", "captioning.vision.photo_keys"),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
     "captioning.results": (*CONTRACTS, "captioning.metrics", "captioning.plugins"),
@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("captioning.data.roster", "captioning.figures"),
         "captioning.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
-        "captioning.metrics.detection",
+        *("captioning.vision.photo_keys", "captioning.metrics.detection"),
         "captioning.text.word_rows",
         "captioning.text.begin_tokens",
         "augmentation.base",

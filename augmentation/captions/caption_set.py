@@ -75,6 +75,7 @@ def write_captions(
             settings=settings,
             folder=folder / PARTS,
             plugins=plugins,
+            uses_gpu=method.uses_gpu,
         )
         _append(job, spread or Local(), partial_file)
         records = (record for line in read_lines(partial_file) for record in line[MADE_KEY])

@@ -49,6 +49,8 @@ class AbstractCaptionMethod(ABC):
     """Whether a caption that an earlier photo of the set has, too, is kept."""
     photos_at_once: int = 1
     """Photos whose captions are made together."""
+    uses_gpu: bool = True
+    """Whether it computes on a GPU where there is one."""
 
     @abstractmethod
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:

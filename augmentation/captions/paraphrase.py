@@ -50,6 +50,7 @@ class Paraphrase(AbstractCaptionMethod):
         self, *, writer: AbstractWriter, max_words: PositiveInt = 40, seed: Seed = 0
     ) -> None:
         self.writer, self.max_words, self.seed = writer, max_words, seed
+        self.uses_gpu = writer.uses_gpu
 
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
         """See `AbstractCaptionMethod`.

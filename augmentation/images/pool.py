@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.interfaces import JointEmbedder
 from captioning.tensor_files import read_tensors, write_tensors
+from captioning.vision.photo_keys import prepared_for, read_ahead
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
 
@@ -146,17 +148,27 @@ class PhotoIndex:
             self._thumbnails[key] = thumbnail(load_rgb(path))
         return self._thumbnails[key]
 
+    def _seen(self, path: Path) -> list[tuple[Any, Tensor]]:
+        """The photo for the encoder, with its thumbnail; nothing if it cannot be opened."""
+        try:
+            photo = load_rgb(path)
+        except (ValueError, OSError) as error:
+            log.warning(f"left out of the pool: {error}")
+            return []
+        return [(prepared_for(self.encoder, photo), thumbnail(photo))]
+
     def _add(self, paths: Sequence[Path], keys: dict[Path, str]) -> None:
         names: list[str] = []
-        for start in range(0, len(paths), PHOTOS_AT_ONCE):
-            batch = paths[start : start + PHOTOS_AT_ONCE]
-            opened = [(path, image) for path in batch for image in _open(path)]
+        for batch, seen in read_ahead(paths, PHOTOS_AT_ONCE, self._seen):
+            opened = [
+                (path, photo) for path, photos in zip(batch, seen, strict=True) for photo in photos
+            ]
             if not opened:
                 continue
-            vectors = self.encoder.embed_photos([image for _, image in opened])
-            for (path, image), vector in zip(opened, vectors, strict=True):
+            vectors = self.encoder.embed_photos([image for _, (image, _) in opened])
+            for (path, (_, thumb)), vector in zip(opened, vectors, strict=True):
                 names.append(keys[path])
-                self._entries[keys[path]] = (vector, thumbnail(image))
+                self._entries[keys[path]] = (vector, thumb)
         if not names:
             return
         if self._folder is not None:
@@ -167,14 +179,6 @@ class PhotoIndex:
                 "thumbnails": torch.stack([self._entries[name][1] for name in names]),
             }
             write_tensors(self._folder / f"{digest[:16]}.safetensors", content)
-
-
-def _open(path: Path) -> Iterator[Image.Image]:
-    """The photo, or nothing if it cannot be opened."""
-    try:
-        yield load_rgb(path)
-    except (ValueError, OSError) as error:
-        log.warning(f"left out of the pool: {error}")
 
 
 def _key(path: Path) -> str:

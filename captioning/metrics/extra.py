@@ -31,6 +31,7 @@ from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
 from captioning.ranges import PositiveFloat, PositiveInt
+from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
 
 MIN_G = 0.7  # GRUEN that CIC-BART-SSA requires (appendix C.2); here of another measure
@@ -72,11 +73,12 @@ class Similarity(AbstractMetric):
         )
 
     def _embed(self, paths: Mapping[str, Path]) -> dict[str, Tensor]:
-        ids, vectors = list(paths), {}
-        for start in range(0, len(ids), self._batch_size):
-            batch = ids[start : start + self._batch_size]
-            photos = [load_rgb(paths[image_id]) for image_id in batch]
-            vectors |= zip(batch, self._encoder.embed_photos(photos), strict=True)
+        ids: list[str] = list(paths)
+        vectors: dict[str, Tensor] = {}
+        files, load = [paths[image_id] for image_id in ids], loading_for(self._encoder, load_rgb)
+        for _, photos in read_ahead(files, self._batch_size, load):
+            embedded = self._encoder.embed_photos(photos)
+            vectors |= zip(ids[len(vectors) :], embedded, strict=False)
         return vectors
 
 

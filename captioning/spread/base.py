@@ -47,6 +47,7 @@ class Job:
         form: of the records.
         check: looks at each worker's identity before its records are taken; raises ValueError.
         plugins: packages that a worker imports first.
+        uses_gpu: whether a worker computes on a GPU where it has one.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Job:
     form: Form = "lines"
     check: Callable[[Any], None] | None = None
     plugins: Sequence[str] = ()
+    uses_gpu: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,8 @@ class RayData(AbstractSpread):
             belongs to (``RAY_ADDRESS`` or the last one started); None: this machine alone.
         num_workers: processes; None: as many as processors and GPUs allow.
         num_cpus: processors of each, and threads of torch in it.
-        num_gpus: GPUs of each, 0.5: two share one; None: one where the cluster has GPUs.
+        num_gpus: GPUs of each, 0.5: two share one; None: one where the cluster has GPUs and the
+            work uses them (`Job.uses_gpu`).
         shard_size: items between two files, rounded up to what is computed together; None: the
             command's own number.
         patience: seconds to wait for the cluster's answer.
@@ -92,6 +93,7 @@ class RayData(AbstractSpread):
                 folder=Path.cwd(),
                 token=token,
                 targets=named_targets(),
+                uses_gpu=job.uses_gpu,
             )
             for shard in shards:
                 tries_of(shard).unlink(missing_ok=True)
@@ -110,7 +112,7 @@ class RayData(AbstractSpread):
     ) -> Generator[tuple[int, Outcome]]:
         data = import_extra("ray.data", extra="ray", purpose="spread=ray")
         logging.getLogger("ray.data").setLevel(logging.ERROR)
-        gpus, size = self._share(ray.cluster_resources(), len(shards))
+        gpus, size = self._share(ray.cluster_resources(), len(shards), order.uses_gpu)
         hosts = len({node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]})
         log.info(f"Ray: {len(shards)} shards, {size} processes, machines in the cluster: {hosts}")
         rows = [{"number": shard.number, "shard": shard} for shard in shards]
@@ -126,11 +128,13 @@ class RayData(AbstractSpread):
         for row in computed.iter_rows():
             yield row["number"], Outcome(problem=row["problem"], fatal=row["fatal"])
 
-    def _share(self, resources: dict[str, float], num_shards: int) -> tuple[float, int]:
+    def _share(
+        self, resources: dict[str, float], num_shards: int, uses_gpu: bool = True
+    ) -> tuple[float, int]:
         """GPUs of a worker, and the number of workers."""
         gpus = self._num_gpus
         if gpus is None:
-            gpus = 1.0 if resources.get("GPU", 0) >= 1 else 0.0
+            gpus = 1.0 if uses_gpu and resources.get("GPU", 0) >= 1 else 0.0
         limits = [int(resources.get("CPU", 0) // self._num_cpus)]
         if gpus:
             limits.append(int(resources.get("GPU", 0) // gpus))

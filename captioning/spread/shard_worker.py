@@ -22,7 +22,7 @@ class Order:
     """What every process is told.
 
     Attributes:
-        build, unit, plugins: see `captioning.spread.base.Job`.
+        build, unit, plugins, uses_gpu: see `captioning.spread.base.Job`.
         folder: where the command runs, to which relative paths refer.
         token: a file that all machines must see.
         targets: what the user's config names, see `captioning.plugins`.
@@ -34,6 +34,7 @@ class Order:
     folder: Path
     token: Path
     targets: Sequence[str] = ()
+    uses_gpu: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

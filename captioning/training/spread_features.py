@@ -19,7 +19,8 @@ from captioning.spread.local import Local
 from captioning.vision.photos import load_rgb
 from captioning.vision.placement import chosen_device
 
-PHOTOS_AT_ONCE = 64  # at least: threads work on several batches of them
+# At least: threads work on several batches of them; on a GPU they decode one beside another.
+PHOTOS_AT_ONCE = {"cpu": 64, "cuda": 512}
 FOLDER = "parts"
 
 
@@ -57,20 +58,23 @@ def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
     if isinstance(spread, Local):
         return None
     values: Any = OmegaConf.to_container(config.features, resolve=True)
-    batch_size = values.get("batch_size") or PHOTOS_AT_ONCE
+    device = values.get("device", "auto")
+    at_once = PHOTOS_AT_ONCE["cpu" if chosen_device(device).type == "cpu" else "cuda"]
+    batch_size = values.get("batch_size") or 64
 
     def computed(photos: Sequence[Photo]) -> Iterator[Records]:
         job = Job(
             name="features",
             build=partial(FeatureWorker, values),
             items=photos,
-            unit=-(-PHOTOS_AT_ONCE // batch_size) * batch_size,
+            unit=-(-at_once // batch_size) * batch_size,
             save_every=values.get("chunk_size", 512),
             settings=values | {"identity": identity},
             folder=Path(values["folder"]) / FOLDER,
             form="arrays",
             check=partial(_check, identity),
             plugins=list(config.get("plugins") or []),
+            uses_gpu=device != "cpu",
         )
         return spread.results(job)
 

@@ -5,6 +5,7 @@ It can replace a `captioning.vision.backbones.Backbone` that is trained with the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class ResizedEmbeddings(BlipVisionEmbeddings):
     def resize_to(self, side: int) -> None:
         """Be ready for photos of ``side`` patches a side; checkpoints stay as they are."""
         number = self.num_patches
-        old_side = self.image_size // self.patch_size
+        old_side = math.isqrt(number)
         each = torch.eye(number).view(1, number, old_side, old_side)
         resized = functional.interpolate(each, size=(side, side), mode="bicubic")
         matrix = resized.flatten(2)[0].T.contiguous()

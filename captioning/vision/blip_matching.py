@@ -71,6 +71,12 @@ class BlipMatching:
         """See `PairScorer`."""
         return self._head == "itm"
 
+    def prepare(self, photo: Image.Image) -> Tensor:
+        """Pixels ``(3, H, W) float32`` that `score_pairs` takes in place of a photo."""
+        return self._processor.image_processor(images=[photo], return_tensors="pt")["pixel_values"][
+            0
+        ]
+
     def release(self) -> None:
         """Leave the device; the next call comes back."""
         self._place.release()
@@ -106,10 +112,11 @@ class BlipMatching:
     def _starts(self, total: int) -> range:
         return range(0, total, self._batch_size)
 
-    def _states(self, network: Any, photos: Sequence[Image.Image]) -> Tensor:
-        """``(I, 1 + patches, D)``."""
-        pixels = self._processor.image_processor(images=list(photos), return_tensors="pt")
-        pixels = pixels["pixel_values"].to(self._place.device, self._place.dtype)
+    def _states(self, network: Any, photos: Sequence[Image.Image | Tensor]) -> Tensor:
+        """``(I, 1 + patches, D)`` of photos, or of what `prepare` has made of them."""
+        pixels = torch.stack(
+            [photo if isinstance(photo, Tensor) else self.prepare(photo) for photo in photos]
+        ).to(self._place.device, self._place.dtype)
         return network.vision_model(pixels).last_hidden_state
 
     def _judged(self, network: Any, states: Tensor, captions: list[str]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -73,15 +73,24 @@ class DualEncoder:
         """Size of an embedding."""
         return int(self.embed_texts(["a"]).shape[1])
 
-    def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
+    def prepare(self, photo: Image.Image) -> Any:
+        """The network's input that `embed_photos` takes in place of a photo."""
+        return self._processor(images=[photo], return_tensors="pt")
+
+    def embed_photos(self, photos: Sequence[Image.Image | Mapping[str, Tensor]]) -> Tensor:
         """Unit vectors ``(I, D) float32`` of RGB photos of any size, on the CPU.
+
+        Photos may be what `prepare` has made of them.
 
         Raises:
             ValueError: no photos.
         """
 
-        def prepared(batch: Sequence[Image.Image]) -> Any:
-            return self._processor(images=list(batch), return_tensors="pt")
+        def prepared(batch: Sequence[Any]) -> Any:
+            inputs = [i if isinstance(i, Mapping) else self.prepare(i) for i in batch]
+            joined = {key: torch.cat([each[key] for each in inputs]) for key in inputs[0]}
+            features: Any = type(inputs[0])  # which goes to a device as one
+            return features(joined)
 
         return self._embed(photos, prepared, "get_image_features")
 

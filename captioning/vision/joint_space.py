@@ -19,16 +19,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.devices import full_precision
+from captioning.devices import chosen_device, full_precision
 from captioning.extras import check_shipped
 from captioning.interfaces import TextEmbedder
 from captioning.loadable import loadable
-from captioning.ranges import DropRate, PositiveInt
+from captioning.ranges import Device, DropRate, PositiveInt
 from captioning.tensor_files import read_tensors, weights_digest, write_tensors
 from captioning.vision.backbones import Backbone
 
 Pooling = Literal["mean", "mean_max"]
 POOLINGS = get_args(Pooling)
+PHOTOS_AT_ONCE = {"cpu": 8, "cuda": 64}  # through the network
 WEIGHTS = Path(__file__).parent / "weights" / "joint_space.safetensors"
 
 
@@ -127,11 +128,20 @@ class JointSpaceEncoder:
 
     space = "joint-space"
 
-    def __init__(self, *, heads: JointSpace, backbone: Backbone, sentences: TextEmbedder) -> None:
+    def __init__(
+        self,
+        *,
+        heads: JointSpace,
+        backbone: Backbone,
+        sentences: TextEmbedder,
+        device: str = "cpu",
+    ) -> None:
         """Join built parts; usually `build_joint_space`, which checks that they fit."""
-        self.heads = heads.eval().requires_grad_(False)
-        self.backbone = backbone.for_inference("cpu")
+        chosen = chosen_device(device)
+        self.heads = heads.to(chosen).eval().requires_grad_(False)
+        self.backbone = backbone.for_inference(chosen)
         self._sentences = sentences
+        self._photos_at_once = PHOTOS_AT_ONCE["cpu" if chosen.type == "cpu" else "cuda"]
 
     @property
     def identity(self) -> str:
@@ -145,37 +155,47 @@ class JointSpaceEncoder:
 
     @torch.inference_mode()
     def embed_features(self, regions: Tensor) -> Tensor:
-        """Unit vectors ``(I, size)`` of photos by their grid features ``(I, R, D)``."""
+        """Unit vectors ``(I, size)`` of photos by their grid features ``(I, R, D)``, on the CPU."""
         with full_precision():  # what comes of it is kept
-            return self.heads.embed_pooled(self.heads.pool(regions))
+            return self.heads.embed_pooled(self.heads.pool(regions.to(self._device))).cpu()
+
+    def prepare(self, photo: Image.Image) -> Image.Image:
+        """What `embed_photos` takes in place of a photo, as it makes it itself."""
+        return self.backbone.fitted(photo.convert("RGB"))
 
     @torch.inference_mode()
-    def embed_photos(self, photos: Sequence[Image.Image], batch_size: int = 8) -> Tensor:
-        """Unit vectors ``(I, size)`` of RGB photos of any size."""
-        embeddings = []
-        for start in range(0, len(photos), batch_size):
-            squared = [
-                self.backbone.fitted(photo.convert("RGB"))
-                for photo in photos[start : start + batch_size]
-            ]
+    def embed_photos(self, photos: Sequence[Image.Image], batch_size: int | None = None) -> Tensor:
+        """Unit vectors ``(I, size)`` of RGB photos of any size, on the CPU."""
+        embeddings, size = [], batch_size or self._photos_at_once
+        for start in range(0, len(photos), size):
+            squared = [self.prepare(photo) for photo in photos[start : start + size]]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))
-            inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2))
             with full_precision():
+                inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2).to(self._device))
                 grid = self.backbone.grid(inputs)
             embeddings.append(self.embed_features(grid))
         return torch.cat(embeddings) if embeddings else torch.zeros(0, self.dim)
 
     @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors ``(len(texts), size)`` of sentences."""
-        vectors = self._sentences.embed_texts(texts)
+        """Unit vectors ``(len(texts), size)`` of sentences, on the CPU."""
+        vectors = self._sentences.embed_texts(texts).to(self._device)
         with full_precision():
-            return self.heads.embed_sentences(vectors)
+            return self.heads.embed_sentences(vectors).cpu()
+
+    @property
+    def _device(self) -> torch.device:
+        """Where the heads are: the current GPU may be another one by now."""
+        return self.heads.log_scale.device
 
 
 @loadable
 def build_joint_space(
-    *, backbone: Backbone, sentences: TextEmbedder, weights: str | Path | None = None
+    *,
+    backbone: Backbone,
+    sentences: TextEmbedder,
+    weights: str | Path | None = None,
+    device: Device = "auto",
 ) -> JointSpaceEncoder:
     """The joint space over a backbone and a sentence encoder.
 
@@ -183,10 +203,11 @@ def build_joint_space(
         backbone: ``efficientnet_lite0`` for the packaged heads.
         sentences: ``minilm`` for the packaged heads.
         weights: a file of `save_heads`; None for the packaged heads.
+        device: of backbone and heads; ``"auto"`` takes a GPU if there is one.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the file is damaged, or its heads were trained over other parts.
+        ValueError: no such device, a damaged file, or heads that were trained over other parts.
     """
     if weights is None:
         check_shipped(WEIGHTS.with_suffix(".sha256"))
@@ -199,7 +220,7 @@ def build_joint_space(
                 f"{path}: its heads were trained over {part} {trained_over[part]}: got {identity}; "
                 "use that one, or train heads with captioning assets joint-space"
             )
-    return JointSpaceEncoder(heads=heads, backbone=backbone, sentences=sentences)
+    return JointSpaceEncoder(heads=heads, backbone=backbone, sentences=sentences, device=device)
 
 
 def save_heads(heads: JointSpace, path: str | Path, *, backbone: str, sentences: str) -> None:

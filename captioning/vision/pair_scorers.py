@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from PIL import Image
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from captioning.interfaces import JointEmbedder
 from captioning.vision.dual_encoder import DualEncoder
+from captioning.vision.photo_keys import prepared_for
 
 
 class CosineScorer:
@@ -24,6 +26,10 @@ class CosineScorer:
 
     def __init__(self, *, encoder: JointEmbedder, prompt: str = "") -> None:
         self._encoder, self._prompt = encoder, prompt
+
+    def prepare(self, photo: Image.Image) -> Any:
+        """See `captioning.vision.photo_keys.prepared_for`."""
+        return prepared_for(self._encoder, photo)
 
     @property
     def name(self) -> str:
@@ -65,6 +71,10 @@ class SigmoidScorer:
                 "cosine: captioning.vision.pair_scorers.CosineScorer"
             )
         self._encoder, self._sigmoid = encoder, encoder.sigmoid
+
+    def prepare(self, photo: Image.Image) -> Any:
+        """See `captioning.vision.photo_keys.prepared_for`."""
+        return self._encoder.prepare(photo)
 
     @property
     def name(self) -> str:

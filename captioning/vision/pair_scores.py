@@ -14,7 +14,7 @@ from captioning.interfaces import PairScorer
 from captioning.ranges import PositiveInt
 from captioning.sharing import distribute, rank_and_size
 from captioning.vision.line_store import LineStore, key_of
-from captioning.vision.photo_keys import PhotoKeys, read_ahead
+from captioning.vision.photo_keys import PhotoKeys, loading_for, read_ahead
 from captioning.vision.photos import load_rgb
 
 Pair = tuple[Path, str]
@@ -126,7 +126,8 @@ class PairScores:
         new = [path for path in photos if any(store.get(key) is None for key in captions[path])]
         with Progress(transient=True, disable=not new or rank_and_size()[0] > 0) as bar:
             task = bar.add_task(f"scores: {self.name}", total=len(new))
-            for batch, opened in read_ahead(new, self._photos_at_once, self._load):
+            load = loading_for(self.scorer, self._load)
+            for batch, opened in read_ahead(new, self._photos_at_once, load):
                 wanted = [
                     (number, key, caption)
                     for number, path in enumerate(batch)

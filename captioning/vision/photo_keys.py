@@ -7,13 +7,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from PIL import Image
+
+from captioning.cores import num_cores
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_places import open_photo, photo_stamp
 
 Loaded = TypeVar("Loaded")
-NUM_THREADS = 8  # that read files; hashing and decoding let go of Python's lock
+# That read files; hashing and decoding let go of Python's lock.
+NUM_THREADS = max(8, min(16, num_cores()))
 KEPT_AT_ONCE = 4096
 
 
@@ -55,6 +59,21 @@ def _digest(path: Path) -> str:
     with open_photo(path) as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12))
     return digest.hexdigest()
+
+
+def prepared_for(judge: object, photo: Image.Image) -> Any:
+    """What a scorer or embedder takes in place of a photo, with the same results.
+
+    That is what its method ``prepare`` makes of it; without one the photo. Threads do it while the
+    network works on other photos.
+    """
+    prepare = getattr(judge, "prepare", None)
+    return photo if prepare is None else prepare(photo)
+
+
+def loading_for(judge: object, load: Callable[[Path], Image.Image]) -> Callable[[Path], Any]:
+    """Opens a photo, and prepares it, see `prepared_for`."""
+    return lambda path: prepared_for(judge, load(path))
 
 
 def read_ahead(

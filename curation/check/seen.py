@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,7 @@ from rich.progress import Progress
 
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
-from captioning.vision.joint_space import JointSpaceEncoder
-from captioning.vision.photo_keys import read_ahead
+from captioning.vision.photo_keys import prepared_for, read_ahead
 from captioning.vision.photos import load_rgb, photo_sizes
 from curation.check.evidence import Evidence, Floats, PhotoFacts
 from curation.score.duplicate import difference_hash
@@ -24,7 +24,6 @@ _PHOTOS_AT_ONCE = 64
 _CAPTIONS_AT_ONCE = 4096
 _SMALLEST_SIDE = 448  # what networks of today read; larger JPEGs are decoded at less
 _GREY_SIDE = 64
-Fit = Callable[[Image.Image], Image.Image]
 
 
 def look_at(
@@ -96,12 +95,11 @@ def _worker() -> ThreadPoolExecutor:
 def _photos(
     paths: Sequence[Path], encoder: JointEmbedder | None, done: Callable[[int], None]
 ) -> tuple[list[PhotoFacts], Floats | None]:
-    fit = encoder.backbone.fitted if isinstance(encoder, JointSpaceEncoder) else None
     facts: list[PhotoFacts] = []
     vectors: list[Floats] = []
 
-    def seen(path: Path) -> tuple[PhotoFacts, Image.Image | None]:
-        return _seen(path, fit, encoder is not None)
+    def seen(path: Path) -> tuple[PhotoFacts, Any]:
+        return _seen(path, encoder)
 
     for batch, opened in read_ahead(paths, _PHOTOS_AT_ONCE, seen):
         facts += [photo for photo, _ in opened]
@@ -120,7 +118,7 @@ def _photos(
     )
 
 
-def _vectors(pictures: Sequence[Image.Image | None], encoder: JointEmbedder) -> Floats:
+def _vectors(pictures: Sequence[Any], encoder: JointEmbedder) -> Floats:
     """``(len(pictures), D)``, NaN where there is no picture; without one ``(_, 0)``."""
     good = [place for place, picture in enumerate(pictures) if picture is not None]
     if not good:
@@ -131,8 +129,8 @@ def _vectors(pictures: Sequence[Image.Image | None], encoder: JointEmbedder) -> 
     return vectors
 
 
-def _seen(path: Path, fit: Fit | None, is_kept: bool) -> tuple[PhotoFacts, Image.Image | None]:
-    """Facts of a photo, and the photo itself, as small as the network takes it."""
+def _seen(path: Path, encoder: JointEmbedder | None) -> tuple[PhotoFacts, Any]:
+    """Facts of a photo, and the photo as the encoder takes it; None without photo or encoder."""
     try:
         size = photo_sizes(path)[1]
         photo = load_rgb(path, smallest_side=_SMALLEST_SIDE)
@@ -140,9 +138,7 @@ def _seen(path: Path, fit: Fit | None, is_kept: bool) -> tuple[PhotoFacts, Image
         return PhotoFacts(problem=str(error).removeprefix(f"{path}: ")), None
     grey = np.asarray(photo.convert("L").resize((_GREY_SIDE, _GREY_SIDE), Image.Resampling.BOX))
     facts = PhotoFacts(size=size, contrast=float(grey.std()), hash=difference_hash(photo))
-    if not is_kept:
-        return facts, None
-    return facts, photo if fit is None else fit(photo)
+    return facts, None if encoder is None else prepared_for(encoder, photo)
 
 
 def _texts(captions: Sequence[str], embedder: TextEmbedder, bar: Progress, label: str) -> Floats:

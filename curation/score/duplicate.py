@@ -14,11 +14,13 @@ from torch import Tensor
 
 from captioning.ranges import NonNegativeInt
 from captioning.types import Sample
+from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
 from curation.words import words_of
 
 _BITS = 64
+_PHOTOS_AT_ONCE = 64
 
 
 class Duplicate(AbstractScore):
@@ -74,15 +76,18 @@ class Duplicate(AbstractScore):
             keys: dict[Path, object] = {}
         else:
             paths = list({sample.image_path: None for sample in samples})
-            for path in paths:
-                if path not in self._hashes:
-                    self._hashes[path] = difference_hash(self._load(path))
+            new = [path for path in paths if path not in self._hashes]
+            for batch, hashes in read_ahead(new, _PHOTOS_AT_ONCE, self._hash):
+                self._hashes |= zip(batch, hashes, strict=True)
             numbers = copies([self._hashes[path] for path in paths], self.max_bits)
             keys = dict(zip(paths, numbers, strict=True))
         groups: dict[object, list[Sample]] = defaultdict(list)
         for sample in samples:
             groups[keys.get(sample.image_path, sample.image_id)].append(sample)
         return groups.values()
+
+    def _hash(self, path: Path) -> int:
+        return difference_hash(self._load(path))
 
 
 def difference_hash(image: Image.Image) -> int:

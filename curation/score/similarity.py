@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.interfaces import JointEmbedder
+from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
 
@@ -61,10 +62,9 @@ class Similarity(AbstractScore):
         return -(photos * captions).sum(1).float()
 
     def _embed(self, paths: Sequence[Path]) -> None:
-        for start in range(0, len(paths), _PHOTOS_AT_ONCE):
-            batch = paths[start : start + _PHOTOS_AT_ONCE]
-            vectors = self._encoder.embed_photos([self._load(path) for path in batch])
-            self._photos |= zip(batch, vectors, strict=True)
+        load = loading_for(self._encoder, self._load)
+        for batch, opened in read_ahead(paths, _PHOTOS_AT_ONCE, load):
+            self._photos |= zip(batch, self._encoder.embed_photos(opened), strict=True)
 
 
 def _stay() -> None:

@@ -34,6 +34,7 @@ from captioning.vision.placement import chosen_device
 Precision = Literal["float32", "bfloat16", "float16"]
 # Batches between two writes of answers, so the most that a killed process loses.
 BATCHES_KEPT_AT_ONCE = 16
+LINES_AT_ONCE = {"cpu": 16, "cuda": 256}
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^\s()]+')
 _NUMBERED = re.compile(r"_\d+$")
@@ -71,7 +72,7 @@ class SequenceModel:
         name: its folder, or its name on the hub.
         tokenizer: folder or hub name of its tokenizer, which amrlib's folders lack; None for the
             one beside the weights.
-        batch_size: lines at once.
+        batch_size: lines at once; None: 256 on a GPU, 16 on a processor.
         num_beams: of beam search.
         max_length: tokens of a line and of an answer.
         device: ``"auto"`` takes a GPU if there is one.
@@ -88,7 +89,7 @@ class SequenceModel:
         *,
         name: str,
         tokenizer: str | None = None,
-        batch_size: PositiveInt = 16,
+        batch_size: PositiveInt | None = None,
         num_beams: PositiveInt = 4,
         max_length: PositiveInt = 256,
         device: Device = "auto",
@@ -116,8 +117,10 @@ class SequenceModel:
             dtype=getattr(torch, precision),
             older_files=True,
         )
-        self._network = network.to(chosen_device(device)).eval().requires_grad_(False)
-        self.batch_size, self._num_beams, self._max_length = batch_size, num_beams, max_length
+        chosen = chosen_device(device)
+        self._network = network.to(chosen).eval().requires_grad_(False)
+        self.batch_size = batch_size or LINES_AT_ONCE["cpu" if chosen.type == "cpu" else "cuda"]
+        self._num_beams, self._max_length = num_beams, max_length
         self._folders, self._precision = (folder, words), precision
 
     def identity(self) -> str:
@@ -134,11 +137,15 @@ class SequenceModel:
 
     @torch.inference_mode()
     def answers(self, lines: Sequence[str]) -> list[str]:
-        """The most probable answer to each line."""
-        answers: list[str] = []
+        """The most probable answer to each line, in order."""
+        # A batch takes as long as its longest answer, and long lines have long answers: those of
+        # about one length share a batch.
+        order = sorted(range(len(lines)), key=lambda place: len(lines[place]))
+        answers = [""] * len(lines)
         for start in range(0, len(lines), self.batch_size):
+            places = order[start : start + self.batch_size]
             inputs = self._tokenizer(
-                list(lines[start : start + self.batch_size]),
+                [lines[place] for place in places],
                 padding=True,
                 truncation=True,
                 max_length=self._max_length,
@@ -152,7 +159,9 @@ class SequenceModel:
                 do_sample=False,
                 no_repeat_ngram_size=0,  # graphs have repetitions
             )
-            answers += self._tokenizer.batch_decode(outputs, skip_special_tokens=True)
+            texts = self._tokenizer.batch_decode(outputs, skip_special_tokens=True)
+            for place, text in zip(places, texts, strict=True):
+                answers[place] = text
         return answers
 
 

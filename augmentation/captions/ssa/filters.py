@@ -163,9 +163,17 @@ class CrossFittedScores:
         """The fold of a photo."""
         return int(draw_key(self.seed, "fold", image_id), 16) % FOLDS
 
-    def score(self, image_id: str, captions: Sequence[str]) -> list[float]:
-        """Scores in [0, 1] of new captions of a photo."""
-        return [score.total for score in self._scores[self.fold(image_id)].score(captions)]
+    def score(self, image_ids: Sequence[str], captions: Sequence[str]) -> list[float]:
+        """Scores in [0, 1] of new captions, each of the photo with the id at its place."""
+        scorers = {image_id: self._scores[self.fold(image_id)] for image_id in set(image_ids)}
+        values = [0.0] * len(captions)
+        # folds that have the same scorer are scored together
+        for scorer in dict.fromkeys(self._scores.values()):
+            places = [n for n, image_id in enumerate(image_ids) if scorers[image_id] is scorer]
+            scores = scorer.score([captions[n] for n in places]) if places else []
+            for place, score in zip(places, scores, strict=True):
+                values[place] = score.total
+        return values
 
 
 class GivenScores:
@@ -178,9 +186,9 @@ class GivenScores:
     def __init__(self, scorer: AbstractWellFormedness) -> None:
         self._scorer = scorer
 
-    def score(self, image_id: str, captions: Sequence[str]) -> list[float]:
-        """Scores in [0, 1] of new captions of a photo."""
-        del image_id
+    def score(self, image_ids: Sequence[str], captions: Sequence[str]) -> list[float]:
+        """Scores in [0, 1] of new captions."""
+        del image_ids
         return [score.total for score in self._scorer.score(captions)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Literal
 
@@ -25,11 +25,12 @@ from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
 from augmentation.captions.ssa.joining import join_events
+from augmentation.captions.ssa.knowledge import Knowledge, PhotoGraphs, PhotoInWork
 from augmentation.captions.ssa.leaf_sampling import LeafSampler
+from augmentation.captions.ssa.made_captions import new_caption_of
 from augmentation.captions.ssa.merging import Merging, word_of
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import loses_negation, read_words
-from augmentation.captions.ssa.penman import write_penman
 from augmentation.captions.ssa.realiser import LIST_STYLES, STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
 from augmentation.captions.ssa.selection import Selection
@@ -43,37 +44,13 @@ from captioning.metrics.well_formedness import AbstractWellFormedness
 from captioning.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.text.entities import as_sentence
 from captioning.text.parts import NOUNS
-from captioning.types import Phrase, Region, Sample
 
 PARSED_AT_ONCE = 4096
+PHOTOS_AT_ONCE = 64  # of which networks write and judge sentences
 NUM_ORDERS = 8  # in which events are joined, for each long caption
 SAMPLINGS = ("details", "leaves")
 TOO_MANY = "more than wanted of a photo"
 UNREADABLE = "caption without a graph"
-
-
-@dataclass(kw_only=True)
-class _PhotoGraphs:
-    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse.
-
-    Those that lack a "not" tell of words alone.
-    """
-
-    graphs: list[Graph] = field(default_factory=list)
-    lacking_not: list[Graph] = field(default_factory=list)
-    nouns: set[str] = field(default_factory=set)
-    unreadable: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Knowledge:
-    """What all captions of a roster tell about each."""
-
-    roster: Roster
-    graphs: dict[str, _PhotoGraphs]
-    nouns: NounForms
-    frames: Frames
-    scores: CrossFittedScores | GivenScores
 
 
 class Ssa(AbstractCaptionMethod):
@@ -141,21 +118,18 @@ class Ssa(AbstractCaptionMethod):
             )
         if sampling not in SAMPLINGS:
             raise ValueError(f"method.sampling must be one of {SAMPLINGS}: got {sampling!r}")
-        if max_long < 0 or not 1 <= min_long_words <= max_long_words:
-            raise ValueError(
-                "method.max_long must be at least 0, method.min_long_words at least 1 and at most "
-                f"method.max_long_words: got {max_long}, {min_long_words} and {max_long_words}"
-            )
-        if max_long and graph_writer is not None:  # it writes before any caption is accepted
-            raise ValueError(
-                f"method.max_long={max_long} joins captions of the rules, and method.graph_writer "
-                "writes others: set method.max_long=0 or method.graph_writer=null"
-            )
+        _check_long(max_long, (min_long_words, max_long_words), graph_writer)
         self.parser, self.rules, self.rounds = parser, rules, rounds
         self.sampling, self.detail_probability = sampling, detail_probability
         self.keeps_repeats, self.seed, self.max_long = keeps_repeats, seed, max_long
         self.language_model, self.gruen = language_model, gruen
         self.graph_parser, self.graph_writer = graph_parser, graph_writer
+        models = language_model, gruen, graph_parser, graph_writer
+        self.uses_gpu = any(model is not None for model in models)
+        # A network takes hardly longer for the sentences of many photos than of one.
+        asked = language_model, gruen, graph_writer
+        if any(model is not None for model in asked):
+            self.photos_at_once = PHOTOS_AT_ONCE
         self.selection = Selection(
             max_small=max_small,
             small_coverage=small_coverage,
@@ -165,7 +139,7 @@ class Ssa(AbstractCaptionMethod):
             max_long_words=max_long_words,
             seed=seed,
         )
-        self._data: _Knowledge | None = None
+        self._data: Knowledge | None = None
         self._similarity = WordSimilarity(vectors)
         self.merging = Merging(
             similarity=self._similarity,
@@ -187,20 +161,33 @@ class Ssa(AbstractCaptionMethod):
         data = self._data
         if data is None or data.roster is not roster:
             data = self._data = self._knowledge(roster)
-        for image_id, rows in islice(roster.rows_by_image.items(), skip, None):
-            graphs = data.graphs[image_id]
-            refused = Counter({UNREADABLE: graphs.unreadable})
-            sample = roster.samples[rows[0]]
-            own_captions = {self._normalise(roster.samples[row].caption) for row in rows}
-            candidates = self._of_photo(
-                sample, graphs, data.nouns, data.frames, own_captions, refused
-            )
-            well_formed = self._well_formed(candidates, data.scores, refused)
-            selected = self.selection.select(well_formed)
-            refused[TOO_MANY] += len(well_formed) - len(selected)
-            yield PhotoCaptions(captions=selected, refused=+refused)
+        first = skip - skip % self.photos_at_once  # every run has the same blocks of photos
+        photos = self._photos(data, first)
+        blocks = iter(lambda: list(islice(photos, self.photos_at_once)), [])
+        made = (captions for block in blocks for captions in self._of_block(block, data))
+        yield from islice(made, skip - first, None)
 
-    def _knowledge(self, roster: Roster) -> _Knowledge:
+    def _photos(self, data: Knowledge, start: int) -> Iterator[PhotoInWork]:
+        samples = data.roster.samples
+        for image_id, rows in islice(data.roster.rows_by_image.items(), start, None):
+            graphs = data.graphs[image_id]
+            yield PhotoInWork(
+                sample=samples[rows[0]],
+                graphs=graphs,
+                own_captions={self._normalise(samples[row].caption) for row in rows},
+                refused=Counter({UNREADABLE: graphs.unreadable}),
+            )
+
+    def _of_block(self, photos: Sequence[PhotoInWork], data: Knowledge) -> Iterator[PhotoCaptions]:
+        """Captions of photos whose sentences networks write and judge together."""
+        candidates = self._candidates(photos, data)
+        well_formed = self._well_formed(photos, candidates, data.scores)
+        for photo, captions in zip(photos, well_formed, strict=True):
+            selected = self.selection.select(captions)
+            photo.refused[TOO_MANY] += len(captions) - len(selected)
+            yield PhotoCaptions(captions=selected, refused=+photo.refused)
+
+    def _knowledge(self, roster: Roster) -> Knowledge:
         """What is read of all captions before the first photo."""
         graphs_by_image = self._read(roster)
         all_graphs = [
@@ -211,7 +198,7 @@ class Ssa(AbstractCaptionMethod):
         nodes = chain.from_iterable(graph.nodes.values() for graph in all_graphs)
         words = {word_of(name) for node in nodes for name in node.names}
         self._similarity.read(words.union(*(photo.nouns for photo in graphs_by_image.values())))
-        return _Knowledge(
+        return Knowledge(
             roster=roster,
             graphs=graphs_by_image,
             nouns=NounForms(all_graphs),
@@ -224,9 +211,9 @@ class Ssa(AbstractCaptionMethod):
             return GivenScores(self.gruen)
         return CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
 
-    def _read(self, roster: Roster) -> dict[str, _PhotoGraphs]:
+    def _read(self, roster: Roster) -> dict[str, PhotoGraphs]:
         """Grounded graphs of the captions, and their nouns, by image."""
-        by_image = {image_id: _PhotoGraphs() for image_id in roster.rows_by_image}
+        by_image = {image_id: PhotoGraphs() for image_id in roster.rows_by_image}
         for start in range(0, len(roster), PARSED_AT_ONCE):
             samples = roster.samples[start : start + PARSED_AT_ONCE]
             captions = [sample.caption for sample in samples]
@@ -254,41 +241,68 @@ class Ssa(AbstractCaptionMethod):
                     photo_graphs.graphs.append(graph)
         return by_image
 
-    def _of_photo(
-        self, sample: Sample, photo_graphs: _PhotoGraphs, nouns: NounForms, frames: Frames,
-        own_captions: set[str], refused: Counter[str],
-    ) -> list[NewCaption]:  # fmt: skip
-        """Candidates of a photo that pass all filters except well-formedness."""
-        if not photo_graphs.graphs:
+    def _candidates(self, photos: Sequence[PhotoInWork], data: Knowledge) -> list[list[NewCaption]]:
+        """Candidates of each photo that pass all filters except well-formedness."""
+        if self.graph_writer is None:
+            return [self._by_rules(photo, data) for photo in photos]
+        graphs = [list(self._samples(photo, self._rng(photo))) for photo in photos]
+        said = self._realise_by_model(self.graph_writer, list(chain.from_iterable(graphs)))
+        return [
+            self._accepted(photo, islice(said, len(own)), data, [])
+            for photo, own in zip(photos, graphs, strict=True)
+        ]
+
+    def _by_rules(self, photo: PhotoInWork, data: Knowledge) -> list[NewCaption]:
+        """Candidates of a photo by the rules; joined events are those that were accepted before."""
+        if not photo.graphs.graphs:
             return []
-        merged = self.merging.merge_all(photo_graphs.graphs)
-        key = int(draw_key(self.seed, "ssa", sample.image_id), 16)
-        rng = np.random.default_rng(key)
-        captions: dict[str, NewCaption] = {}
-        accepted_graphs: list[Graph] = []
-        samples = chain.from_iterable(sampler.samples() for sampler in self._samplers(merged, rng))
-        long_graphs: Iterable[Graph] = ()
+        rng = self._rng(photo)
+        accepted: list[Graph] = []
+        graphs = self._samples(photo, rng)
         if self.max_long:
-            long_graphs = join_events(accepted_graphs, rng, tries=self.max_long * NUM_ORDERS)
-        for graph, caption in self._realise(chain(samples, long_graphs), nouns, rng):
+            joined = join_events(accepted, rng, tries=self.max_long * NUM_ORDERS)
+            graphs = chain(graphs, joined)
+        return self._accepted(photo, self._realise(graphs, data.nouns, rng), data, accepted)
+
+    def _rng(self, photo: PhotoInWork) -> np.random.Generator:
+        return np.random.default_rng(int(draw_key(self.seed, "ssa", photo.sample.image_id), 16))
+
+    def _samples(self, photo: PhotoInWork, rng: np.random.Generator) -> Iterator[Graph]:
+        """Graphs of parts of a photo."""
+        if photo.graphs.graphs:
+            merged = self.merging.merge_all(photo.graphs.graphs)
+            for sampler in self._samplers(merged, rng):
+                yield from sampler.samples()
+
+    def _accepted(
+        self,
+        photo: PhotoInWork,
+        said: Iterable[tuple[Graph, Caption | None]],
+        data: Knowledge,
+        graphs: list[Graph],
+    ) -> list[NewCaption]:
+        """Captions that pass the rules; their graphs are added to ``graphs`` one by one."""
+        captions: dict[str, NewCaption] = {}
+        for graph, caption in said:
             if caption is None:
-                refused[NOT_REALISED] += 1
+                photo.refused[NOT_REALISED] += 1
                 continue
-            new_caption = _new_caption(sample, graph, caption)
+            new_caption = new_caption_of(photo.sample, graph, caption)
             problem = self.rules.problem(
                 graph,
                 caption,
-                frames,
-                known_nouns=photo_graphs.nouns,
+                data.frames,
+                known_nouns=photo.graphs.nouns,
                 similarity=self.merging.similarity,
             )
-            if not problem and self._normalise(new_caption.text) in {*captions, *own_captions}:
+            text = self._normalise(new_caption.text)
+            if not problem and text in {*captions, *photo.own_captions}:
                 problem = DUPLICATE
             if problem:
-                refused[problem] += 1
+                photo.refused[problem] += 1
             else:
-                captions[self._normalise(new_caption.text)] = new_caption
-                accepted_graphs.append(graph)
+                captions[text] = new_caption
+                graphs.append(graph)
         return list(captions.values())
 
     def _samplers(self, merged: Graph, rng: np.random.Generator) -> Iterator[Sampler | LeafSampler]:
@@ -301,10 +315,7 @@ class Ssa(AbstractCaptionMethod):
     def _realise(
         self, graphs: Iterable[Graph], nouns: NounForms, rng: np.random.Generator
     ) -> Iterator[tuple[Graph, Caption | None]]:
-        """Each graph with a sentence for it, None where there is none."""
-        if self.graph_writer is not None:
-            yield from self._realise_by_model(self.graph_writer, list(graphs))
-            return
+        """Each graph with a sentence by the rules, None where there is none."""
         for graph in graphs:
             is_list = not graph.nodes[graph.root].is_predicate
             styles = LIST_STYLES if is_list else STYLES
@@ -318,7 +329,7 @@ class Ssa(AbstractCaptionMethod):
     def _realise_by_model(
         self, writer: AbstractGraphWriter, graphs: Sequence[Graph]
     ) -> Iterator[tuple[Graph, Caption | None]]:
-        """The same by another model, whose sentences must name all objects of the graph."""
+        """The same by a model, whose sentences must name all objects of the graph."""
         matching = {
             "similarity": self.merging.similarity,
             "min_similarity": self.rules.min_noun_similarity,
@@ -341,60 +352,39 @@ class Ssa(AbstractCaptionMethod):
 
     def _well_formed(
         self,
-        candidates: Sequence[NewCaption],
+        photos: Sequence[PhotoInWork],
+        candidates: Sequence[Sequence[NewCaption]],
         scores: CrossFittedScores | GivenScores,
-        refused: Counter[str],
-    ) -> list[NewCaption]:
-        """The candidates with a sufficient score."""
-        if not candidates:
-            return []
-        texts = [caption.text for caption in candidates]
-        values = scores.score(candidates[0].sample.image_id, texts)
-        well_formed = [
-            replace(caption, score=round(value, 4))
-            for caption, value in zip(candidates, values, strict=True)
-            if value >= self.rules.min_well_formedness
-        ]
-        refused[ILL_FORMED] += len(candidates) - len(well_formed)
-        return well_formed
+    ) -> Iterator[list[NewCaption]]:
+        """Each photo's candidates with a sufficient score."""
+        image_ids = [own[0].sample.image_id for own in candidates for _ in own]
+        texts = [caption.text for own in candidates for caption in own]
+        values = iter(scores.score(image_ids, texts) if texts else ())
+        for photo, own in zip(photos, candidates, strict=True):
+            well_formed = [
+                replace(caption, score=round(value, 4))
+                for caption, value in zip(own, islice(values, len(own)), strict=True)
+                if value >= self.rules.min_well_formedness
+            ]
+            photo.refused[ILL_FORMED] += len(own) - len(well_formed)
+            yield well_formed
 
     @staticmethod
     def _normalise(caption: str) -> str:
         return " ".join(caption.lower().replace(".", " ").split())
 
 
-def _new_caption(sample: Sample, graph: Graph, caption: Caption) -> NewCaption:
-    verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
-    return NewCaption(
-        sample=sample,
-        text=caption.text,
-        phrases=phrases_of(caption, graph, sample.regions),
-        verb=next(filter(None, verbs), ""),
-        graph=write_penman(graph),
-    )
-
-
-def phrases_of(caption: Caption, graph: Graph, regions: Sequence[Region]) -> tuple[Phrase, ...]:
-    """The grounded phrases of a caption, as a data set has them.
-
-    Of several regions of a box, as COCO Entities has one for each class that captions have for it,
-    a phrase has the one that is labelled as it says, else the first.
-    """
-    return tuple(
-        Phrase(
-            start=start,
-            text=text,
-            chain_id=min(node.chains, default="0"),
-            kinds=tuple(sorted(node.kinds)),
-            regions=tuple(sorted(_labelled(regions, n, node.names[0].word) for n in node.regions)),
+def _check_long(
+    max_long: int, words: tuple[int, int], graph_writer: AbstractGraphWriter | None
+) -> None:
+    """Refuse settings of long captions, of so many words at least and at most."""
+    if max_long < 0 or not 1 <= words[0] <= words[1]:
+        raise ValueError(
+            "method.max_long must be at least 0, method.min_long_words at least 1 and at most "
+            f"method.max_long_words: got {max_long}, {words[0]} and {words[1]}"
         )
-        for start, text, variable in caption.mentions
-        for node in (graph.nodes[variable],)
-    )
-
-
-def _labelled(regions: Sequence[Region], number: int, word: str) -> int:
-    """The region of the same box whose label is the word, else this one."""
-    box = regions[number].box
-    same = (n for n, region in enumerate(regions) if region.box == box and region.label == word)
-    return next(same, number)
+    if max_long and graph_writer is not None:  # it writes before any caption is accepted
+        raise ValueError(
+            f"method.max_long={max_long} joins captions of the rules, and method.graph_writer "
+            "writes others: set method.max_long=0 or method.graph_writer=null"
+        )

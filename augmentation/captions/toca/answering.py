@@ -67,7 +67,7 @@ class SpreadAnswers:
         build: makes an `Answering` in each process.
         settings: plain values that answers depend on.
         folder: of the shards' files.
-        plugins: see `Job`.
+        plugins, uses_gpu: see `Job`.
     """
 
     spread: AbstractSpread
@@ -75,6 +75,7 @@ class SpreadAnswers:
     settings: Any
     folder: Path
     plugins: Sequence[str] = ()
+    uses_gpu: bool = True
 
     def __call__(
         self, batches: Iterator[Numbered], begun: int, wanted: Callable[[], int]
@@ -99,6 +100,7 @@ class SpreadAnswers:
                 settings=self.settings,
                 folder=self.folder,
                 plugins=self.plugins,
+                uses_gpu=self.uses_gpu,
             )
             records = chain.from_iterable(self.spread.results(job))
             for batch, record in zip(wave, records, strict=True):

@@ -65,6 +65,7 @@ class ToCa:
         seed: Seed = 0,
     ) -> None:
         self._writer, self._tagger, self._prompts = writer, tagger, prompts
+        self.uses_gpu = writer.uses_gpu
         self._cache_folder = Path(cache_folder)
         self._max_words, self._whole_words = max_words, whole_words
         self._sampling = {

@@ -65,7 +65,7 @@ class CausalWriter(AbstractWriter):
                 "temperature must not be negative and top_p must lie in (0, 1]: got "
                 f"{temperature} and {top_p}"
             )
-        self._device = chosen_device(device)
+        self._device, self.uses_gpu = chosen_device(device), device != "cpu"
         self._temperature, self._top_p, self._max_new = temperature, top_p, max_new_tokens
         self._tokenizer = imported("transformers").AutoTokenizer.from_pretrained(
             **causal_source(name)

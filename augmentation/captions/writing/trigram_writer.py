@@ -40,6 +40,8 @@ class TrigramWriter(AbstractWriter):
         ValueError: a setting out of its range.
     """
 
+    uses_gpu = False
+
     def __init__(
         self, *, temperature: NonNegativeFloat = 0.3, max_small_words: NonNegativeInt = 2
     ) -> None:

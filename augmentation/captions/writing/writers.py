@@ -41,7 +41,13 @@ class Answer:
 
 
 class AbstractWriter(ABC):
-    """A language model that completes prompts."""
+    """A language model that completes prompts.
+
+    Attributes:
+        uses_gpu: whether this process computes the answers, on a GPU where there is one.
+    """
+
+    uses_gpu: bool = True
 
     def learn(self, captions: Sequence[str]) -> None:  # noqa: B027 (most need not do anything)
         """Learn the corpus that prompts come from; pretrained models need not."""
@@ -78,6 +84,8 @@ class ServerWriter(AbstractWriter):
     Raises:
         ValueError: no such address, or a wrong number.
     """
+
+    uses_gpu = False
 
     def __init__(
         self,
@@ -216,6 +224,7 @@ class LlamaCppWriter(AbstractWriter):
                 f"{path}: wanted a .gguf file or a folder with one: found "
                 f"{[file.name for file in files if file.is_file()]}"
             )
+        self.uses_gpu = num_gpu_layers != 0
         self._sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_new_tokens}
         self._model = _llama_cpp().Llama(
             model_path=str(files[0]), n_ctx=context, n_gpu_layers=num_gpu_layers, verbose=False

@@ -8,9 +8,13 @@ prompt. Settings are in ``configs/fine_tuning.yaml``. The loss is that of traini
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import (
     StableDiffusionPipeline,
@@ -20,6 +24,7 @@ from diffusers.utils.state_dict_utils import convert_state_dict_to_diffusers
 from omegaconf import DictConfig
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
+from torch import Tensor
 
 from augmentation.images.training.autoencoder import photo_paths
 from augmentation.images.training.card import write_card
@@ -31,11 +36,12 @@ from augmentation.images.training.denoising import (
 )
 from augmentation.images.training.identity import training_identity
 from augmentation.images.training.loop import TrainingLoop
-from augmentation.images.training.pictures import load_pictures
+from augmentation.images.training.pictures import as_pictures, load_pictures, load_square
 from augmentation.images.training.pipelines import load_pipeline
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster
+from captioning.vision.photo_keys import NUM_THREADS
 from captioning.vision.placement import chosen_device
 
 TUNINGS = ("full", "lora")
@@ -69,7 +75,7 @@ def choose_trained(pipeline: StableDiffusionPipeline, config: DictConfig) -> Non
 
 
 class PhotoData:
-    """Photos of a split with prompts, encoded when needed.
+    """Photos of a split with prompts, encoded when needed; threads may read them ahead.
 
     Args:
         roster: photos with captions.
@@ -85,12 +91,30 @@ class PhotoData:
         self.autoencoder = autoencoder
         self.prompts = prompts
         self.size = size
+        self._pool: ThreadPoolExecutor | None = None
+        self._coming: dict[tuple[int, ...], list[Future[np.ndarray]]] = {}
+
+    def _drawn(self, number: int, generator: torch.Generator) -> list[int]:
+        return torch.randint(len(self.paths), (number,), generator=generator).tolist()
+
+    def read_ahead(self, number: int, generator: torch.Generator) -> None:
+        """Let threads read the photos that `draw` will ask for with such a generator."""
+        photos = self._drawn(number, generator)
+        pool = self._pool = self._pool or ThreadPoolExecutor(NUM_THREADS)
+        load = partial(load_square, size=self.size)
+        self._coming[tuple(photos)] = [pool.submit(load, self.paths[photo]) for photo in photos]
+
+    def _pictures(self, photos: Sequence[int]) -> Tensor:
+        coming = self._coming.pop(tuple(photos), None)
+        if coming is None:
+            return load_pictures([self.paths[photo] for photo in photos], size=self.size)
+        return as_pictures([square.result() for square in coming])
 
     @torch.no_grad()
     def draw(self, number: int, generator: torch.Generator) -> Examples:
         """Photos drawn at random."""
-        photos = torch.randint(len(self.paths), (number,), generator=generator).tolist()
-        pictures = load_pictures([self.paths[photo] for photo in photos], size=self.size)
+        photos = self._drawn(number, generator)
+        pictures = self._pictures(photos)
         posterior = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist
         noise = torch.randn(posterior.mean.shape, generator=generator).to(posterior.mean)
         latents = (posterior.mean + posterior.std * noise) * self.autoencoder.config.scaling_factor
@@ -141,7 +165,8 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     )
     before = validate(0)
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])
-    history = loop.run(loss_of, validate)
+    read_ahead = partial(data["train"].read_ahead, sizes["batch_size"])
+    history = loop.run(loss_of, validate, read_ahead)
     save(pipeline, Path(config.out), tuning=config.tuning)
     number = sum(value.numel() for value in loop.trained.values())
     details = {"trained parameters": number, "before": before, "history": history}

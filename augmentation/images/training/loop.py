@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 LossOf = Callable[[int, torch.Generator], Tensor]
 Validate = Callable[[int], dict[str, float]]
+Prepare = Callable[[torch.Generator], None]
 
 
 class TrainingLoop:
@@ -62,6 +63,7 @@ class TrainingLoop:
         self._refuse_other()
         self.step = 0
         self._losses, self._num_losses = 0.0, 0  # since the last one that was logged
+        self._uncounted: list[tuple[int, Tensor]] = []  # of a step's part, on the device
         self.history: list[dict[str, float]] = []
         parameters = {
             name: value for name, value in model.named_parameters() if value.requires_grad
@@ -82,12 +84,16 @@ class TrainingLoop:
             floor=settings.floor,
         )
 
-    def run(self, loss_of: LossOf, validate: Validate) -> list[dict[str, float]]:
+    def run(
+        self, loss_of: LossOf, validate: Validate, prepare: Prepare | None = None
+    ) -> list[dict[str, float]]:
         """Train to the last step, from the checkpoint if there is one.
 
         Args:
             loss_of: the loss of a step's part, by the step's number and a generator of its own.
             validate: scores with averaged weights, by the number of steps made.
+            prepare: is called before a part's loss with the generator of the next part, so that
+                what this will need is read meanwhile.
 
         Returns:
             Losses and scores, each with its ``step``.
@@ -99,15 +105,17 @@ class TrainingLoop:
         self._resume()
         settings, since, first = self.settings, time.monotonic(), self.step
         while self.step < settings.num_steps:
-            self._losses += self._update(loss_of)
-            self._num_losses += 1
+            self._update(loss_of, prepare)
+            last = self.step == settings.num_steps
+            every = settings.log_every, settings.val_every, settings.checkpoint_every
+            if last or any(self.step % steps == 0 for steps in every):
+                self._count_losses()
             if self.step % settings.log_every == 0:
                 mean, spent = self._losses / self._num_losses, time.monotonic() - since
                 log.info(f"step {self.step}: loss {mean:.4f}, {spent / (self.step - first):.3f} s")
                 self._note({"loss": mean})
                 since, first = time.monotonic(), self.step
                 self._losses, self._num_losses = 0.0, 0
-            last = self.step == settings.num_steps
             if self.step % settings.val_every == 0 or last:
                 with self.averaged_weights():
                     scores = validate(self.step)
@@ -118,17 +126,17 @@ class TrainingLoop:
         self._exchange()
         return self.history
 
-    def _update(self, loss_of: LossOf) -> float:
-        parts, total = self.settings.accumulate, 0.0
+    def _update(self, loss_of: LossOf, prepare: Prepare | None) -> None:
+        parts = self.settings.accumulate
         for part in range(parts):
-            seed = (self.seed * 1_000_003 + self.step) * parts + part
-            loss = loss_of(self.step, torch.Generator().manual_seed(seed)) / parts
+            number = self.step * parts + part
+            if prepare is not None and number + 1 < self.settings.num_steps * parts:
+                prepare(self._generator(number + 1))
+            loss = loss_of(self.step, self._generator(number)) / parts
             loss.backward()
-            total += loss.item()
-        if not math.isfinite(total):
-            raise ValueError(
-                f"the loss is {total} in step {self.step}: lower training.lr, or train in float32"
-            )
+            self._uncounted.append((self.step, loss.detach()))
+        if _is_at_hand(self._uncounted[-1][1]):
+            self._count_losses()
         nn.utils.clip_grad_norm_(self.trained.values(), self.settings.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -136,7 +144,32 @@ class TrainingLoop:
         self.step += 1
         self._average()
         step_ended()
-        return total
+
+    def _generator(self, number: int) -> torch.Generator:
+        """Of a part of a step, counted over all steps."""
+        parts = self.settings.accumulate
+        return torch.Generator().manual_seed(self.seed * 1_000_003 * parts + number)
+
+    def _count_losses(self) -> None:
+        """Add up the losses that are still on the device.
+
+        Raises:
+            ValueError: one of them is not finite.
+        """
+        if not self._uncounted:
+            return
+        steps, losses = zip(*self._uncounted, strict=True)
+        values, parts = torch.stack(losses).tolist(), self.settings.accumulate
+        self._uncounted.clear()
+        for start in range(0, len(values), parts):
+            total = sum(values[start : start + parts])
+            if not math.isfinite(total):
+                raise ValueError(
+                    f"the loss is {total} in step {steps[start]}: lower training.lr, or train in "
+                    "float32"
+                )
+            self._losses += total
+            self._num_losses += 1
 
     def _average(self) -> None:
         if not self.averaged:
@@ -213,3 +246,8 @@ class TrainingLoop:
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         log.info(f"resumed from {self.checkpoint} at step {self.step}")
+
+
+def _is_at_hand(loss: Tensor) -> bool:
+    """Whether reading a loss does not wait for a GPU that has the step's work before it."""
+    return loss.device.type == "cpu"

@@ -22,5 +22,14 @@ def load_pictures(paths: Sequence[Path], *, size: int) -> Tensor:
     Raises:
         FileNotFoundError, ValueError: see `load_rgb`.
     """
-    squares = [np.asarray(ImageOps.fit(load_rgb(path), (size, size))) for path in paths]
+    return as_pictures([load_square(path, size=size) for path in paths])
+
+
+def load_square(path: Path, *, size: int) -> np.ndarray:
+    """A photo of `load_pictures`: ``(size, size, 3) uint8``."""
+    return np.asarray(ImageOps.fit(load_rgb(path), (size, size)))
+
+
+def as_pictures(squares: Sequence[np.ndarray]) -> Tensor:
+    """What `load_pictures` makes of photos that `load_square` has read."""
     return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2).float() / 127.5 - 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,7 +25,9 @@ Kind = Literal["grid", "regions"]
 Precision = Literal["float32", "bfloat16"]
 Load = Callable[[Path], Image.Image]
 Records = list[np.ndarray]
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+BATCHES_DECODED_AHEAD = 2  # on a GPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +75,7 @@ class Extraction:
 
     One torch thread a batch and several batches at once beats several threads in one batch: the
     threads never wait for each other, least of all on a machine that others use too. On a GPU
-    threads only decode: cuDNN plans its convolutions anew in each thread.
+    threads only decode, each a photo: cuDNN plans its convolutions anew in each thread.
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class Extraction:
     def features(self, batch: Sequence[Photo]) -> Records:
         """The records ``(R, D) float16`` of some photos."""
         torch.set_num_threads(1)  # of this thread; `_in_threads` restores what it was outside
-        return self._records(self._decoded(batch))
+        return self._records([self._decode(photo) for photo in batch])
 
     def in_batches(
         self, photos: Sequence[Photo], batch_size: int | None, workers: int
@@ -92,13 +96,15 @@ class Extraction:
         """The records of photos in order, batch by batch, with several batches at once."""
         on_processor = self.device.type == "cpu"
         size = batch_size or (4 if on_processor else 64)
-        batches = [photos[n : n + size] for n in range(0, len(photos), size)]
         with full_precision():
             if on_processor:
+                batches = [photos[n : n + size] for n in range(0, len(photos), size)]
                 yield from _in_threads(self.features, batches, workers, 3 * workers)
-            else:
-                decoded = _in_threads(self._decoded, batches, workers, workers)
-                yield from map(self._records, decoded)
+                return
+            ahead = BATCHES_DECODED_AHEAD * size
+            with closing(_in_threads(self._decode, photos, workers, ahead)) as decoded:
+                while batch := list(islice(decoded, size)):
+                    yield self._records(batch)
 
     def _records(self, decoded: Sequence[_Decoded]) -> Records:
         with torch.inference_mode():
@@ -114,9 +120,6 @@ class Extraction:
             _finite(photo.photo, record) for photo, record in zip(decoded, records, strict=True)
         ]
 
-    def _decoded(self, batch: Sequence[Photo]) -> list[_Decoded]:
-        return [self._decode(photo) for photo in batch]
-
     def _decode(self, photo: Photo) -> _Decoded:
         image = self.load(photo.path)
         boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
@@ -125,18 +128,15 @@ class Extraction:
 
 
 def _in_threads(
-    work: Callable[[Sequence[Photo]], Result],
-    batches: Sequence[Sequence[Photo]],
-    workers: int,
-    most_ahead: int,
-) -> Iterator[Result]:
-    """Results in order; a bounded number of batches is worked on ahead."""
+    work: Callable[[Item], Result], items: Sequence[Item], workers: int, most_ahead: int
+) -> Generator[Result]:
+    """Results in order; a bounded number of items is worked on ahead."""
     torch_threads = torch.get_num_threads()
     ahead: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(workers)
     try:
-        for batch in batches:
-            ahead.append(pool.submit(work, batch))
+        for item in items:
+            ahead.append(pool.submit(work, item))
             if len(ahead) > most_ahead:
                 yield ahead.popleft().result()
         while ahead:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import weakref
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -168,7 +168,10 @@ def test_it_travels_to_other_processes_without_its_weights(folder):
 
 
 def test_a_pipeline_whose_parts_refer_to_each_other_is_freed(folder):
-    generator, part = model(folder), SimpleNamespace()
+    class Part:
+        hook: object = None
+
+    generator, part = model(folder), Part()
     part.hook = part
     generator._pipeline, freed = part, weakref.ref(part)
     del part

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import DictConfig
 from rich.console import Console
 
@@ -13,6 +14,9 @@ from augmentation.pictures import make_ahead
 from augmentation.run import augment
 from captioning.configuration import compose_config
 from captioning.prepare import prepare
+from captioning.spread.base import Job
+from captioning.spread.shard_worker import Order
+from captioning.training import spread_features
 from curation.pair_cache import score_data
 from tests.captioning.spread.toy_work import Backwards
 
@@ -23,6 +27,20 @@ ELSEWHERE = (
     "spread.shard_size=4",
 )
 WORLD = ("data=miniworld_tiny", "data.train.num_scenes=10", "data.train.size=32")
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
+    """What workers were told."""
+    told: list[Order] = []
+    real = Backwards._outcomes
+
+    def outcomes(self: Backwards, ray: Any, order: Order, shards: Any) -> Any:
+        told.append(order)
+        return real(self, ray, order, shards)
+
+    monkeypatch.setattr(Backwards, "_outcomes", outcomes)
+    return told
 
 
 def compose(name: str, folder: Path, *overrides: str) -> DictConfig:
@@ -46,7 +64,7 @@ def contents(folder: Path, *left_out: str) -> dict[str, bytes]:
     ],
     ids=["ssa", "toca"],
 )
-def test_captions(tmp_path: Path, method: tuple[str, ...]):
+def test_captions(tmp_path: Path, method: tuple[str, ...], orders: list[Order]):
     sets = []
     for name, spread in (("here", ()), ("elsewhere", ELSEWHERE)):
         out = tmp_path / name
@@ -55,6 +73,8 @@ def test_captions(tmp_path: Path, method: tuple[str, ...]):
     assert sets[0] == sets[1]
     assert any(name.startswith("captions.") and text for name, text in sets[0].items())
     assert Backwards.computed
+    assert orders
+    assert not any(order.uses_gpu for order in orders)  # rules and trigrams
 
 
 def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -87,7 +107,7 @@ def test_pasted_pairs_are_made_by_one_machine(tmp_path: Path):
         augment(compose("augmentation", tmp_path, *ELSEWHERE, f"out={tmp_path / 'out'}"))
 
 
-def test_features(tmp_path: Path):
+def test_features(tmp_path: Path, orders: list[Order]):
     stores = []
     splits = ("~data.val", "~data.test", "~data.test_near", "~data.test_out")
     for name, spread in (("here", ()), ("elsewhere", (*ELSEWHERE, "spread.shard_size=64"))):
@@ -104,6 +124,24 @@ def test_features(tmp_path: Path):
         "records.log",
     ]
     assert Backwards.computed == [2, 1]
+    assert [order.uses_gpu for order in orders] == [True]
+    assert orders[0].unit == 64  # on a GPU, where threads decode ahead, more
+
+
+def test_photos_of_several_batches_are_decoded_one_beside_another_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    jobs: list[Job] = []
+    monkeypatch.setattr(Backwards, "results", lambda _, job: jobs.append(job) or iter(()))
+    config = compose("prepare", tmp_path, *ELSEWHERE)
+    for device, batch_size in (("cpu", None), ("cuda", None), ("cuda", 96)):
+        chosen: Any = lambda _, device=device: torch.device(device)  # noqa: E731
+        monkeypatch.setattr(spread_features, "chosen_device", chosen)
+        config.features.batch_size = batch_size
+        computed = spread_features.spread_features(config, "a backbone")
+        assert computed is not None
+        list(computed(()))
+    assert [job.unit for job in jobs] == [64, 512, 576]
 
 
 def test_scores_of_pairs(tmp_path: Path):

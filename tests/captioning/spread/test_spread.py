@@ -200,12 +200,30 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         next(RayData().results(toy_job(Path("never"))))
 
 
+@pytest.mark.parametrize("uses_gpu", [True, False])
+def test_workers_are_told_whether_the_work_uses_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uses_gpu: bool
+):
+    orders: list[Order] = []
+    real = Backwards._outcomes
+
+    def outcomes(self: Backwards, ray: Any, order: Order, shards: Any) -> Any:
+        orders.append(order)
+        return real(self, ray, order, shards)
+
+    monkeypatch.setattr(Backwards, "_outcomes", outcomes)
+    all_records(Backwards(), replace(toy_job(tmp_path), uses_gpu=uses_gpu))
+    assert [order.uses_gpu for order in orders] == [uses_gpu]
+
+
 def test_workers_fit_into_the_cluster():
     spread = RayData(num_workers=3, num_cpus=2)
     assert spread._share({"CPU": 16}, 10) == (0.0, 3)
     assert spread._share({"CPU": 4}, 10) == (0.0, 2)
     assert spread._share({"CPU": 16}, 1) == (0.0, 1)
     assert RayData()._share({"CPU": 16, "GPU": 2}, 10) == (1.0, 2)
+    assert RayData()._share({"CPU": 16, "GPU": 2}, 10, uses_gpu=False) == (0.0, 10)
+    assert RayData(num_gpus=1)._share({"CPU": 16, "GPU": 2}, 10, uses_gpu=False) == (1, 2)
     assert RayData(num_gpus=0.5)._share({"CPU": 16, "GPU": 2}, 10) == (0.5, 4)
     assert RayData(num_gpus=0)._share({"CPU": 16, "GPU": 2}, 10) == (0, 10)
     with pytest.raises(ValueError, match="spread.num_cpus=2 .* does not fit .* 1 processors and 0"):

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,6 +104,38 @@ def test_images_texts_and_cached_features_meet(
     assert encoder.embed_photos([]).shape == (0, 4)
 
 
+def test_a_gpu_has_larger_batches_of_the_same_numbers(
+    saved: tuple[JointSpace, Path], backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    real = Backbone.grid
+
+    def grid(self: Backbone, images: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(images))
+        return real(self, images)
+
+    monkeypatch.setattr(Backbone, "grid", grid)
+    rng = np.random.default_rng(0)
+    images = [Image.fromarray(rng.integers(0, 256, (9, 8, 3), dtype=np.uint8)) for _ in range(20)]
+    encoder = build_joint_space(
+        backbone=backbone, sentences=Sentences(), weights=saved[1], device="cpu"
+    )
+    vectors = encoder.embed_photos(images)
+    assert sizes == [8, 8, 4]
+    assert torch.equal(encoder.embed_photos([encoder.prepare(photo) for photo in images]), vectors)
+    sizes.clear()
+    # as a GPU has it, but here
+    monkeypatch.setattr(
+        "captioning.vision.joint_space.chosen_device",
+        lambda _: SimpleNamespace(type="cuda"),
+    )
+    monkeypatch.setattr(Backbone, "for_inference", lambda self, _: self)
+    monkeypatch.setattr(JointSpace, "to", lambda self, _: self)
+    encoder = build_joint_space(backbone=backbone, sentences=Sentences(), weights=saved[1])
+    assert torch.allclose(encoder.embed_photos(images), vectors, atol=1e-5)
+    assert sizes == [20]
+
+
 def test_heads_of_other_parts_are_refused(
     saved: tuple[JointSpace, Path], backbone: Backbone
 ) -> None:
@@ -174,15 +207,18 @@ def test_embeddings_are_computed_in_full_precision(
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     encoder = JointSpaceEncoder(heads=saved[0], backbone=backbone, sentences=Sentences())
     flags: dict[str, bool] = {}
-    parts = {
-        "photos": encoder.backbone.network,
-        "head of photos": encoder.heads.image_head,
-        "head of texts": encoder.heads.text_head,
-    }
-    for name, part in parts.items():
-        part.register_forward_hook(
+    grid = Backbone.grid
+
+    def noted(self: Backbone, images: torch.Tensor) -> torch.Tensor:
+        flags["photos"] = torch.backends.cudnn.allow_tf32
+        return grid(self, images)
+
+    monkeypatch.setattr(Backbone, "grid", noted)
+    heads = {"head of photos": encoder.heads.image_head, "head of texts": encoder.heads.text_head}
+    for name, head in heads.items():
+        head.register_forward_hook(
             lambda *_, name=name: flags.update({name: torch.backends.cudnn.allow_tf32})
         )
     encoder.embed_photos([Image.new("RGB", (64, 64))])
     encoder.embed_texts(["a dog"])
-    assert flags == dict.fromkeys(parts, False)
+    assert flags == dict.fromkeys(["photos", *heads], False)

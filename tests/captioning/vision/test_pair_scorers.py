@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from transformers import AutoProcessor, BlipForImageTextRetrieval, SiglipModel
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.pair_scorers import CosineScorer, SigmoidScorer
+from captioning.vision.pair_scores import PairScores
 from captioning.vision.placement import Resident
 from tests.matching_folders import save_blip_captioner, save_blip_matching, save_siglip
 
@@ -70,6 +72,45 @@ def test_siglips_probability_is_that_of_transformers(folders, photos):
     assert cosine.abs().max() <= 1
     assert cosine.argsort().tolist() == scores.argsort().tolist()
     assert encoder.dim == 16
+
+
+@pytest.mark.parametrize("kind", ["itm", "siglip"])
+def test_threads_prepare_photos_to_the_same_scores(folders, photos, tmp_path, kind):
+    if kind == "itm":
+        scorer = build_blip_matching(name=str(folders / "itm"), batch_size=4)
+    else:
+        scorer = SigmoidScorer(encoder=build_dual_encoder(name=str(folders / "siglip")))
+    photos = [*photos, photos[0].rotate(180)]  # two of a size, which a processor takes together
+    paths = [tmp_path / f"{number}.png" for number in range(len(photos))]
+    for photo, path in zip(photos, paths, strict=True):
+        photo.save(path)
+    expected = scorer.score_pairs(photos, TEXTS, range(4))
+    threads = []
+    real = scorer.prepare
+
+    def prepare(photo):
+        threads.append(threading.current_thread())
+        return real(photo)
+
+    scorer.prepare = prepare
+    pairs = PairScores(scorer=scorer, photos_at_once=4)
+    assert torch.equal(pairs.scores(list(zip(paths, TEXTS, strict=True))), expected)
+    assert len(threads) == 4
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize("kind", ["blip", "siglip"])
+def test_photos_prepared_one_by_one_are_those_of_a_batch(folders, photos, kind):
+    photos = [*photos, photos[0].rotate(180)]
+    if kind == "blip":
+        scorer = build_blip_matching(name=str(folders / "itm"))
+        batch = scorer._processor.image_processor(images=photos, return_tensors="pt")
+        ours = torch.stack([scorer.prepare(photo) for photo in photos])
+    else:
+        scorer = build_dual_encoder(name=str(folders / "siglip"))
+        batch = scorer._processor(images=photos, return_tensors="pt")
+        ours = torch.cat([scorer.prepare(photo)["pixel_values"] for photo in photos])
+    assert torch.equal(ours, batch["pixel_values"])
 
 
 def test_a_prompt_goes_before_each_caption(folders, photos):

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
+from augmentation.captions.ssa import amr_models
 from augmentation.captions.ssa.alignment import align, caption_by_words
 from augmentation.captions.ssa.amr_models import (
     SequenceModel,
@@ -91,6 +92,35 @@ def test_a_folder_answers_many_lines_as_one_by_one(folder: Path) -> None:
         sentence
         == next(iter(SequenceModel(**settings).answers(["(d / dog)"])[0].splitlines())).strip()
     )
+
+
+def test_lines_of_about_one_length_share_a_batch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = SequenceModel(name=str(folder), max_length=12, num_beams=1, device="cpu", batch_size=2)
+    lines = ["A dog runs.", "x", "Two cats sit on a mat.", "A dog", "a"]
+    expected = [model.answers([line])[0] for line in lines]
+    batches: list[list[str]] = []
+    real = model._tokenizer
+
+    class Watched:
+        batch_decode = real.batch_decode
+
+        def __call__(self, texts: list[str], **options: object) -> object:
+            batches.append(texts)
+            return real(texts, **options)
+
+    monkeypatch.setattr(model, "_tokenizer", Watched())
+    assert model.answers(lines) == expected
+    assert batches == [["x", "a"], ["A dog", "A dog runs."], ["Two cats sit on a mat."]]
+
+
+def test_a_gpu_has_more_lines_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"name": str(folder), "max_length": 12}
+    assert SequenceModel(**settings, device="cpu").batch_size == 16
+    monkeypatch.setattr(amr_models, "chosen_device", lambda _: torch.device("meta"))
+    assert SequenceModel(**settings).batch_size == 256
+    assert SequenceModel(**settings, batch_size=3).batch_size == 3
 
 
 def test_the_same_graph_is_written_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

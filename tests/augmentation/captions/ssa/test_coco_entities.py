@@ -12,8 +12,9 @@ from PIL import Image
 from augmentation.captions.ssa.filters import Rules
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
+from augmentation.captions.ssa.made_captions import phrases_of
 from augmentation.captions.ssa.merging import Merging
-from augmentation.captions.ssa.method import Ssa, phrases_of
+from augmentation.captions.ssa.method import Ssa
 from augmentation.captions.ssa.parser import read_words
 from augmentation.captions.ssa.sentences import Caption
 from augmentation.captions.ssa.words import words_of

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from augmentation.captions.caption_set import REPEAT, write_captions
 from augmentation.captions.ssa import filters
+from augmentation.captions.ssa import method as method_module
 from augmentation.captions.ssa.amr_models import AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
     FOLDS,
@@ -193,8 +194,12 @@ def test_a_given_language_model_judges_all_photos_by_one_scale(roster: Roster, m
     assert model.num_texts == 2 * 4  # captions, and the same broken
     photos = {scores.fold(image_id): image_id for image_id in map(str, range(9))}
     assert len(photos) == FOLDS
-    first, second = (scores.score(photos[fold], ["A boy rides a hat."]) for fold in photos)
+    first, second = scores.score([*photos.values()], ["A boy rides a hat."] * 2)
     assert first == second
+    trigrams = CrossFittedScores(roster)
+    ids, texts = ["0", "1", "2", "0"], ["A boy.", "A boy rides.", "A hat rides a boy.", "Boy a."]
+    one_by_one = [trigrams.score([i], [text])[0] for i, text in zip(ids, texts, strict=True)]
+    assert trigrams.score(ids, texts) == one_by_one
 
 
 class Short(AbstractWellFormedness):
@@ -217,6 +222,45 @@ def test_a_score_such_as_gruen_judges_in_place_of_our_own(roster: Roster) -> Non
     assert {caption.score for caption in captions} == {0.9}
     assert max(len(caption.text.split()) for caption in captions) <= 4
     assert sum(photo.refused[ILL_FORMED] for photo in photos) > 0
+
+
+class Asked(Known, Short):
+    """Writes and judges; counts what it is asked at once."""
+
+    def __init__(self) -> None:
+        self.graphs_at_once: list[int] = []
+        self.captions_at_once: list[int] = []
+
+    def sentences(self, graphs: Sequence[Graph]) -> list[str]:
+        self.graphs_at_once.append(len(graphs))
+        return super().sentences(graphs)
+
+    def score(self, captions: Sequence[str]) -> list[WellFormed]:
+        self.captions_at_once.append(len(captions))
+        return super().score(captions)
+
+
+def test_networks_are_asked_for_many_photos_at_once(
+    roster: Roster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, asked = {}, {}
+    for size in (1, 2, 64):
+        monkeypatch.setattr(method_module, "PHOTOS_AT_ONCE", size)
+        models = Asked()
+        method = ssa(graph_writer=models, gruen=models)
+        assert method.photos_at_once == size
+        made[size], asked[size] = list(method.captions(roster)), models
+        for skip in (1, 2, 3):  # a run that goes on has the same
+            assert list(method.captions(roster, skip=skip)) == made[size][skip:]
+    assert any(photo.captions for photo in made[1])
+    assert made[1] == made[2] == made[64]
+    together = asked[64]
+    assert together.graphs_at_once[0] == sum(asked[1].graphs_at_once[:3])
+    assert together.captions_at_once[0] == sum(asked[1].captions_at_once[:3])
+    assert (len(together.graphs_at_once), len(asked[1].graphs_at_once)) == (4, 3 + 2 + 1)
+    assert ssa().photos_at_once == 1  # rules
+    assert not ssa().uses_gpu
+    assert ssa(gruen=models).uses_gpu
 
 
 def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):

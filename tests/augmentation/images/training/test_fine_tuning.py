@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,28 @@ def test_all_weights_of_the_network_are_tuned(config: Made, pipeline: Path, tmp_
     assert changed(pipeline, out, "unet") == set(weights(pipeline, "unet"))
     assert changed(pipeline, out, "vae") == changed(pipeline, out, "text_encoder") == set()
     assert card["trained parameters"] == sum(v.numel() for v in weights(out, "unet").values())
+
+
+def test_threads_read_the_photos_of_the_next_step(
+    config: Made, pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[bool] = []
+    real = fine_tuning.load_square
+
+    def load_square(path: Path, *, size: int) -> np.ndarray:
+        readers.append(threading.current_thread() is threading.main_thread())
+        return real(path, size=size)
+
+    monkeypatch.setattr(fine_tuning, "load_square", load_square)
+    cards = []
+    for name, ahead in (("ahead", True), ("at_once", False)):
+        if not ahead:
+            monkeypatch.setattr(fine_tuning.PhotoData, "read_ahead", lambda *_: None)
+        options = (*SMALL, f"generator={pipeline}", f"out={tmp_path / name}")
+        cards.append(train_generator(config("fine_tuning", *options)))
+    assert readers == [False] * 2 * 5  # two photos of each step but the first
+    assert cards[0]["history"] == cards[1]["history"]
+    assert cards[0]["before"] == cards[1]["before"]
 
 
 def test_low_rank_additions_are_written_apart_and_merged(

@@ -10,6 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from augmentation.images.training import loop as loop_module
 from augmentation.images.training.loop import TrainingLoop
 
 IDENTITY = {"seed": 3, "training": {"lr": 0.2}}
@@ -185,6 +186,73 @@ def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"step 0: lower training\.lr"):
         loop.run(lambda step, generator: weight.sum() * torch.nan, lambda step: {})
     assert torch.equal(weight, torch.zeros(3))
+
+
+def test_losses_stay_on_a_gpu_until_they_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"log_every": 20, "val_every": 30, "checkpoint_every": 25, "accumulate": 2}
+    point, history, _ = train(tmp_path / "here.ckpt", **options)
+    monkeypatch.setattr(loop_module, "_is_at_hand", lambda _: False)
+    counted: list[int] = []
+    real = TrainingLoop._count_losses
+
+    def count(self: TrainingLoop) -> None:
+        counted.append(len(self._uncounted))
+        real(self)
+
+    monkeypatch.setattr(TrainingLoop, "_count_losses", count)
+    other, again, _ = train(tmp_path / "gpu.ckpt", **options)
+    assert again == history
+    assert torch.equal(other.place, point.place)
+    assert counted == [40, 10, 10, 20, 20, 20]  # after steps 20, 25, 30, 40, 50 and 60
+
+
+def test_a_loss_that_is_no_number_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "_is_at_hand", lambda _: False)
+    loop = TrainingLoop(
+        model=Point(),
+        settings=settings(log_every=50, checkpoint_every=10),
+        checkpoint=tmp_path / "last.ckpt",
+        seed=0,
+        identity=IDENTITY,
+    )
+    weight = loop.trained["place"]
+
+    def loss_of(step: int, generator: torch.Generator) -> Tensor:
+        return weight.sum() * (torch.nan if step == 13 else 1.0)
+
+    with pytest.raises(ValueError, match=r"nan in step 13: lower training\.lr"):
+        loop.run(loss_of, lambda step: {})
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["step"] == 10
+
+
+def test_the_next_parts_draws_are_known_before_a_part(tmp_path: Path) -> None:
+    point, events = Point(), []
+    loop = TrainingLoop(
+        model=point,
+        settings=settings(num_steps=3, accumulate=2),
+        checkpoint=tmp_path / "last.ckpt",
+        seed=5,
+        identity=IDENTITY,
+    )
+
+    def prepare(generator: torch.Generator) -> None:
+        events.append(("next", float(torch.rand(1, generator=generator))))
+
+    def loss_of(step: int, generator: torch.Generator) -> Tensor:
+        events.append((step, float(torch.rand(1, generator=generator))))
+        return point.place.sum()
+
+    loop.run(loss_of, lambda step: {}, prepare)
+    drawn = [value for who, value in events if who != "next"]
+    assert [value for who, value in events if who == "next"] == drawn[1:]
+    assert [who for who, _ in events] == ["next", 0, "next", 0, "next", 1, "next", 1, "next", 2, 2]
+    assert drawn[3] == float(
+        torch.rand(1, generator=torch.Generator().manual_seed((5 * 1_000_003 + 1) * 2 + 1))
+    )
 
 
 def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
