@@ -186,6 +186,14 @@ class CaptionWriter(Protocol):
         """Photos at once."""
         ...
 
+    def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
+        """Do once what all photos need that `write_captions` will be given in batches.
+
+        Raises:
+            ValueError: a photo that cannot be read.
+        """
+        ...
+
     def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
         """Captions of each photo, the best first; as many as the search returns, some may be empty.
 

@@ -76,11 +76,17 @@ class RunCaptioner:
             return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
     @torch.inference_mode()
+    def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
+        """Compute the features of all photos; else a store is read through for each batch."""
+        roster = _roster(photos, keys)
+        _, datamodule = self._at_hand(roster)
+        datamodule.dataset(roster.samples, "eval")
+
+    @torch.inference_mode()
     def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
         """Captions of each photo; see `CaptionWriter`."""
         roster = _roster(photos, keys)
-        model, datamodule = self._loaded or self._load(roster)
-        self._loaded = model, datamodule
+        model, datamodule = self._at_hand(roster)
         model.to(self._device)
         dataset = datamodule.dataset(roster.samples, "eval")
         batch = dataset[list(range(len(roster)))].to(self._device)
@@ -88,6 +94,11 @@ class RunCaptioner:
             candidates = model.candidates(batch, search=self._search)
         captions = dict(zip(batch.image_ids, candidates, strict=True))
         return [[prediction.caption for prediction in captions[key]] for key in keys]
+
+    def _at_hand(self, roster: Roster) -> tuple[AbstractCaptioner, CaptionDataModule]:
+        if self._loaded is None:
+            self._loaded = self._load(roster)
+        return self._loaded
 
     def _load(self, roster: Roster) -> tuple[AbstractCaptioner, CaptionDataModule]:
         config = self._config.copy()
@@ -151,6 +162,9 @@ class ImageTextCaptioner:
     @cached_property
     def _digest(self) -> str:
         return weights_identity(self._folder)
+
+    def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
+        """Nothing: it reads photos batch by batch."""
 
     def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
         """Captions of each photo; see `CaptionWriter`."""

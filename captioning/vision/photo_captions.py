@@ -74,6 +74,8 @@ class PhotoCaptions:
             self._store = LineStore(folder)
         store, size = self._store, self.captioner.batch_size
         new = [key for key in keys if store.get(key) is None]
+        if new:
+            self.captioner.prepare_photos([photos[key] for key in new], keys=new)
         with Progress(transient=True, disable=not new or rank_and_size()[0] > 0) as bar:
             task = bar.add_task(f"captions by {self.name}", total=len(new))
             for start in range(0, len(new), size):

@@ -9,9 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from captioning.data.features.build import ensure_features
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.sampling import Sampling
 from captioning.evaluation.photo_captioners import ImageTextCaptioner, RunCaptioner
+from captioning.training import inputs
 from captioning.training.run import train
 from captioning.vision.photo_captions import PhotoCaptions
 from tests.matching_folders import save_blip_captioner
@@ -54,6 +56,20 @@ def test_a_run_captions_photos_it_never_saw(run, photos, tmp_path):
         PhotoCaptions(captioner=Refuses(), cache_folder=tmp_path / "captions").captions(photos)
         == captions
     )
+
+
+def test_features_of_all_photos_are_looked_up_together(run, photos, monkeypatch):
+    asked = []
+
+    def noted(paths, **settings):
+        asked.append(len(paths))
+        return ensure_features(paths, **settings)
+
+    monkeypatch.setattr(inputs, "ensure_features", noted)
+    search = Sampling.with_settings(max_length=8, min_length=2)
+    captioner = RunCaptioner(run=str(run), search=search, device="cpu", batch_size=1)
+    PhotoCaptions(captioner=captioner).captions(photos)
+    assert asked == [len(photos)]
 
 
 def test_another_search_is_another_captioner(run):

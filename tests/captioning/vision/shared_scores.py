@@ -25,6 +25,9 @@ class Toy:
         self.photos += [str(photo.getpixel((0, 0))[0]) for photo in photos]
         return torch.tensor([len(text) / 10 for text in captions])
 
+    def prepare_photos(self, photos, *, keys):
+        """All is there."""
+
     def write_captions(self, photos, *, keys):
         self.photos += [path.stem for path in photos]
         return [[f"photo {path.stem}"] for path in photos]
