@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,14 +72,23 @@ def test_threads_read_the_photos_of_the_next_step(
         readers.append(threading.current_thread() is threading.main_thread())
         return real(path, size=size)
 
+    def load_pictures(paths: Sequence[Path], *, size: int) -> torch.Tensor:
+        waits[-1] += 1
+        return pictures(paths, size=size)
+
+    pictures, waits = fine_tuning.load_pictures, []
     monkeypatch.setattr(fine_tuning, "load_square", load_square)
+    monkeypatch.setattr(fine_tuning, "load_pictures", load_pictures)
     cards = []
     for name, ahead in (("ahead", True), ("at_once", False)):
         if not ahead:
             monkeypatch.setattr(fine_tuning.PhotoData, "read_ahead", lambda *_: None)
+        waits.append(0)
         options = (*SMALL, f"generator={pipeline}", f"out={tmp_path / name}")
         cards.append(train_generator(config("fine_tuning", *options)))
     assert readers == [False] * 2 * 5  # two photos of each step but the first
+    # three validations of four batches, and the first step; without threads all six steps
+    assert waits == [12 + 1, 12 + 6]
     assert cards[0]["history"] == cards[1]["history"]
     assert cards[0]["before"] == cards[1]["before"]
 
