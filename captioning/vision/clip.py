@@ -67,15 +67,21 @@ class ClipEncoder:
         """Size of an embedding."""
         return int(self.embed_texts([""]).shape[1])
 
-    def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
+    def prepare(self, photo: Image.Image) -> Tensor:
+        """Pixels ``(3, H, W) float32`` that `embed_photos` takes in place of a photo."""
+        return self.preprocess(photo.convert("RGB"))
+
+    def embed_photos(self, photos: Sequence[Image.Image | Tensor]) -> Tensor:
         """Unit vectors ``(I, size) float32`` of RGB photos of any size, on the CPU.
+
+        Photos may be what `prepare` has made of them.
 
         Raises:
             ValueError: no photos.
         """
 
-        def prepared(batch: Sequence[Image.Image]) -> Tensor:
-            return torch.stack([self.preprocess(photo.convert("RGB")) for photo in batch])
+        def prepared(batch: Sequence[Image.Image | Tensor]) -> Tensor:
+            return torch.stack([p if isinstance(p, Tensor) else self.prepare(p) for p in batch])
 
         return self._embed(photos, prepared, "encode_image")
 

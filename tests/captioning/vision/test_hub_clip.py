@@ -78,6 +78,15 @@ def test_photos_are_embedded_as_by_transformers(folder: Path, encoder: ClipEncod
     )
 
 
+def test_threads_may_prepare_its_photos(encoder: ClipEncoder) -> None:
+    opened = photos((40, 30), (30, 40), (20, 20))
+    prepared = [encoder.prepare(photo) for photo in opened]
+    expected = encoder.embed_photos(opened)
+    assert torch.equal(encoder.embed_photos(prepared), expected)
+    assert torch.equal(encoder.embed_photos([opened[0], *prepared[1:]]), expected)
+    assert not torch.equal(encoder.embed_photos([1 - pixels for pixels in prepared]), expected)
+
+
 def test_its_embeddings_are_features(encoder: ClipEncoder) -> None:
     backbone, images = ClipBackbone(encoder=encoder), photos((50, 70), (90, 33))
     pixels = np.stack([np.array(backbone.fitted(image)) for image in images])
