@@ -33,6 +33,7 @@ from torch import Tensor
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.latent_draws import LatentSearch
 from captioning.decoding.search import AbstractSearch
+from captioning.devices import chosen_device
 from captioning.models.base import AbstractCaptioner
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.updown import UpDown
@@ -40,7 +41,6 @@ from captioning.results.run_folder import versions
 from captioning.sample_dropout import use_torchs
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
-from captioning.vision.placement import chosen_device
 from curation.loop.ledger import LossLedger
 
 BEAM = {"beam_size": 5, "max_length": 20, "min_length": 20}

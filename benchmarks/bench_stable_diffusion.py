@@ -25,8 +25,8 @@ from transformers import CLIPTextConfig, CLIPTextModel
 
 from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
+from captioning.devices import chosen_device
 from captioning.results.run_folder import versions
-from captioning.vision.placement import chosen_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.augmentation.images.tiny_pipeline import letters, pipeline_of

@@ -15,8 +15,8 @@ Sources = Mapping[str, str]
 PACKAGES = ("captioning", "curation", "augmentation")
 CONTRACTS = (
     *("captioning.types", "captioning.interfaces", "captioning.files", "captioning.lengths"),
-    *("captioning.model_folder", "captioning.processors", "captioning.ranges"),
-    *("captioning.extras", "captioning.sharing", "captioning.sample_dropout"),
+    *("captioning.model_folder", "captioning.processors", "captioning.work_ahead"),
+    *("captioning.extras", "captioning.sharing", "captioning.sample_dropout", "captioning.ranges"),
     *("captioning.tensor_files", "captioning.loadable", "captioning.cores", "captioning.devices"),
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")

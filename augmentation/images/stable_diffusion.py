@@ -18,10 +18,10 @@ from torch import nn
 
 from augmentation.images.generator import AbstractGenerator, Job
 from augmentation.images.pipeline_files import INDEX, PipelineFolder, hub_files, sums_of
+from captioning.devices import chosen_device, full_precision
 from captioning.extras import check_shipped, import_extra
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, NonNegativeFloat, PositiveInt
-from captioning.vision.placement import chosen_device, full_precision
 
 PACKAGED = Path(__file__).parent / "weights"
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

@@ -19,6 +19,7 @@ from rich.progress import track
 from torch import Tensor
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
+from captioning.devices import chosen_device, full_precision
 from captioning.files import write_json
 from captioning.metrics.fid import (
     INCEPTION,
@@ -31,7 +32,6 @@ from captioning.results.run_folder import versions
 from captioning.training.parts import build_part
 from captioning.vision.backbones import Backbone
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import chosen_device, full_precision
 
 INCEPTION_SIZE = 299
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
 from captioning.data.features.extraction import Precision, grid_features
+from captioning.devices import full_precision
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import full_precision
 
 
 class LiveFeatures(AbstractBatchReader):

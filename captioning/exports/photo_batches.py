@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -16,6 +14,7 @@ from PIL import Image
 from captioning.data.batches.dataset import CaptionDataset
 from captioning.types import Batch, Region, Sample
 from captioning.vision.photos import load_rgb, upright_rgb
+from captioning.work_ahead import done_ahead
 
 Box = tuple[float, float, float, float]
 Photo = str | Path | Image.Image
@@ -115,17 +114,7 @@ def read_batches(
     if not ahead:
         yield from map(read, blocks)
         return
-    coming: deque[Future[PhotoBatch]] = deque()
-    pool = ThreadPoolExecutor(ahead)
-    try:
-        for block in blocks:
-            coming.append(pool.submit(read, block))
-            if len(coming) > ahead:
-                yield coming.popleft().result()
-        while coming:
-            yield coming.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    yield from done_ahead(read, blocks, threads=ahead, most_ahead=ahead)
 
 
 def _blocks(samples: Sequence[Sample], size: int) -> list[list[int]]:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.words import bind_search, find_captions
+from captioning.devices import chosen_device
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.layers.speaker import SpeakerState
 from captioning.processors import PromptedProcessor
@@ -17,7 +18,6 @@ from captioning.ranges import Device, PositiveInt
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.types import Prediction
 from captioning.vision.image_text import WeightType, load_image_text
-from captioning.vision.placement import chosen_device
 
 
 class PhotoCaptioner:

@@ -12,12 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.features.build import Elsewhere
 from captioning.data.features.extraction import Extraction, Photo, Records
+from captioning.devices import chosen_device
 from captioning.parts import build_part
 from captioning.spread.base import Job
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import chosen_device
 
 # At least: threads work on several batches of them; on a GPU they decode one beside another.
 PHOTOS_AT_ONCE = {"cpu": 64, "cuda": 512}

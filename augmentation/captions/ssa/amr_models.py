@@ -19,6 +19,7 @@ import torch
 
 from augmentation.captions.ssa.graph import Edge, Graph, Node
 from augmentation.captions.ssa.penman import edge_of, node_of, write_penman
+from captioning.devices import chosen_device
 from captioning.model_folder import (
     OLDER_FILE,
     damage_named,
@@ -29,7 +30,6 @@ from captioning.model_folder import (
 from captioning.ranges import ArgumentsOf, Device, PositiveInt
 from captioning.text.causal import imported
 from captioning.text.parse_cache import ParseCache
-from captioning.vision.placement import chosen_device
 
 Precision = Literal["float32", "bfloat16", "float16"]
 # Batches between two writes of answers, so the most that a killed process loses.

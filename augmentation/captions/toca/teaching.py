@@ -25,10 +25,10 @@ from augmentation.images.training.card import write_card
 from augmentation.images.training.identity import training_identity
 from augmentation.images.training.loop import TrainingLoop
 from captioning.data.roster import Roster
+from captioning.devices import chosen_device
 from captioning.text.causal import causal_source, imported, load_causal
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
-from captioning.vision.placement import chosen_device
 
 PRECISIONS = ("float32", "bf16-mixed")
 

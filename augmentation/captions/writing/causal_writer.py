@@ -19,9 +19,9 @@ from augmentation.captions.writing.shared_prefix import (
     share_prefixes,
 )
 from augmentation.captions.writing.writers import AbstractWriter, Answer
+from captioning.devices import chosen_device
 from captioning.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
 from captioning.text.causal import causal_source, imported, leading_ids, load_causal
-from captioning.vision.placement import chosen_device
 
 LINE_END = "\n"
 

@@ -40,9 +40,9 @@ from augmentation.images.training.pictures import as_pictures, load_pictures, lo
 from augmentation.images.training.pipelines import load_pipeline
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo
 from captioning.data.roster import Roster
+from captioning.devices import chosen_device
 from captioning.training.rosters import read_roster
 from captioning.vision.photo_keys import NUM_THREADS
-from captioning.vision.placement import chosen_device
 
 TUNINGS = ("full", "lora")
 

@@ -38,11 +38,11 @@ from captioning.data.features.store import (
 )
 from captioning.data.features.writer import FeatureWriter
 from captioning.data.file_lock import locked
+from captioning.devices import chosen_device
 from captioning.ranges import Device, NumWorkers, PositiveInt
 from captioning.vision.backbones import Backbone
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import chosen_device
 
 __all__ = ["FeatureStore", "ensure_features", "store_folder"]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,16 +15,15 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.data.features.store import Box
+from captioning.devices import full_precision
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
-from captioning.vision.placement import full_precision
+from captioning.work_ahead import done_ahead
 
 Kind = Literal["grid", "regions"]
 Precision = Literal["float32", "bfloat16"]
 Load = Callable[[Path], Image.Image]
 Records = list[np.ndarray]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 BATCHES_DECODED_AHEAD = 2  # on a GPU
 
 
@@ -87,7 +84,7 @@ class Extraction:
 
     def features(self, batch: Sequence[Photo]) -> Records:
         """The records ``(R, D) float16`` of some photos."""
-        torch.set_num_threads(1)  # of this thread; `_in_threads` restores what it was outside
+        torch.set_num_threads(1)  # of this thread; `_by_processor` restores what it was outside
         return self._records([self._decode(photo) for photo in batch])
 
     def in_batches(
@@ -99,12 +96,20 @@ class Extraction:
         with full_precision():
             if on_processor:
                 batches = [photos[n : n + size] for n in range(0, len(photos), size)]
-                yield from _in_threads(self.features, batches, workers, 3 * workers)
+                yield from self._by_processor(batches, workers)
                 return
             ahead = BATCHES_DECODED_AHEAD * size
-            with closing(_in_threads(self._decode, photos, workers, ahead)) as decoded:
+            coming = done_ahead(self._decode, photos, threads=workers, most_ahead=ahead)
+            with closing(coming) as decoded:
                 while batch := list(islice(decoded, size)):
                     yield self._records(batch)
+
+    def _by_processor(self, batches: Sequence[Sequence[Photo]], workers: int) -> Iterator[Records]:
+        torch_threads = torch.get_num_threads()
+        try:
+            yield from done_ahead(self.features, batches, threads=workers, most_ahead=3 * workers)
+        finally:
+            torch.set_num_threads(torch_threads)
 
     def _records(self, decoded: Sequence[_Decoded]) -> Records:
         with torch.inference_mode():
@@ -125,25 +130,6 @@ class Extraction:
         boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
         pixels = np.array(self.backbone.fitted(image), dtype=np.uint8)
         return _Decoded(photo, torch.from_numpy(pixels).permute(2, 0, 1), boxes)
-
-
-def _in_threads(
-    work: Callable[[Item], Result], items: Sequence[Item], workers: int, most_ahead: int
-) -> Generator[Result]:
-    """Results in order; a bounded number of items is worked on ahead."""
-    torch_threads = torch.get_num_threads()
-    ahead: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(workers)
-    try:
-        for item in items:
-            ahead.append(pool.submit(work, item))
-            if len(ahead) > most_ahead:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(torch_threads)
 
 
 def _finite(photo: Photo, features: np.ndarray) -> np.ndarray:

@@ -29,20 +29,6 @@ ELSEWHERE = (
 WORLD = ("data=miniworld_tiny", "data.train.num_scenes=10", "data.train.size=32")
 
 
-@pytest.fixture
-def orders(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
-    """What workers were told."""
-    told: list[Order] = []
-    real = Backwards._outcomes
-
-    def outcomes(self: Backwards, ray: Any, order: Order, shards: Any) -> Any:
-        told.append(order)
-        return real(self, ray, order, shards)
-
-    monkeypatch.setattr(Backwards, "_outcomes", outcomes)
-    return told
-
-
 def compose(name: str, folder: Path, *overrides: str) -> DictConfig:
     return compose_config(name, [*WORLD, f"paths.cache={folder / 'cache'}", *overrides])
 

@@ -202,16 +202,8 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("uses_gpu", [True, False])
 def test_workers_are_told_whether_the_work_uses_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uses_gpu: bool
+    tmp_path: Path, orders: list[Order], uses_gpu: bool
 ):
-    orders: list[Order] = []
-    real = Backwards._outcomes
-
-    def outcomes(self: Backwards, ray: Any, order: Order, shards: Any) -> Any:
-        orders.append(order)
-        return real(self, ray, order, shards)
-
-    monkeypatch.setattr(Backwards, "_outcomes", outcomes)
     all_records(Backwards(), replace(toy_job(tmp_path), uses_gpu=uses_gpu))
     assert [order.uses_gpu for order in orders] == [uses_gpu]
 

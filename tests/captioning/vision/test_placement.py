@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.vision.placement import Resident, chosen_device, full_precision
+from captioning.devices import chosen_device, full_precision
+from captioning.vision.placement import Resident
 
 
 def test_auto_and_devices_that_are_there_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
