@@ -226,9 +226,9 @@ class Captioner:
             readers=self.inputs.readers,
             loader=LoaderSettings(eval_batch_size=batch_size),
         )
-        # The processor's tokenizer, which also makes text of tokens, is none for two threads.
-        is_shared = isinstance(self.model.tokenizer, ImageTextTokenizer)
-        ahead = 0 if is_shared else min(THREADS_AHEAD.get(self.device.type, 1), num_cores())
+        ahead = min(THREADS_AHEAD.get(self.device.type, 1), num_cores())
+        if isinstance(self.model.tokenizer, ImageTextTokenizer):
+            ahead = 1  # a processor of transformers is none for two threads
         dataset = datamodule.dataset(samples, "eval")
         yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)
 

@@ -73,13 +73,11 @@ class Similarity(AbstractMetric):
         )
 
     def _embed(self, paths: Mapping[str, Path]) -> dict[str, Tensor]:
-        ids: list[str] = list(paths)
-        vectors: dict[str, Tensor] = {}
-        files, load = [paths[image_id] for image_id in ids], loading_for(self._encoder, load_rgb)
-        for _, photos in read_ahead(files, self._batch_size, load):
-            embedded = self._encoder.embed_photos(photos)
-            vectors |= zip(ids[len(vectors) :], embedded, strict=False)
-        return vectors
+        vectors: dict[Path, Tensor] = {}
+        files, load = list(dict.fromkeys(paths.values())), loading_for(self._encoder, load_rgb)
+        for batch, photos in read_ahead(files, self._batch_size, load):
+            vectors |= zip(batch, self._encoder.embed_photos(photos), strict=True)
+        return {image_id: vectors[path] for image_id, path in paths.items()}
 
 
 class Diversity(AbstractMetric):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from captioning.ranges import Device, PositiveInt
 from captioning.vision.image_text import load_image_text
 from captioning.vision.misfits import refuse_misfit
 from captioning.vision.placement import Precision, Resident
+from captioning.work_ahead import done_ahead
 
 QUESTION = 'Does the caption "{caption}" describe the image? Answer yes or no.'
 MARK = "{caption}"
@@ -86,22 +88,18 @@ class YesNoScorer:
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
         """In [0, 1]; see `PairScorer`."""
-        inputs = [
-            self._processor.read_photo(photos[number], self._question(caption))
-            for caption, number in zip(captions, photo_of, strict=True)
-        ]
-        # Prompts of one length share a batch: not every network is the same with padding.
-        places: dict[int, list[int]] = defaultdict(list)
-        for place, tensors in enumerate(inputs):
-            places[tensors[TOKENS].shape[1]].append(place)
+        pairs = zip((photos[number] for number in photo_of), captions, strict=True)
+        # Read by one thread while the network works: a processor is none for two.
+        inputs = done_ahead(self._read, pairs, threads=1, most_ahead=2 * self._batch_size)
         scores = torch.empty(len(captions))
-        with self._place.used():
-            for group in places.values():
-                for start in range(0, len(group), self._batch_size):
-                    part = group[start : start + self._batch_size]
-                    joined = self._processor.joined([inputs[place] for place in part])
-                    scores[part] = self._judged(joined)
+        with closing(inputs), self._place.used():
+            for places, part in _of_one_length(inputs, self._batch_size):
+                scores[places] = self._judged(self._processor.joined(part))
         return scores
+
+    def _read(self, pair: tuple[Image.Image, str]) -> dict[str, Tensor]:
+        photo, caption = pair
+        return self._processor.read_photo(photo, self._question(caption))
 
     def _question(self, caption: str) -> str:
         """The prompt of one pair; a caption cannot hold the marks that prompts are made of."""
@@ -119,6 +117,22 @@ class YesNoScorer:
     def release(self) -> None:
         """Leave the device; the next call comes back."""
         self._place.release()
+
+
+def _of_one_length(
+    inputs: Iterable[dict[str, Tensor]], size: int
+) -> Iterator[tuple[list[int], list[dict[str, Tensor]]]]:
+    """Batches of prompts of one length, with their places: padding changes some networks."""
+    waiting: dict[int, list[tuple[int, dict[str, Tensor]]]] = defaultdict(list)
+    for place, tensors in enumerate(inputs):
+        length = tensors[TOKENS].shape[1]
+        waiting[length].append((place, tensors))
+        if len(waiting[length]) == size:
+            places, part = zip(*waiting.pop(length), strict=True)
+            yield list(places), list(part)
+    for group in waiting.values():
+        places, part = zip(*group, strict=True)
+        yield list(places), list(part)
 
 
 def _first_tokens(tokenizer: Any, answer: str) -> set[int]:

@@ -17,6 +17,7 @@ from captioning.metrics.cider import CiderReferences, CiderStatistics
 from captioning.metrics.tokenizer import tokenize_python
 from captioning.ranges import PositiveInt
 from captioning.types import Sample
+from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
 
 END = "END"
@@ -188,12 +189,11 @@ class SimilarityReward(AbstractReward):
         """``weight * max(cosine, 0)`` of each."""
         paths = [sample.image_path for sample in samples]
         new = [path for path in dict.fromkeys(paths) if path not in self._photos]
-        if new:
-            embedded = self.encoder.embed_photos([load_rgb(path) for path in new])
-            self._photos |= dict(zip(new, embedded, strict=True))
-        photos = torch.stack([self._photos[path] for path in paths])
+        for _, photos in read_ahead(new, len(new) or 1, loading_for(self.encoder, load_rgb)):
+            self._photos |= dict(zip(new, self.encoder.embed_photos(photos), strict=True))
+        embedded = torch.stack([self._photos[path] for path in paths])
         texts = self.encoder.embed_texts([caption or "." for caption in captions])
-        return self.weight * (photos * texts).sum(1).clamp(min=0).float()
+        return self.weight * (embedded * texts).sum(1).clamp(min=0).float()
 
 
 @final
