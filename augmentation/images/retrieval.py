@@ -19,6 +19,7 @@ from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder
 from captioning.ranges import Cosine
 from captioning.vision.photo_places import photo_exists
+from captioning.vision.placement import leave_device
 
 REQUESTS_AT_ONCE = 256  # whose similarities to all photos of the pool are in memory
 UNREADABLE = "a photo of the sample cannot be opened"
@@ -75,6 +76,11 @@ class Retrieval(AbstractImageSource):
                 f"{missing[0]}; retrieval compares them with those of the pool"
             )
         self._load_pool()
+        self.release()
+
+    def release(self) -> None:
+        """Leave the accelerator to training, if the encoder can."""
+        leave_device(self._index.encoder)
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
         """The nearest photos; ``seed`` is not used."""

@@ -33,6 +33,7 @@ from captioning.metrics.well_formedness import WellFormedness
 from captioning.ranges import PositiveFloat, PositiveInt
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
+from captioning.vision.placement import leave_device
 
 MIN_G = 0.7  # GRUEN that CIC-BART-SSA requires (appendix C.2); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
@@ -63,7 +64,7 @@ class Similarity(AbstractMetric):
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score the first caption of every image."""
         paths = {s.image_id: s.image_path for s in images.samples if s.image_id in captions}
-        return evaluate_similarity(
+        result = evaluate_similarity(
             {image_id: group[0] for image_id, group in captions.items()},
             self._embed(paths),
             embed_texts=self._encoder.embed_texts,
@@ -71,6 +72,8 @@ class Similarity(AbstractMetric):
             references=images.references(),
             **self._settings,
         )
+        leave_device(self._encoder)
+        return result
 
     def _embed(self, paths: Mapping[str, Path]) -> dict[str, Tensor]:
         vectors: dict[Path, Tensor] = {}

@@ -12,6 +12,7 @@ from torch import Tensor
 from captioning.interfaces import JointEmbedder
 from captioning.vision.dual_encoder import DualEncoder
 from captioning.vision.photo_keys import prepared_for
+from captioning.vision.placement import leave_device
 
 
 class CosineScorer:
@@ -49,7 +50,7 @@ class CosineScorer:
 
     def release(self) -> None:
         """Leave the device, if the encoder can."""
-        getattr(self._encoder, "release", _stay)()
+        leave_device(self._encoder)
 
 
 class SigmoidScorer:
@@ -96,10 +97,6 @@ class SigmoidScorer:
     def release(self) -> None:
         """Leave the device; the next call comes back."""
         self._encoder.release()
-
-
-def _stay() -> None:
-    """Small encoders stay where they are."""
 
 
 def cosines(

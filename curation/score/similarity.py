@@ -12,6 +12,7 @@ from torch import Tensor
 from captioning.interfaces import JointEmbedder
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
+from captioning.vision.placement import leave_device
 from curation.base import AbstractScore, Context
 
 _PHOTOS_AT_ONCE = 64
@@ -50,7 +51,7 @@ class Similarity(AbstractScore):
         new = [pair for pair in pairs if pair not in self._known]
         if new:
             self._known |= zip(new, self._judged(new).tolist(), strict=True)
-            getattr(self._encoder, "release", _stay)()
+            leave_device(self._encoder)
         scores[[sample.row for sample in live]] = torch.tensor([self._known[p] for p in pairs])
         return scores
 
@@ -65,7 +66,3 @@ class Similarity(AbstractScore):
         load = loading_for(self._encoder, self._load)
         for batch, opened in read_ahead(paths, _PHOTOS_AT_ONCE, load):
             self._photos |= zip(batch, self._encoder.embed_photos(opened), strict=True)
-
-
-def _stay() -> None:
-    """Small encoders stay where they are."""

@@ -72,6 +72,17 @@ def test_the_nearest_photo_is_given(pool, tmp_path):
     assert source.images([], seed=0) == []
 
 
+def test_the_encoder_leaves_its_device_to_training(pool, tmp_path):
+    encoder, own_photo = ColourSpace(), photo(tmp_path / "own.png", "grey")
+    left = []
+    encoder.release = lambda: left.append(encoder.num_images)
+    source = Retrieval(pool=pool, encoder=encoder)
+    source.start(build_roster("train", [request("a red car", own_photo).sample]))
+    assert left == [6]
+    source.release()
+    assert left == [6, 6]
+
+
 def test_a_photo_the_sample_has_or_had_is_never_given_whatever_its_name_size_or_format(pool):
     encoder = ColourSpace()
     first = Retrieval(pool=pool, encoder=encoder).images(

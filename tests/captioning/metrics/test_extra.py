@@ -125,6 +125,23 @@ def test_photos_are_seen_as_their_exif_turns_them(tmp_path: Path) -> None:
     assert seen == [(20, 30)]
 
 
+def test_the_space_leaves_its_device_when_captions_are_scored(tmp_path: Path) -> None:
+    events = []
+
+    class Leaving(Colours):
+        def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
+            events.append("used")
+            return super().embed_texts(texts)
+
+        def release(self) -> None:
+            events.append("left")
+
+    metric = Similarity(encoder=Leaving(), prompt="")
+    metric.score({"1": ["a red cat"]}, images(tmp_path))
+    assert events[-1] == "left"
+    assert events.count("left") == 1
+
+
 def images_without_writing(folder: Path) -> Roster:
     sample = Sample(
         row=0, sample_id="1#0", image_id="1", image_path=folder / "1.png", caption="a cat"
