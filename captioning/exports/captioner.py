@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -37,6 +38,7 @@ from captioning.models.base import AbstractCaptioner
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.inputs import Inputs
 from captioning.types import Prediction, Sample
+from captioning.vision.placement import Precision
 
 # Threads that read, each a batch, and photos at once. On a GPU one thread for all would be slower
 # than the network.
@@ -75,7 +77,7 @@ class Captioner:
     """A trained model that captions photos; `load` gives one.
 
     Attributes:
-        model, config, inputs, device, backbone: see `LoadedCaptioner`.
+        model, config, inputs, device, backbone, dtype: see `LoadedCaptioner`.
         takes_boxes: whether it looks at boxes, which `caption` must be given.
     """
 
@@ -85,6 +87,7 @@ class Captioner:
         self.inputs: Inputs = loaded.inputs
         self.device: torch.device = loaded.device
         self.backbone: nn.Module | None = loaded.backbone
+        self.dtype: torch.dtype = loaded.dtype
         self.takes_boxes: bool = loaded.config.features.get("kind") == "regions"
 
     @classmethod
@@ -95,6 +98,7 @@ class Captioner:
         device: str | torch.device = "auto",
         plugins: Sequence[str] = (),
         prompt: str | None = None,
+        precision: Precision | None = None,
     ) -> Self:
         """The captioner of this package, or another one; folders are known by their contents.
 
@@ -108,6 +112,8 @@ class Captioner:
             device: ``"auto"`` takes a GPU if there is one.
             plugins: packages of your own that its settings name.
             prompt: what a model of transformers is asked; None: nothing, or for one sentence.
+            precision: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision
+                on a GPU. None: single; for a model of transformers, ``"auto"``.
 
         Raises:
             FileNotFoundError: no such folder, a file is missing, or no captioner is shipped.
@@ -115,7 +121,11 @@ class Captioner:
                 name, or a run on imported features.
             ConnectionError: the hub cannot be reached.
         """
-        return cls(load_captioner(model, device=device, plugins=plugins, prompt=prompt))
+        return cls(
+            load_captioner(
+                model, device=device, plugins=plugins, prompt=prompt, precision=precision
+            )
+        )
 
     def caption(self, photos: Sequence[Photo], **options: Any) -> list[CaptionedPhoto]:
         """Captions of each photo, in order; for options see `stream`.
@@ -232,6 +242,12 @@ class Captioner:
         dataset = datamodule.dataset(samples, "eval")
         yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)
 
+    def _computing(self) -> AbstractContextManager[Any]:
+        """Single precision, whatever is read meanwhile, as `captioning evaluate` does; or half."""
+        if self.dtype == torch.float32:
+            return full_precision()
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
     @torch.inference_mode()
     def _captioned(
         self, part: PhotoBatch, search: AbstractSearch, machine: Machine | None
@@ -241,7 +257,7 @@ class Captioner:
         if part.batch is not None:
             batch = part.batch.to(self.device)
             machines = None if machine is None else [machine] * len(batch.image_ids)
-            with full_precision():  # whatever is read meanwhile, and as `captioning evaluate` does
+            with self._computing():
                 found = self.model.candidates(batch, search=search, machines=machines)
             groups = dict(zip(batch.image_ids, found, strict=True))
         return {

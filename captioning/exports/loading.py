@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ from captioning.training.inputs import Inputs, Pictures, further_readers
 from captioning.training.parts import build_part
 from captioning.training.run import build_model
 from captioning.types import Sample
-from captioning.vision.placement import chosen_dtype
+from captioning.vision.placement import Precision, chosen_dtype
 
 NO_HUB = "the folder of a run, an export or a model of transformers"
 NAME_ONE = "name one by --model (a run folder, an export, or a model of transformers such as BLIP)"
@@ -65,6 +65,7 @@ class LoadedCaptioner:
         inputs: readers of photos.
         device: where the model works.
         backbone: of the features that its run had cached; None where the model reads pixels.
+        dtype: what networks with weights in single precision compute in, where it is exact enough.
     """
 
     model: AbstractCaptioner[Any]
@@ -72,6 +73,7 @@ class LoadedCaptioner:
     inputs: Inputs
     device: torch.device
     backbone: nn.Module | None = None
+    dtype: torch.dtype = torch.float32
 
 
 def load_captioner(
@@ -80,17 +82,20 @@ def load_captioner(
     device: str | torch.device = "auto",
     plugins: Sequence[str] = (),
     prompt: str | None = None,
+    precision: Precision | None = None,
 ) -> LoadedCaptioner:
     """A captioner's parts; see `captioning.exports.captioner.Captioner.load`."""
     import_plugins(plugins)
     chosen = chosen_device(device)
+    dtype = chosen_dtype(precision or "float32", chosen)
     folder = shipped_captioner(instead=NAME_ONE) if place is None else _folder(place)
     if is_bundle(folder):
         build = _of_bundle
     elif (folder / "config.yaml").is_file():
         build = _of_run
     elif (folder / "config.json").is_file():
-        return _of_transformers(folder, chosen, prompt)
+        weights = chosen_dtype(precision or "auto", chosen)
+        return _of_transformers(folder, chosen, prompt, weights)
     else:
         raise ValueError(
             f"{folder}: no captioner: it has neither config.yaml of a run or an export, nor "
@@ -101,7 +106,7 @@ def load_captioner(
             f"prompt={prompt!r} is for models of transformers; {folder} is a captioner that was "
             "trained with its own: leave it out"
         )
-    return build(folder, chosen)
+    return replace(build(folder, chosen, dtype), dtype=dtype)
 
 
 def _folder(place: str | Path) -> Path:
@@ -117,14 +122,16 @@ def _folder(place: str | Path) -> Path:
     return model_folder(str(place), instead=NO_HUB, files=FILES)
 
 
-def _of_transformers(folder: Path, device: torch.device, prompt: str | None) -> LoadedCaptioner:
+def _of_transformers(
+    folder: Path, device: torch.device, prompt: str | None, weights: torch.dtype
+) -> LoadedCaptioner:
     """An image-to-text model of transformers as it was saved, with the settings of model=vlm."""
     processor = load_processor(image_text_folder(str(folder), weights=True))
     if prompt is None:
         prompt = REQUEST if getattr(processor, "chat_template", None) else ""
     config = compose_config("train", ["model=vlm", "features=vlm", "tokenizer=vlm", "search=beam"])
     config.model.pretrained, config.model.prompt = str(folder), prompt
-    config.model.weights = str(chosen_dtype("auto", device)).removeprefix("torch.")
+    config.model.weights = str(weights).removeprefix("torch.")
     config.search.update({"beam_size": 3, "length_penalty": 1.0, "max_length": MAX_TOKENS})
     tokenizer = ImageTextTokenizer.of_model(name=str(folder), prompt=prompt)
     inputs, backbone = _inputs(config, device)
@@ -132,9 +139,9 @@ def _of_transformers(folder: Path, device: torch.device, prompt: str | None) -> 
     return _ready(model, config, inputs, device, backbone)
 
 
-def _of_run(folder: Path, device: torch.device) -> LoadedCaptioner:
+def _of_run(folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedCaptioner:
     run = RunFolder(folder)
-    config = run.config()
+    config = _with_precision(run.config(), dtype)
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
     inputs, backbone = _inputs(config, device)
     model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs, horizon=1)
@@ -147,9 +154,9 @@ def _of_run(folder: Path, device: torch.device) -> LoadedCaptioner:
     return _ready(model, config, inputs, device, backbone)
 
 
-def _of_bundle(folder: Path, device: torch.device) -> LoadedCaptioner:
+def _of_bundle(folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedCaptioner:
     bundle = read_bundle(folder)
-    config = _with_folder(bundle.config, folder)
+    config = _with_precision(_with_folder(bundle.config, folder), dtype)
     try:
         tokenizer = restored(bundle.captioner["tokenizer"])
     except (TypeError, AttributeError, KeyError) as error:
@@ -176,6 +183,13 @@ def _ready(
     return LoadedCaptioner(
         model=model, config=config, inputs=inputs, device=device, backbone=backbone
     )
+
+
+def _with_precision(config: DictConfig, dtype: torch.dtype) -> DictConfig:
+    """The settings with a backbone that computes in ``bfloat16``, if that is wanted."""
+    if dtype != torch.bfloat16 or "precision" not in config.features:
+        return config
+    return DictConfig(OmegaConf.merge(config, {"features": {"precision": "bfloat16"}}))
 
 
 def _with_folder(config: DictConfig, folder: Path) -> DictConfig:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -122,6 +123,22 @@ def test_a_run_captions_photos(run, folder, capsys) -> None:
     assert len(lines(capsys.readouterr().out)) == 2
 
 
+def test_networks_compute_in_half_precision_where_it_is_asked(bundle, folder, capsys) -> None:
+    asked = ["caption", str(folder), "--model", str(bundle), "--format", "csv"]
+    tables = []
+    for precision in ("float32", "auto", "bfloat16"):  # auto: single precision on a processor
+        assert main([*asked, "--device", "cpu", "--precision", precision]) == 0
+        tables.append(list(csv.DictReader(io.StringIO(capsys.readouterr().out))))
+    single, auto, half = ([float(row["score"]) for row in table] for table in tables)
+    assert single == auto
+    assert half != single
+    assert half == pytest.approx(single, rel=0.05)
+    captioner = Captioner.load(bundle, device="cpu", precision="bfloat16")
+    assert captioner.config.features.precision == "bfloat16"
+    with pytest.raises(ValueError, match="precision must be auto or one of"):
+        Captioner.load(bundle, precision="half")  # pyright: ignore[reportArgumentType]
+
+
 def test_broken_photos_are_named_and_left_out(run, folder, tmp_path, capsys) -> None:
     broken = tmp_path / "broken.jpg"
     broken.write_bytes((folder / "a.jpg").read_bytes()[:300])
@@ -211,12 +228,9 @@ def test_models_of_transformers_caption(folder, tmp_path, capsys) -> None:
     asked = [str(folder), "--model", str(model_folder("llava")), "--max-length", "6"]
     assert main(["caption", *asked, "--beam", "2", "--prompt", "What is it?"]) == 0
     assert len(lines(capsys.readouterr().out)) == 3
-    assert (
-        loading._of_transformers(
-            model_folder("llava"), loading.chosen_device("cpu"), None
-        ).config.model.prompt
-        == loading.REQUEST
-    )
+    loaded = loading.load_captioner(model_folder("llava"), device="cpu", precision="bfloat16")
+    assert loaded.config.model.prompt == loading.REQUEST
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("bits", ["8", "16"])
