@@ -57,6 +57,13 @@ def chosen_device(device: str | torch.device) -> torch.device:
     )
 
 
+def leave_device(judge: object) -> None:
+    """Have a scorer or an embedder leave its device, if it can; its next use comes back."""
+    leaving = getattr(judge, "release", None)
+    if leaving is not None:
+        leaving()
+
+
 @dataclass
 class _Users:
     """How many threads are within `full_precision`, and what the first of them met."""

@@ -16,10 +16,10 @@ from augmentation.images.pool import (
     same_photo,
 )
 from captioning.data.roster import Roster
+from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder
 from captioning.ranges import Cosine
 from captioning.vision.photo_places import photo_exists
-from captioning.vision.placement import leave_device
 
 REQUESTS_AT_ONCE = 256  # whose similarities to all photos of the pool are in memory
 UNREADABLE = "a photo of the sample cannot be opened"

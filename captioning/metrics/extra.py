@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import MinLen
 from torch import Tensor
 
+from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.class_forms import HELD_OUT_FORMS, Forms, word_forms
@@ -33,7 +34,6 @@ from captioning.metrics.well_formedness import WellFormedness
 from captioning.ranges import PositiveFloat, PositiveInt
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import leave_device
 
 MIN_G = 0.7  # GRUEN that CIC-BART-SSA requires (appendix C.2); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}

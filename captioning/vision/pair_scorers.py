@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder
 from captioning.vision.dual_encoder import DualEncoder
 from captioning.vision.photo_keys import prepared_for
-from captioning.vision.placement import leave_device
 
 
 class CosineScorer:

@@ -55,13 +55,6 @@ class Resident:
         leave(self.network, self.device)
 
 
-def leave_device(judge: object) -> None:
-    """Have a scorer or an embedder leave its device, if it can; its next use comes back."""
-    leaving = getattr(judge, "release", None)
-    if leaving is not None:
-        leaving()
-
-
 def leave(network: torch.nn.Module, device: torch.device) -> None:
     """Bring a network to the processor, and give its device's memory to others."""
     network.to("cpu")

@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import leave_device
 from curation.base import AbstractScore, Context
 
 _PHOTOS_AT_ONCE = 64
