@@ -14,6 +14,7 @@ import yaml
 from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
 from captioning.configuration import compose_config
+from captioning.extras import DISTRIBUTION
 from captioning.papers.paper_file import load_paper
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -108,3 +109,15 @@ def test_keys_that_sentences_set_are_keys_of_a_config() -> None:
         if not {(above, key), ("", key)} & known and above != "launcher":
             unknown.add((page, setting))
     assert not unknown, "a key that no config has needs a plus before it"
+
+
+def test_the_page_of_data_sets_has_all_of_them() -> None:
+    page = (REPOSITORY / "docs" / "data_sets.md").read_text(encoding="utf-8")
+    names = {path.stem for path in (REPOSITORY / "configs" / "data").glob("*.yaml")}
+    assert len(names) > 20
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
+
+
+def test_nothing_is_installed_by_a_name_that_is_on_no_index() -> None:
+    texts = [*PAGES, *RESULTS, *(REPOSITORY / "configs").rglob("*.yaml")]
+    assert [path.name for path in texts if f"{DISTRIBUTION}[" in path.read_text("utf-8")] == []

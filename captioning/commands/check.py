@@ -68,7 +68,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add(
         "--space", default="joint_space", metavar="SPACE",
         help="of photos and texts: joint_space (in the package), a CLIP or SigLIP of transformers "
-        "(FOLDER or hub name), open_clip:NAME, or none",
+        "(FOLDER or OWNER/NAME@COMMIT), open_clip:NAME/WEIGHTS@COMMIT, or none",
     )  # fmt: skip
     add("--export", choices=EXPORT_FORMATS, help="also write the set without what is flagged")
     add(

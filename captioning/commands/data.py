@@ -72,7 +72,8 @@ def _import_features(options: Namespace) -> None:
 
 
 def _scene_arguments(parser: ArgumentParser, *, num_scenes: int) -> None:
-    parser.add_argument("--split", default="train", help="train, val or test")
+    splits = "train, val, test_in, test_near or test_out"
+    parser.add_argument("--split", default="train", help=splits)
     parser.add_argument("--num-scenes", type=int, default=num_scenes)
     parser.add_argument("--seed", type=int, default=0)
 

@@ -42,7 +42,8 @@ def check(
     Args:
         folder: in any layout of `captioning.data.readers.own.own.read_own`, or a roster.
         space: of photos and texts: ``"joint_space"``, which is in the package; a folder or hub name
-            of a CLIP or SigLIP of transformers; ``"open_clip:NAME"``; a built one; or ``"none"``.
+            of a CLIP or SigLIP of transformers; ``"open_clip:NAME/WEIGHTS@COMMIT"``; a built one;
+            or ``"none"``.
         thresholds: by check, for those that differ from `curation.check.checks.CHECKS`.
         skip: names of checks that are not made.
         cache_folder: where embeddings of captions are kept for the next time; None: nowhere.
@@ -126,5 +127,13 @@ def build_encoders(
         backbone = build_backbone(name="efficientnet_lite0")
         return build_joint_space(backbone=backbone, sentences=sentences), sentences
     if space.startswith("open_clip:"):
-        return build_clip(name=space.removeprefix("open_clip:")), None
+        return build_clip(**_of_open_clip(space.removeprefix("open_clip:"))), None
     return build_dual_encoder(name=space), None
+
+
+def _of_open_clip(name: str) -> dict[str, str | None]:
+    """Name and weights of `build_clip`: ``NAME/TAG@COMMIT``, or a model that brings its weights."""
+    if name.startswith("hf-hub:") or Path(name).is_dir():
+        return {"name": name, "weights": None}
+    model, _, weights = name.partition("/")
+    return {"name": model, "weights": weights or "openai"}

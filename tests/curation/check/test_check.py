@@ -18,7 +18,7 @@ from PIL import Image
 from captioning.commands import check as command
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
-from curation.check import check
+from curation.check import check, run
 from curation.check.checks import CHECKS, THRESHOLDS
 from curation.check.export import export_cleaned
 from curation.check.write import check_place, write_result
@@ -186,6 +186,19 @@ def test_one_chance_is_the_threshold_of_all_that_measure_one(options, expected) 
     assert command._thresholds(parser.parse_args(["set", *options])) == expected
     assert THRESHOLDS["wrong_word"] == command.WORD_CHANCE
     assert {c.name for c in CHECKS if c.is_chance} == {"fit", "wrong_photo", "wrong_word"}
+
+
+@pytest.mark.parametrize(
+    ("space", "built"),
+    [
+        ("open_clip:ViT-B-32", ("ViT-B-32", "openai")),
+        ("open_clip:ViT-B-32/openai@0123", ("ViT-B-32", "openai@0123")),
+        ("open_clip:hf-hub:owner/name@0123", ("hf-hub:owner/name@0123", None)),
+    ],
+)
+def test_a_space_of_open_clip_has_its_weights_and_their_commit(monkeypatch, space, built) -> None:
+    monkeypatch.setattr(run, "build_clip", lambda *, name, weights: (name, weights))
+    assert run.build_encoders(space, None) == (built, None)
 
 
 def test_a_caption_of_another_photo_is_found_by_a_space(tmp_path: Path) -> None:
