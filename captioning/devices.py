@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -98,3 +98,13 @@ def full_precision() -> Iterator[None]:
             if not _users.number:
                 torch.set_float32_matmul_precision(_users.products)
                 torch.backends.cudnn.allow_tf32 = _users.others
+
+
+def computing(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
+    """`full_precision` for ``float32``; else what is exact enough in ``dtype`` is computed in it.
+
+    Weights stay in single precision.
+    """
+    if dtype == torch.float32:
+        return full_precision()
+    return torch.autocast(device.type, dtype=dtype)

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
-from captioning.devices import chosen_device, full_precision
+from captioning.devices import chosen_device, computing
 from captioning.evaluation.predict import restored_model
 from captioning.model_folder import weights_identity
 from captioning.models.base import AbstractCaptioner
@@ -38,6 +38,7 @@ class RunCaptioner:
     Args:
         run: its folder; the best checkpoint is used, or the last one.
         search: finds captions; it decides how many a photo gets.
+        precision: of its networks; ``"auto"``: half precision on a GPU.
         batch_size: photos at once.
         device: ``"auto"`` takes a GPU if there is one.
 
@@ -50,11 +51,13 @@ class RunCaptioner:
         *,
         run: str,
         search: AbstractSearch,
+        precision: Precision = "float32",
         batch_size: PositiveInt = 32,
         device: Device = "auto",
     ) -> None:
         self._search, self.batch_size = search, batch_size
         self._device = chosen_device(device)
+        self._dtype = chosen_dtype(precision, self._device)
         folder = RunFolder(Path(run))
         self._config = folder.config()
         self._checkpoint = folder.tested_checkpoint(self._config.monitor)
@@ -67,8 +70,9 @@ class RunCaptioner:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the checkpoint, and the search."""
-        return f"run {self._digest} {self._search!r}"
+        """Hash of the checkpoint, the search, and half precision."""
+        half = "" if self._dtype == torch.float32 else f" {self._dtype}".replace("torch.", "")
+        return f"run {self._digest} {self._search!r}{half}"
 
     @cached_property
     def _digest(self) -> str:
@@ -90,7 +94,7 @@ class RunCaptioner:
         model.to(self._device)
         dataset = datamodule.dataset(roster.samples, "eval")
         batch = dataset[list(range(len(roster)))].to(self._device)
-        with full_precision():  # captions are kept
+        with computing(self._dtype, self._device):  # captions are kept
             candidates = model.candidates(batch, search=self._search)
         captions = dict(zip(batch.image_ids, candidates, strict=True))
         return [[prediction.caption for prediction in captions[key]] for key in keys]

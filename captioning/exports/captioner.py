@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +21,7 @@ from captioning.decoding.machine import Machine
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import check_integer
-from captioning.devices import full_precision
+from captioning.devices import computing, full_precision
 from captioning.exports.attention import AttendedWord, attended_words
 from captioning.exports.chosen_search import chosen_search, words_machine
 from captioning.exports.loading import LoadedCaptioner, load_captioner
@@ -242,12 +241,6 @@ class Captioner:
         dataset = datamodule.dataset(samples, "eval")
         yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)
 
-    def _computing(self) -> AbstractContextManager[Any]:
-        """Single precision, whatever is read meanwhile, as `captioning evaluate` does; or half."""
-        if self.dtype == torch.float32:
-            return full_precision()
-        return torch.autocast(self.device.type, dtype=self.dtype)
-
     @torch.inference_mode()
     def _captioned(
         self, part: PhotoBatch, search: AbstractSearch, machine: Machine | None
@@ -257,7 +250,7 @@ class Captioner:
         if part.batch is not None:
             batch = part.batch.to(self.device)
             machines = None if machine is None else [machine] * len(batch.image_ids)
-            with self._computing():
+            with computing(self.dtype, self.device):  # whatever is read meanwhile
                 found = self.model.candidates(batch, search=search, machines=machines)
             groups = dict(zip(batch.image_ids, found, strict=True))
         return {

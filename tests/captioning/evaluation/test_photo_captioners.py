@@ -12,6 +12,7 @@ from PIL import Image
 from captioning.data.features.build import ensure_features
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.sampling import Sampling
+from captioning.evaluation import photo_captioners
 from captioning.evaluation.photo_captioners import ImageTextCaptioner, RunCaptioner
 from captioning.training import inputs
 from captioning.training.run import train
@@ -76,6 +77,28 @@ def test_another_search_is_another_captioner(run):
     beams = [BeamSearch.with_settings(beam_size=size, max_length=8) for size in (1, 2)]
     identities = {RunCaptioner(run=str(run), search=s, device="cpu").identity for s in beams}
     assert len(identities) == 2
+
+
+def test_half_precision_is_another_captioner_and_computes_in_it(run, photos, monkeypatch):
+    settings = {"run": str(run), "search": BeamSearch.with_settings(max_length=8), "device": "cpu"}
+    single, auto, half = (
+        RunCaptioner(**settings, precision=precision)
+        for precision in ("float32", "auto", "bfloat16")  # auto: single on a processor
+    )
+    assert single.identity == auto.identity == RunCaptioner(**settings).identity
+    assert half.identity == f"{single.identity} bfloat16"
+    computed = []
+
+    def noted(model, *arguments, **keywords):
+        computed.append(torch.is_autocast_enabled("cpu"))
+        return candidates(model, *arguments, **keywords)
+
+    captioner = type(single._at_hand(photo_captioners._roster(photos, "abcd"))[0])
+    candidates = captioner.candidates
+    monkeypatch.setattr(captioner, "candidates", noted)
+    for writer in (single, half):
+        assert all(writer.write_captions(photos, keys=list("abcd")))
+    assert computed == [False, True]
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
