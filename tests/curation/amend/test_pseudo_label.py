@@ -49,6 +49,22 @@ def test_searches_take_turns_over_the_samples_of_a_photo(monkeypatch: pytest.Mon
     assert requests == [("constrained", names[::2]), ("plain", names[1::2])]
 
 
+def test_a_placeholder_that_is_right_already_is_trained_on_from_now_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(self: PseudoLabel, kind: str, samples: Sequence[Sample]) -> dict[str, Prediction]:
+        return {s.image_id: Prediction(image_id=s.image_id, caption=s.caption) for s in samples}
+
+    monkeypatch.setattr(PseudoLabel, "_write", write)
+    context = make_context()
+    for weight, actions in ((0.0, ["replace_caption", "down_weight"]), (1.0, [])):
+        sample = replace(context.live[0], weight=weight)
+        label = PseudoLabel(plain=lambda: None)
+        amended = label.amend(context, [Selected(sample=sample, reason="")])
+        assert [edit.action for edit in amended.edits] == actions
+        assert amended.unchanged == (() if actions else (sample.sample_id,))
+
+
 def test_the_captioner_must_be_known() -> None:
     context = make_context()
     alone = CurationView(roster=build_roster("one", [context.live[0], context.live[4]]))
