@@ -110,6 +110,14 @@ def test_a_way_may_lack_columns_by_file_or_metric(tmp_path: Path, content):
     ]
 
 
+def test_what_a_way_lacks_is_shown_where_it_was_measured(tmp_path: Path, content):
+    content["runs"]["ours"]["flickr8k"]["without"] = {"CIDEr-D": "no references"}
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    finish(results, paper, 0, 0.5)
+    item = paper.items["table1"]
+    assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (50.0,)
+
+
 def test_further_tests_of_a_record_stand_for_files_of_a_run(tmp_path: Path, content):
     column = {"name": "C", "metric": "CIDEr-D", "file": "cross/metrics.json"}
     content["items"]["table1"]["columns"][0] = column
