@@ -46,9 +46,10 @@ class Selection:
         short = [caption for caption in order if caption not in long]
         small = [caption for caption in short if _coverage(caption) < self.small_coverage]
         large = [caption for caption in short if caption not in small]
+        kept = small[: self.max_small]
         return [
-            *small[: self.max_small],
-            *large[: max(self.min_captions - len(small), 0)],
+            *kept,
+            *large[: max(self.min_captions - len(kept), 0)],
             *self._select_long(long),
         ]
 

@@ -12,6 +12,7 @@ from augmentation.regions.novel_captions import Radius
 from augmentation.regions.novel_class import Choices
 from augmentation.regions.novel_objects import NovelObjects
 from augmentation.regions.proposal import file_name, finished_regions
+from augmentation.regions.turns import in_turns
 from augmentation.run import augment
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
@@ -71,6 +72,10 @@ def test_the_order_of_the_roster_does_not_matter_but_the_seed_does(parser, roste
     assert list(method(parser).proposals(turned)) == first
     other = list(method(parser, seed=1).proposals(roster))
     assert [p.name for p in other] != [p.name for p in first]
+
+
+def test_those_that_have_more_go_on_when_others_have_come_to_their_end():
+    assert "".join(in_turns([iter("ad"), iter("b"), iter(""), iter("cef")])) == "abcdef"
 
 
 def test_k_is_shared_out_to_the_candidates_which_take_turns(parser, roster):

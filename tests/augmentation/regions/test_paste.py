@@ -66,6 +66,14 @@ def test_a_patch_of_which_too_much_is_left_out_is_refused():
     assert not result.owners.any()
 
 
+def test_a_patch_of_which_nothing_would_be_seen_is_refused_whatever_may_be_left_out():
+    blending = Blending(feather=0, max_omitted=1)
+    result = paste(
+        ground(), [move((0, 0, 20, 20))], [RED], blending=blending, protected=[(0, 0, 20, 20)]
+    )
+    assert result.problem == pasting.COVERED
+
+
 def test_a_box_partly_outside_shows_its_part_of_the_patch():
     half = RED.copy()
     half.paste((0, 0, 255), (10, 0, 20, 20))
@@ -137,6 +145,15 @@ def test_the_shelf_keeps_the_last_photos_alone(tmp_path: Path):
     assert shelf.photo(tmp_path / "a.png") is first
     shelf.photo(tmp_path / "b.png")
     assert shelf.photo(tmp_path / "a.png") is not first
+
+
+def test_the_shelf_drops_what_was_used_longest_ago(tmp_path: Path):
+    shelf = PhotoCache(capacity=2)
+    for name in "abc":
+        RED.save(tmp_path / f"{name}.png")
+    first, second, _, _ = (shelf.photo(tmp_path / f"{name}.png") for name in "abac")
+    assert shelf.photo(tmp_path / "a.png") is first
+    assert shelf.photo(tmp_path / "b.png") is not second
 
 
 def test_wrong_settings_and_pictures_are_refused():

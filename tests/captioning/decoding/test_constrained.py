@@ -22,7 +22,7 @@ from tests.captioning.decoding.constrained_truth import (
     random_constraints,
     random_continues,
 )
-from tests.captioning.decoding.toy import EOS, PAD, TableStepper, random_table, run
+from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table, run
 
 
 def search(stepper: TableStepper, machines: list[Machine], **options: object) -> ConstrainedResult:
@@ -310,6 +310,8 @@ def test_the_lookup_table_is_left_as_it_was():
         ({"forbidden_ids": (EOS,)}, "forbidden_ids must not hold eos_id 1"),
         ({"machines": []}, "machines must be one for each image: got 0 for 3"),
         ({"machines": [build_machine([[(3, EOS)]])] * 3}, r"begin, end or padding.*: got \[1\]"),
+        ({"machines": [build_machine([[(3, BOS)]])] * 3}, r"begin, end or padding.*: got \[0\]"),
+        ({"machines": [build_machine([[(3, PAD)]])] * 3}, r"begin, end or padding.*: got \[2\]"),
         ({"machines": [build_machine([[(7,)]])] * 3}, "the model's 7 tokens: got token 7"),
     ],
 )

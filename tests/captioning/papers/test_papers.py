@@ -110,6 +110,14 @@ def test_a_way_may_lack_columns_by_file_or_metric(tmp_path: Path, content):
     ]
 
 
+def test_what_a_way_lacks_is_shown_where_it_was_measured(tmp_path: Path, content):
+    content["runs"]["ours"]["flickr8k"]["without"] = {"CIDEr-D": "no references"}
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    finish(results, paper, 0, 0.5)
+    item = paper.items["table1"]
+    assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (50.0,)
+
+
 def test_further_tests_of_a_record_stand_for_files_of_a_run(tmp_path: Path, content):
     column = {"name": "C", "metric": "CIDEr-D", "file": "cross/metrics.json"}
     content["items"]["table1"]["columns"][0] = column
@@ -122,6 +130,18 @@ def test_further_tests_of_a_record_stand_for_files_of_a_run(tmp_path: Path, cont
     paper, results = paper_of(tmp_path, content), Results(tmp_path / "none", tmp_path)
     item = paper.items["table1"]
     assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (25.0,)
+
+
+def test_a_runs_folder_comes_before_its_record(tmp_path: Path, content):
+    record = {"metrics": {"test": {"corpus": {"CIDEr-D": 0.25}}}, "files": {}}
+    name = "mine-flickr8k/ours/seed"
+    records = [record | {"run": f"{name}{seed}", "config": {"seed": seed}} for seed in (0, 1)]
+    write_study(tmp_path / "mine-flickr8k.jsonl", records)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, tmp_path)
+    finish(results, paper, 0, 0.5)
+    item = paper.items["table1"]
+    cell = Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0)
+    assert dict(zip(cell.seeds, cell.values, strict=True)) == {"0": 50.0, "1": 25.0}
 
 
 def test_a_run_without_scores_is_read_when_its_steps_are_done(tmp_path: Path, content):

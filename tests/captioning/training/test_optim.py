@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.training.optim import cosine, cosine_by_epoch, linear
+from captioning.training.optim import cosine, cosine_by_epoch, linear, rounds
 
 
 def rates(schedule, horizon: int, **settings) -> list[float]:
@@ -45,6 +45,21 @@ def test_a_cosine_by_epoch_is_that_of_blip() -> None:
     learning_rates = rates(cosine_by_epoch, 5, num_epochs=5)
     assert learning_rates == pytest.approx([2.0, 1.809017, 1.309017, 0.690983, 0.190983, 0.0])
     assert rates(cosine_by_epoch, 2, num_epochs=2, floor=1.0) == [2.0, 2.0, 2.0]
+
+
+def test_rounds_fall_in_lines_each_from_a_share_of_the_former_ones_start() -> None:
+    learning_rates = rates(rounds, 8, num_rounds=4, scale=0.5)
+    assert learning_rates[:8] == [2.0, 1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.125]
+    # the last round is cut where the updates are no multiple of the rounds
+    uneven = rates(rounds, 5, num_rounds=2, scale=0.8)
+    assert uneven[:5] == pytest.approx([2.0, 4 / 3, 2 / 3, 1.6, 1.6 * 2 / 3])
+
+
+@pytest.mark.parametrize("settings", [{"num_rounds": 0}, {"num_rounds": 9}, {"scale": 0.0}])
+def test_rounds_out_of_range_are_refused(settings: dict) -> None:
+    with pytest.raises(ValueError, match=r"rounds need 1 <= num_rounds <= horizon and scale > 0"):
+        rates(rounds, 8, **settings)
+    assert len(rates(rounds, 8, num_rounds=8)) == 9
 
 
 def test_a_floor_of_one_is_constant() -> None:

@@ -83,6 +83,12 @@ def test_buckets_change_with_the_score_and_another_caption_has_none():
     assert buckets(again.apply([new])) == [0, 0, 0, 1]
 
 
+def test_removed_samples_move_no_bound_of_a_bucket():
+    view = view_of(6).apply([Edit(sample_id=f"i#{k}", action="remove") for k in (4, 5)])
+    after, _ = curated(view, 3, 2, 1, 0, 9, 9, num_buckets=2)
+    assert buckets(after) == [1, 1, 0, 0]
+
+
 def test_samples_without_a_score_are_dealt_as_the_others():
     scores = [float(k) if k % 2 else NAN for k in range(400)]
     after, _ = curated(view_of(400), *scores)

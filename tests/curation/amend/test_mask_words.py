@@ -73,6 +73,21 @@ def test_what_was_masked_before_stays_so_beside_new_words() -> None:
     assert edit.value == "1-4:0.5,16-19"
 
 
+def test_of_words_that_overlap_the_surest_is_masked_and_beside_it_any() -> None:
+    class Spans(ToyWords):
+        def doubts(self, context: Context) -> list[WordDoubt]:
+            sure = {(0, "a red"): 0.6, (2, "red dog"): 0.9, (9, " and"): 0.7}
+            fields = {"row": 0, "alternative": "x", "log_odds": 1.0}
+            return [
+                WordDoubt(start=start, word=word, probability=probability, **fields)
+                for (start, word), probability in sure.items()
+            ]
+
+    view = make_view()
+    (edit,) = MaskWords(score=Spans({})).amend(context_of(view), everything(view)).edits
+    assert edit.value == "2-9,9-13"
+
+
 def test_the_selectors_score_is_asked() -> None:
     policy = CurationPolicy(
         select=Above(threshold=0.5, score=colours()), amend=MaskWords(threshold=0.95), name="p"

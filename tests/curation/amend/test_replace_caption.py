@@ -142,6 +142,15 @@ def test_all_siblings_are_drawn_about_equally_often():
     assert all(70 < count < 130 for count in counts[1:])
 
 
+def test_a_sample_without_a_sibling_shifts_nobodys_draw():
+    def second(sizes: list[int], seed: int) -> str:
+        view = make_view(sizes)
+        selected = selected_of(view, ["0#0", "1#0"])
+        return ReplaceCaption().amend(context_of(view, seed=seed), selected).edits[-1].value
+
+    assert [second([1, 5], seed) for seed in range(9)] == [second([2, 5], s) for s in range(9)]
+
+
 def test_replaced_images_leave_the_captions_in_the_pool():
     view = make_view([2]).apply([Edit(sample_id="0#0", action="replace_image", value="new.png")])
     assert len(view.pool("0")) == 2

@@ -135,6 +135,15 @@ def test_the_caption_of_lowest_loss_is_chosen_if_it_is_lower():
         ReplaceCaption(choice="best")
 
 
+def test_a_loss_beside_another_picture_tells_nothing_of_a_caption():
+    amend = ReplaceCaption(choice="lower_loss")
+    picture = Edit(sample_id="x#2", action="replace_image", value="new.png")
+    where = context(view_of(picture), (3.0, 2.0, 1.0, 1.0, 2.0, 3.0))
+    assert [e.value for e in amend.amend(where, select(where, "x#0")).edits] == ["a hound x"]
+    equal = context(view_of(), (2.0,) * 6)
+    assert amend.amend(equal, select(equal, "x#0")).unchanged == ("x#0",)
+
+
 @pytest.mark.parametrize("amender", [ReplaceImage, ReplaceBoth])
 def test_what_is_expected_is_passed_on_and_the_source_closed(amender):
     source = ToySource()

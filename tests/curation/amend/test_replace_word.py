@@ -74,6 +74,20 @@ def test_the_surest_word_is_replaced_and_others_stay(view):
     assert amended.unchanged == ("i#1", "i#2")
 
 
+def test_of_words_as_sure_the_one_of_the_higher_odds_is_replaced(view):
+    ball = replace(BALL, probability=RED.probability, log_odds=2.0)
+    for doubts in ((RED, ball), (ball, RED)):
+        (edit,) = ReplaceWord(score=Doubts(*doubts)).amend(context_of(view), selected(view)).edits
+        assert edit.value == "A red kite"
+
+
+def test_a_caption_that_is_selected_again_counts_less_still(view):
+    amend = ReplaceWord(score=Doubts(), factor=0.5)
+    for weight in (0.5, 0.25):
+        view = view.apply(amend.amend(context_of(view), selected(view)).edits)
+        assert [sample.weight for sample in view.samples()] == [weight] * 3
+
+
 def test_captions_without_a_sure_word_may_count_less(view):
     amend = ReplaceWord(score=Doubts(RED, TWO), factor=0.5)
     edits = amend.amend(context_of(view), selected(view)).edits

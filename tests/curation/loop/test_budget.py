@@ -62,6 +62,11 @@ def test_every_word_keeps_a_caption():
     assert ids(budget.affordable(context, selected(context, "12"))) == "12"
 
 
+def test_a_word_that_a_caption_repeats_stands_in_one_caption():
+    context = make_context(["dog dog", "a cat", "a cat"])
+    assert ids(Budget(min_captions_per_word=1).affordable(context, selected(context, "01"))) == "1"
+
+
 def test_what_is_to_go_counts_no_longer():
     context = make_context(["a cat", "a cat", "a dog", "a dog"])
     budget = Budget(min_captions_per_word=1)

@@ -121,6 +121,15 @@ def test_only_the_right_word_repairs_a_wrong_one(worded, caption, fault):
     assert change.mend == ("wrong" if fault else "right")
 
 
+def test_a_caption_is_another_one_if_most_of_its_words_are(worded):
+    first, second = worded.roster.samples
+    first = replace(first, caption="a blue ball rolls")
+    view = CurationView(roster=build_roster("even", [first, second]))
+    for caption, fault in (("a green ball stops", "color"), ("the green ball stops", "")):
+        after = mended(view, "img0#0", caption)
+        assert faulty_kinds(after, view.roster.planted).get(0, "") == fault
+
+
 def test_words_of_one_meaning_repair(worded):
     grey = PlantedWord(start=2, wrong="blue", right="grey")
     sample = replace(worded.roster.samples[0], origin=planted_origin("color", grey))

@@ -123,6 +123,17 @@ def test_pixels_are_blinded_by_their_mean() -> None:
     assert blinded(pixels, None).images.abs().sum() == 0
 
 
+@pytest.mark.parametrize(("epoch", "is_measured"), [(1, True), (2, False)])
+def test_the_gain_is_measured_in_its_last_epoch_and_not_later(epoch, is_measured) -> None:
+    trainer, gains = (
+        SimpleNamespace(**vars(TRAINER), current_epoch=epoch),
+        LossLedger(num_samples=4),
+    )
+    probe = VisualGainProbe(until_epoch=1)
+    probe.finish(LossLedger(num_samples=4), {"visual_gain": gains}, trainer, Module())
+    assert gains.mean().isfinite().tolist() == [is_measured] * 4
+
+
 def test_another_unit_is_refused() -> None:
     with pytest.raises(ValueError, match="per must be 'token' or 'sentence': got 'word'"):
         VisualGainProbe(per="word")

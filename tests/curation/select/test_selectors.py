@@ -90,6 +90,16 @@ def test_sigma_of_one_sample_or_equal_losses_selects_none():
     assert Sigma(num_std=0).select(context_of([5.0, 5.0, 5.0])) == []
 
 
+def test_two_known_losses_have_a_spread():
+    assert rows_of(Sigma(num_std=0.5).select(context_of([1.0, float("nan"), 4.0]))) == [2]
+
+
+def test_of_all_the_worst_come_first_and_the_unknown_last():
+    selected = All().select(context_of([1.0, float("nan"), 3.0, 9.0], removed=[3]))
+    assert rows_of(selected) == [2, 0, 1]
+    assert [one.reason for one in selected] == ["loss 3.000", "loss 1.000", "no loss"]
+
+
 def test_above_takes_what_exceeds_the_threshold():
     context = context_of([1.0, 5.0, float("nan"), 5.5, 9.0], removed=[4])
     assert rows_of(Above(threshold=5).select(context)) == [3]
@@ -112,6 +122,9 @@ def test_a_mixture_finds_the_upper_heap_whatever_its_size():
     assert min(half) >= 400
     # 0.29 * 100 is a little less than 29
     assert len(Mixture(max_ratio=0.29).select(context_of(two_heaps(60, 40)))) == 29
+    # the share is of all live samples, whether they have a score or not
+    unseen = [float("nan")] * 100
+    assert len(Mixture(max_ratio=0.1).select(context_of([*two_heaps(60, 40), *unseen]))) == 20
 
 
 def test_a_mixture_leaves_a_single_heap_alone():

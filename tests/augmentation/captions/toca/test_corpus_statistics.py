@@ -57,6 +57,11 @@ def test_counts() -> None:
     assert statistics.summary() == {"captions": 4, "structures": 2, "words": 5, "pairs": 6}
 
 
+def test_structures_come_by_their_counts_and_then_by_their_texts() -> None:
+    assert count_corpus([ONE, OTHER, OTHER]).structures == (OTHER.structure, ONE.structure)
+    assert count_corpus([OTHER, ONE]).structures == (ONE.structure, OTHER.structure)
+
+
 def test_pairs_do_not_depend_on_when_they_are_summed_up(gold, monkeypatch) -> None:
     captions = [deconstruct(tags) for _, tags in gold]
     statistics = count_corpus(captions)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from augmentation.captions.toca.templates import (
+    MAX_LETTERS,
+    MAX_TOKENS,
     NO_LEXICAL_WORD,
     TOO_LONG,
     deconstruct,
@@ -50,10 +52,21 @@ def test_table_1(caption: str, structure: str, words: str) -> None:
     assert parts.problem == ""
 
 
+def test_all_marks_at_the_end_are_one_full_stop() -> None:
+    assert deconstruct(tagged("Dogs/NNS ,/, cats/NNS ,/, !/. ./.")).structure == "[N] , [N] ."
+
+
+def test_words_of_too_many_letters_are_left_out() -> None:
+    for letters, structure in ((MAX_LETTERS, "[N] [N] ."), (MAX_LETTERS + 1, "[N] .")):
+        assert deconstruct(tagged(f"dog/NN {'x' * letters}/NN")).structure == structure
+
+
 def test_captions_without_structure_say_why() -> None:
     assert deconstruct(()).problem == NO_LEXICAL_WORD
     assert deconstruct(tagged("on/IN ./.")).problem == NO_LEXICAL_WORD
     assert deconstruct(tagged("dog/NN " * 200)).problem == TOO_LONG
+    assert deconstruct(tagged("dog/NN " * (MAX_TOKENS + 1))).problem == TOO_LONG
+    assert deconstruct(tagged("dog/NN " * MAX_TOKENS)).problem == ""
 
 
 def test_the_sentence_template_of_table_8() -> None:

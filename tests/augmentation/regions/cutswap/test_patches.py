@@ -69,6 +69,7 @@ def test_one_thing_and_groups_are_told_apart(parser, object_words):
     assert chosen(parser, object_words, *single, descriptions={"run"}) == [DOG.box]
     assert chosen(parser, object_words, *single, descriptions={"sit"}) == []
     assert chosen(parser, object_words, *single, targets=[(0, 0, 80, 80)]) == []
+    assert chosen(parser, object_words, *single, targets=[DOG.box, (0, 0, 80, 80)]) == []
 
 
 def test_groups_are_not_told_where_that_is_not_asked(parser, object_words):
@@ -90,6 +91,25 @@ def test_what_lies_behind_may_be_covered(parser, object_words):
     for behind_share, expected in ((0.8, (BESIDE,)), (1.1, (HOLDER, BESIDE))):
         areas = Areas(behind_share=behind_share)
         assert areas.protected(sample, parse, (0,), (), {}) == expected
+
+
+def test_what_is_little_larger_does_not_lie_behind():
+    coat = Region(box=(0, 0, 25, 25), label="coat")
+    sample = grounded("A dog in a coat.", "dog", DOG, coat)
+    assert Areas().protected(sample, (), (0,), (), {}) == (coat,)
+
+
+@pytest.mark.parametrize(
+    ("box", "max_overlaid", "expected"),
+    [
+        ((0, 0, 10, 10), 0.2, True),  # a quarter of the dog
+        ((0, 0, 10, 10), 0.25, False),
+        ((15, 0, 40, 20), 0.2, False),  # a quarter, too, and most of it lies beside
+    ],
+)
+def test_an_object_is_overlaid_by_what_lies_mostly_within_it(box, max_overlaid, expected):
+    shirt = Region(box=box, label="shirt")
+    assert Areas(max_overlaid=max_overlaid).is_overlaid([DOG.box], [shirt]) is expected
 
 
 def test_boxes_with_people_before_them_show_no_thing_alone(parser, object_words):

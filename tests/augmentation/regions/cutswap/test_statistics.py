@@ -87,6 +87,8 @@ def test_shares_of_what_changed():
     assert statistics.changed_objects == pytest.approx(2 / 3)
     assert statistics.changed_attributes == pytest.approx(2 / 3)
     assert list(statistics.changes.items()) == [("dog > cat", 2), ("dog > dog", 1)]
+    tied = swap_statistics([swapped("horse"), swapped("cat")], num=1)
+    assert tied.changes == {"dog > cat": 1}
     with pytest.raises(ValueError, match="swaps must not be empty"):
         swap_statistics([])
 

@@ -226,6 +226,13 @@ def test_masked_words_change_the_likelihood_alone() -> None:
     assert not torch.equal(losses.parts["likelihood"], plain.parts["likelihood"])
 
 
+def test_samples_of_no_weight_are_no_references() -> None:
+    """Such as placeholders of photos without captions."""
+    reward = Lengths()
+    SelfCritical(reward=reward).open([*samples(3)[:2], replace(samples(3)[2], weight=0.0)])
+    assert reward.opened == [2]
+
+
 def test_a_model_without_likelihoods_is_refused_by_its_name() -> None:
     model = Table()
     complete = model.losses
