@@ -17,13 +17,23 @@ def place_on_machine() -> int:
     return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
 
 
+_taken: list[int] = []
+
+
+def take_gpu(number: int) -> None:
+    """Make a GPU this process's own, before anything is built for it."""
+    torch.cuda.set_device(number)
+    _taken[:] = [number]
+
+
 def own_gpu() -> int:
     """The number of the GPU that is this process's own, from 0.
 
-    It is another one than the first if the process has made it current, as Lightning does when a
-    training begins. Else each process of a machine has its own, unless its launcher shows it one
-    GPU alone.
+    That is the one that it took (`take_gpu`), or another one than the first that it has made
+    current. Else each process of a machine has its own, unless its launcher shows it one GPU alone.
     """
+    if _taken:
+        return _taken[0]
     # not asked of a driver that has not started, which would keep memory on the first GPU
     current = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
     number = current or place_on_machine()
@@ -64,6 +74,13 @@ def leave_device(judge: object) -> None:
         leaving()
 
 
+def leave(network: torch.nn.Module, device: torch.device) -> None:
+    """Bring a network to the processor, and give its device's memory to others."""
+    network.to("cpu")
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 @dataclass
 class _Users:
     """How many threads are within `full_precision`, and what the first of them met."""
@@ -78,10 +95,11 @@ _users, _lock = _Users(), Lock()
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """Within it GPUs compute in ``float32`` what is in ``float32``, and not in TF32.
+    """Within it is computed in ``float32`` what is in ``float32``: not in TF32, nor by autocast.
 
-    For what is kept and used again: it is the same then, whatever a run's ``speed`` is. torch has
-    these settings for the process: they come back when the last of several threads leaves.
+    For what is kept and used again: it is the same then, whatever a run's ``speed`` is and within
+    whichever step it is asked for. torch has the settings of TF32 for the process: they come back
+    when the last of several threads leaves.
     """
     with _lock:
         if not _users.number:
@@ -91,7 +109,8 @@ def full_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False
     try:
-        yield
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+            yield
     finally:
         with _lock:
             _users.number -= 1

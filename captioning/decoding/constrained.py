@@ -8,7 +8,7 @@ those that have met the same constraints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
@@ -100,7 +100,7 @@ class ConstrainedBeamSearch(AbstractSearch):
     """
 
     forced_ids: Sequence[int] = ()
-    by_size: bool | None = None
+    by_size: bool | None = field(default=None, repr=False)  # captions are the same with any
     unused: ClassVar[tuple[str, ...]] = ("end_words", "end_ids", "exact", "temperature", "seed")
     takes_machines: ClassVar[bool] = True
     needs_machines: ClassVar[bool] = True

@@ -14,8 +14,9 @@ from omegaconf import OmegaConf
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
-from captioning.devices import chosen_device, computing
+from captioning.devices import chosen_device, computing, leave
 from captioning.evaluation.predict import restored_model
+from captioning.exports.loading import has_own_type
 from captioning.model_folder import weights_identity
 from captioning.models.base import AbstractCaptioner
 from captioning.models.photo_captioner import PhotoCaptioner
@@ -27,7 +28,7 @@ from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import Precision, chosen_dtype, leave
+from captioning.vision.placement import Precision, chosen_dtype
 
 PLACEHOLDER = "a photo"
 
@@ -38,7 +39,7 @@ class RunCaptioner:
     Args:
         run: its folder; the best checkpoint is used, or the last one.
         search: finds captions; it decides how many a photo gets.
-        precision: of its networks; ``"auto"``: half precision on a GPU.
+        precision: of its networks; ``"auto"``: half precision on a GPU. None: single.
         batch_size: photos at once.
         device: ``"auto"`` takes a GPU if there is one.
 
@@ -51,15 +52,16 @@ class RunCaptioner:
         *,
         run: str,
         search: AbstractSearch,
-        precision: Precision = "float32",
+        precision: Precision | None = None,
         batch_size: PositiveInt = 32,
         device: Device = "auto",
     ) -> None:
         self._search, self.batch_size = search, batch_size
         self._device = chosen_device(device)
-        self._dtype = chosen_dtype(precision, self._device)
+        self._dtype = chosen_dtype(precision or "float32", self._device)
         folder = RunFolder(Path(run))
         self._config = folder.config()
+        self._converts = precision is not None and has_own_type(self._config)
         self._checkpoint = folder.tested_checkpoint(self._config.monitor)
         self._loaded: tuple[AbstractCaptioner, CaptionDataModule] | None = None
 
@@ -70,9 +72,10 @@ class RunCaptioner:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the checkpoint, the search, and half precision."""
-        half = "" if self._dtype == torch.float32 else f" {self._dtype}".replace("torch.", "")
-        return f"run {self._digest} {self._search!r}{half}"
+        """Hash of the checkpoint, the search, and another precision than the run's weights have."""
+        is_plain = self._dtype == torch.float32 and not self._converts
+        other = "" if is_plain else f" {self._dtype}".replace("torch.", "")
+        return f"run {self._digest} {self._search!r}{other}"
 
     @cached_property
     def _digest(self) -> str:
@@ -94,7 +97,8 @@ class RunCaptioner:
         model.to(self._device)
         dataset = datamodule.dataset(roster.samples, "eval")
         batch = dataset[list(range(len(roster)))].to(self._device)
-        with computing(self._dtype, self._device):  # captions are kept
+        dtype = torch.float32 if self._converts else self._dtype
+        with computing(dtype, self._device):  # captions are kept
             candidates = model.candidates(batch, search=self._search)
         captions = dict(zip(batch.image_ids, candidates, strict=True))
         return [[prediction.caption for prediction in captions[key]] for key in keys]
@@ -109,7 +113,10 @@ class RunCaptioner:
         OmegaConf.update(config, "steps", {}, merge=False)
         # Building a network draws random numbers, which a training under way must not miss.
         with torch.inference_mode(False), torch.random.fork_rng():
-            return restored_model(config, load_checkpoint(self._checkpoint), roster)
+            model, datamodule = restored_model(config, load_checkpoint(self._checkpoint), roster)
+        if self._converts:
+            model.to(self._dtype)
+        return model, datamodule
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""

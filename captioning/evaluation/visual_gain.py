@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import build_roster
-from captioning.devices import full_precision
+from captioning.devices import full_precision, leave
 from captioning.exports.captioner import Captioner
 from captioning.exports.photo_batches import photo_samples
 from captioning.ranges import Device, PositiveInt
 from captioning.tensor_files import weights_digest
 from captioning.types import Sample
-from captioning.vision.placement import leave
 
 BLIND = Image.new("RGB", (64, 64), (124, 116, 104))  # the mean colour of photos of ImageNet
 

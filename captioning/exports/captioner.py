@@ -150,7 +150,7 @@ class Captioner:
 
         Args:
             photos: files or pictures of Pillow; repeats are allowed, with other boxes, too.
-            batch_size: photos at a time; None: 16, on a GPU 64.
+            batch_size: photos at a time; None: 16, on a GPU 64, of models of transformers 16.
             boxes: of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on regions.
             must_include: words or phrases that each caption must hold; of several in a tuple one.
                 `Prediction.satisfied` says whether it does.
@@ -163,7 +163,7 @@ class Captioner:
         """
         if isinstance(photos, str | Path | Image.Image):
             raise TypeError(f"photos must be a list: got {photos!r}; put it into [...]")
-        batch_size = BATCH_SIZES.get(self.device.type, 16) if batch_size is None else batch_size
+        batch_size = self._photos_at_once if batch_size is None else batch_size
         check_integer("batch_size", batch_size, minimum=1)
         self._check_boxes(photos, boxes)
         machine = words_machine(must_include, self.model.tokenizer)
@@ -208,6 +208,16 @@ class Captioner:
             return attended_words(self.model, part.batch.to(self.device), captions)
 
     @property
+    def _photos_at_once(self) -> int:
+        """The default: of large models 64 photos with all their hypotheses fill a GPU."""
+        kind = "cpu" if self._is_of_transformers else self.device.type
+        return BATCH_SIZES.get(kind, BATCH_SIZES["cpu"])
+
+    @property
+    def _is_of_transformers(self) -> bool:
+        return isinstance(self.model.tokenizer, ImageTextTokenizer)
+
+    @property
     def grid_size(self) -> tuple[int, int] | None:
         """Rows and columns of the grid that it looks at; None for regions, or where unknown."""
         backbone = self.backbone or self.model.backbone
@@ -236,7 +246,7 @@ class Captioner:
             loader=LoaderSettings(eval_batch_size=batch_size),
         )
         ahead = min(THREADS_AHEAD.get(self.device.type, 1), num_cores())
-        if isinstance(self.model.tokenizer, ImageTextTokenizer):
+        if self._is_of_transformers:
             ahead = 1  # a processor of transformers is none for two threads
         dataset = datamodule.dataset(samples, "eval")
         yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)

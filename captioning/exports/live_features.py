@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.features.extraction import Precision, grid_features
+from captioning.data.features.extraction import grid_features
 from captioning.devices import full_precision
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
@@ -25,7 +25,7 @@ class LiveFeatures(AbstractBatchReader):
         backbone: of the run's features.
         kind: ``"grid"``, or ``"regions"``: the photo, then the samples' boxes.
         max_boxes: the first so many boxes of a photo are used.
-        precision: of the cache; see `ensure_features`.
+        precision: of the cache, see `ensure_features`, or another one of `DTYPES`.
         device: where the backbone works.
     """
 
@@ -35,12 +35,12 @@ class LiveFeatures(AbstractBatchReader):
         backbone: Backbone,
         kind: str,
         max_boxes: int = 36,
-        precision: Precision = "float32",
+        precision: str = "float32",
         device: torch.device,
     ) -> None:
         self._backbone = backbone.for_inference(device)
         self._kind, self._max_boxes, self._device = kind, max_boxes, device
-        self._precision: Precision = precision
+        self._precision = precision
         # cuDNN plans its convolutions anew in each thread: on a GPU one thread stays for them.
         self._thread = ThreadPoolExecutor(1) if device.type == "cuda" else None
 

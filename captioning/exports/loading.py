@@ -44,7 +44,7 @@ from captioning.training.inputs import Inputs, Pictures, further_readers
 from captioning.training.parts import build_part
 from captioning.training.run import build_model
 from captioning.types import Sample
-from captioning.vision.placement import Precision, chosen_dtype
+from captioning.vision.placement import DTYPES, Precision, chosen_dtype
 
 NO_HUB = "the folder of a run, an export or a model of transformers"
 NAME_ONE = "name one by --model (a run folder, an export, or a model of transformers such as BLIP)"
@@ -87,7 +87,6 @@ def load_captioner(
     """A captioner's parts; see `captioning.exports.captioner.Captioner.load`."""
     import_plugins(plugins)
     chosen = chosen_device(device)
-    dtype = chosen_dtype(precision or "float32", chosen)
     folder = shipped_captioner(instead=NAME_ONE) if place is None else _folder(place)
     if is_bundle(folder):
         build = _of_bundle
@@ -106,7 +105,14 @@ def load_captioner(
             f"prompt={prompt!r} is for models of transformers; {folder} is a captioner that was "
             "trained with its own: leave it out"
         )
-    return replace(build(folder, chosen, dtype), dtype=dtype)
+    wanted = None if precision is None else chosen_dtype(precision, chosen)
+    loaded = build(folder, chosen, wanted)
+    if wanted is None:
+        return loaded
+    if has_own_type(loaded.config):  # autocast would mix it with others
+        loaded.model.to(wanted)
+        return loaded
+    return replace(loaded, dtype=wanted)
 
 
 def _folder(place: str | Path) -> Path:
@@ -139,9 +145,9 @@ def _of_transformers(
     return _ready(model, config, inputs, device, backbone)
 
 
-def _of_run(folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedCaptioner:
+def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
     run = RunFolder(folder)
-    config = _with_precision(run.config(), dtype)
+    config = _with_precision(run.config(), wanted)
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
     inputs, backbone = _inputs(config, device)
     model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs, horizon=1)
@@ -154,9 +160,9 @@ def _of_run(folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedCap
     return _ready(model, config, inputs, device, backbone)
 
 
-def _of_bundle(folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedCaptioner:
+def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
     bundle = read_bundle(folder)
-    config = _with_precision(_with_folder(bundle.config, folder), dtype)
+    config = _with_precision(_with_folder(bundle.config, folder), wanted)
     try:
         tokenizer = restored(bundle.captioner["tokenizer"])
     except (TypeError, AttributeError, KeyError) as error:
@@ -185,11 +191,17 @@ def _ready(
     )
 
 
-def _with_precision(config: DictConfig, dtype: torch.dtype) -> DictConfig:
-    """The settings with a backbone that computes in ``bfloat16``, if that is wanted."""
-    if dtype != torch.bfloat16 or "precision" not in config.features:
+def _with_precision(config: DictConfig, wanted: torch.dtype | None) -> DictConfig:
+    """The settings with a backbone that computes in that precision."""
+    if wanted is None or not config.features.get("precision"):
         return config
-    return DictConfig(OmegaConf.merge(config, {"features": {"precision": "bfloat16"}}))
+    precision = str(wanted).removeprefix("torch.")
+    return DictConfig(OmegaConf.merge(config, {"features": {"precision": precision}}))
+
+
+def has_own_type(config: DictConfig) -> bool:
+    """Whether the settings say what type the model's weights have."""
+    return OmegaConf.select(config, "model.module.weights") in DTYPES
 
 
 def _with_folder(config: DictConfig, folder: Path) -> DictConfig:

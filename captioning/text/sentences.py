@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captioning.devices import chosen_device, full_precision
+from captioning.devices import chosen_device, full_precision, leave
 from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
 from captioning.model_folder import damage_named, model_folder, quiet_loading
@@ -72,7 +72,8 @@ class SentenceEncoder:
         """
         if pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {POOLINGS}: got {pooling!r}")
-        self.network: Any = network.to(device).eval().requires_grad_(False)
+        self._device = torch.device(device)
+        self.network: Any = network.to(self._device).eval().requires_grad_(False)
         self.tokenizer, self.pooling, self.max_tokens = tokenizer, pooling, max_tokens
         self.batch_size = batch_size
         self.dim = int(self.network.config.hidden_size)
@@ -94,11 +95,12 @@ class SentenceEncoder:
         keys = [_key(text) for text in texts]
         missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in self._embeddings}
         todo = list(missing.items())
-        for start in range(0, len(todo), SHARD):
-            self._add(dict(todo[start : start + SHARD]))
-        if not keys:
-            return torch.zeros(0, self.dim)
-        embeddings = torch.stack([self._embeddings[key] for key in keys]).float()
+        with full_precision():  # they are kept
+            for start in range(0, len(todo), SHARD):
+                self._add(dict(todo[start : start + SHARD]))
+            if not keys:
+                return torch.zeros(0, self.dim)
+            embeddings = torch.stack([self._embeddings[key] for key in keys]).float()
         while len(self._unsaved) > MAX_UNSAVED:
             del self._embeddings[self._unsaved.popleft()]
         return embeddings
@@ -118,17 +120,23 @@ class SentenceEncoder:
 
     @torch.inference_mode()
     def _run(self, texts: list[str]) -> Tensor:
+        with torch.inference_mode(False):
+            self.network.to(self._device)
         tokens = self.tokenizer(
             texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
-        ).to(next(self.network.parameters()).device)
-        with full_precision():  # they are kept
-            states = self.network(**tokens).last_hidden_state.float()
+        ).to(self._device)
+        states = self.network(**tokens).last_hidden_state.float()
         if self.pooling == "cls":
             pooled = states[:, 0]
         else:
             mask = tokens["attention_mask"].unsqueeze(-1).float()
             pooled = (states * mask).sum(1) / mask.sum(1)
         return nn.functional.normalize(pooled, dim=-1).to(torch.float16).cpu()
+
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        with torch.inference_mode(False):
+            leave(self.network, self._device)
 
 
 @loadable

@@ -23,6 +23,7 @@ from captioning.data.file_lock import held, lock_of
 from captioning.data.readers.collector import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
+from captioning.devices import take_gpu
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
@@ -44,10 +45,12 @@ from captioning.training.signals import Stopped, StopSignals
 from captioning.training.speed import (
     check_speed,
     compile_model,
+    own_device,
     set_cuda_graphs,
     set_dropout,
     set_matmul_precision,
     tell_of_speed,
+    uses_cuda,
     with_speed,
 )
 from captioning.training.start import load_start
@@ -124,6 +127,8 @@ def _train(
     if config.threads:
         torch.set_num_threads(config.threads)
     _quieten(config, folder.path)
+    if uses_cuda(config):
+        take_gpu(own_device(config).index)
     tell_of_speed(config)
     set_matmul_precision(config)
     set_dropout(config)

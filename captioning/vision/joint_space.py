@@ -10,7 +10,8 @@ reported under that name.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,7 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.devices import chosen_device, full_precision
+from captioning.devices import chosen_device, full_precision, leave, leave_device
 from captioning.extras import check_shipped
 from captioning.interfaces import TextEmbedder
 from captioning.loadable import loadable
@@ -137,11 +138,11 @@ class JointSpaceEncoder:
         device: str = "cpu",
     ) -> None:
         """Join built parts; usually `build_joint_space`, which checks that they fit."""
-        chosen = chosen_device(device)
-        self.heads = heads.to(chosen).eval().requires_grad_(False)
-        self.backbone = backbone.for_inference(chosen)
+        self._device = chosen_device(device)
+        self.heads = heads.to(self._device).eval().requires_grad_(False)
+        self.backbone = backbone.for_inference(self._device)
         self._sentences = sentences
-        self._photos_at_once = PHOTOS_AT_ONCE["cpu" if chosen.type == "cpu" else "cuda"]
+        self._photos_at_once = PHOTOS_AT_ONCE["cpu" if self._device.type == "cpu" else "cuda"]
 
     @property
     def identity(self) -> str:
@@ -156,7 +157,7 @@ class JointSpaceEncoder:
     @torch.inference_mode()
     def embed_features(self, regions: Tensor) -> Tensor:
         """Unit vectors ``(I, size)`` of photos by their grid features ``(I, R, D)``, on the CPU."""
-        with full_precision():  # what comes of it is kept
+        with self._used():
             return self.heads.embed_pooled(self.heads.pool(regions.to(self._device))).cpu()
 
     def prepare(self, photo: Image.Image) -> Image.Image:
@@ -170,7 +171,7 @@ class JointSpaceEncoder:
         for start in range(0, len(photos), size):
             squared = [self.prepare(photo) for photo in photos[start : start + size]]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))
-            with full_precision():
+            with self._used():
                 inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2).to(self._device))
                 grid = self.backbone.grid(inputs)
             embeddings.append(self.embed_features(grid))
@@ -180,13 +181,24 @@ class JointSpaceEncoder:
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size)`` of sentences, on the CPU."""
         vectors = self._sentences.embed_texts(texts).to(self._device)
-        with full_precision():
+        with self._used():
             return self.heads.embed_sentences(vectors).cpu()
 
-    @property
-    def _device(self) -> torch.device:
-        """Where the heads are: the current GPU may be another one by now."""
-        return self.heads.log_scale.device
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        with torch.inference_mode(False):
+            for network in (self.heads, self.backbone):
+                leave(network, self._device)
+        leave_device(self._sentences)
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Both networks on their device, in `full_precision`, as what comes of them is kept."""
+        with torch.inference_mode(False):
+            for network in (self.heads, self.backbone):
+                network.to(self._device)
+        with full_precision():
+            yield
 
 
 @loadable

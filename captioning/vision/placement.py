@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from captioning.devices import chosen_device, full_precision
+from captioning.devices import chosen_device, full_precision, leave
 
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -53,10 +53,3 @@ class Resident:
     def release(self) -> None:
         """Leave the device; the next use comes back."""
         leave(self.network, self.device)
-
-
-def leave(network: torch.nn.Module, device: torch.device) -> None:
-    """Bring a network to the processor, and give its device's memory to others."""
-    network.to("cpu")
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -16,6 +17,7 @@ from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
 
 _PHOTOS_AT_ONCE = 64
+_CAPTIONS_AT_ONCE = 256
 
 
 class Similarity(AbstractScore):
@@ -59,10 +61,28 @@ class Similarity(AbstractScore):
         """Scores ``(N,) float32`` of pairs of photo and caption."""
         self._embed(list({path: None for path, _ in pairs if path not in self._photos}))
         photos = torch.stack([self._photos[path] for path, _ in pairs])
-        captions = self._encoder.embed_texts([caption for _, caption in pairs])
+        texts = [caption for _, caption in pairs]
+        captions = _in_full_batches(self._encoder.embed_texts, texts, _CAPTIONS_AT_ONCE)
         return -(photos * captions).sum(1).float()
 
     def _embed(self, paths: Sequence[Path]) -> None:
         load = loading_for(self._encoder, self._load)
         for batch, opened in read_ahead(paths, _PHOTOS_AT_ONCE, load):
-            self._photos |= zip(batch, self._encoder.embed_photos(opened), strict=True)
+            vectors = _in_full_batches(self._encoder.embed_photos, opened, _PHOTOS_AT_ONCE)
+            self._photos |= zip(batch, vectors, strict=True)
+
+
+def _in_full_batches(
+    embed: Callable[[Sequence[Any]], Tensor], items: Sequence[Any], size: int
+) -> Tensor:
+    """Embeddings of items, in batches that are filled up to one size.
+
+    The last bits depend on a batch's size. A run that goes on meets other captions as new ones at
+    once than the run that was not stopped, and has the same scores all the same.
+    """
+    parts = []
+    for start in range(0, len(items), size):
+        block = list(items[start : start + size])
+        filling = [block[-1]] * (size - len(block))
+        parts.append(embed([*block, *filling])[: len(block)])
+    return torch.cat(parts)

@@ -18,6 +18,7 @@ from captioning.data.features.store import Box
 from captioning.devices import full_precision
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
+from captioning.vision.placement import DTYPES
 from captioning.work_ahead import done_ahead
 
 Kind = Literal["grid", "regions"]
@@ -42,19 +43,19 @@ class Photo:
     boxes: tuple[Box, ...]
 
 
-def grid_features(backbone: Backbone, pixels: Tensor, precision: Precision) -> Tensor:
+def grid_features(backbone: Backbone, pixels: Tensor, precision: str) -> Tensor:
     """What a store keeps of photos, before it is rounded to ``float16``.
 
     Args:
         backbone: on the photos' device.
         pixels: ``(N, 3, H, W) uint8``.
-        precision: see `ensure_features`.
+        precision: of `DTYPES`; a store has those of `Precision`.
 
     Returns:
         ``(N, h*w, D)``.
     """
-    dtype = {"float32": None, "bfloat16": torch.bfloat16}[precision]
-    with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype is not None):
+    dtype = DTYPES[precision]
+    with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype != torch.float32):
         return backbone.grid(backbone.normalise(pixels))
 
 

@@ -11,6 +11,7 @@ from transformers import BlipForConditionalGeneration
 
 from captioning import Captioner
 from captioning.configuration import compose_config
+from captioning.evaluation.photo_captioners import RunCaptioner
 from captioning.exports.export import export
 from captioning.training.run import train
 from tests.captioning.models.test_blip import folder  # noqa: F401  # a fixture
@@ -60,3 +61,14 @@ def test_an_image_to_text_model_is_exported_for_transformers(vlm, tmp_path, lora
     again = Captioner.load(moved, device="cpu")
     assert len(photos) == 3
     assert texts(again, photos) == texts(source, photos)
+    for place in (tmp_path / "run", moved):  # weights that have a type of their own
+        half = Captioner.load(place, device="cpu", precision="float16")
+        assert torch.float16 in {weight.dtype for weight in half.model.parameters()}
+        assert half.dtype == torch.float32
+        assert all(texts(half, photos))
+    settings = {"run": str(tmp_path / "run"), "search": source.model.search, "device": "cpu"}
+    plain, half, single = (
+        RunCaptioner(**settings, precision=precision) for precision in (None, "float16", "float32")
+    )
+    assert len({plain.identity, half.identity, single.identity}) == 3
+    assert all(half.write_captions(photos, keys=["a", "b", "c"]))

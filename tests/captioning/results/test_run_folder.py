@@ -60,6 +60,17 @@ def test_loader_processes_change_no_result_so_a_run_may_go_on_with_others(tmp_pa
         folder.open(make_config(tmp_path, loader={"batch_size": 5, "num_workers": 0}))
 
 
+def test_features_may_be_computed_in_another_way(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    how = {"batch_size": 4, "num_workers": 2, "device": "cpu"}
+    folder.open(make_config(tmp_path, features={"precision": "float32", **how}))
+    save_checkpoint(tmp_path / "checkpoints" / "last.ckpt")
+    other = {"batch_size": None, "num_workers": 0, "device": "auto"}
+    assert folder.open(make_config(tmp_path, features={"precision": "float32", **other}))
+    with pytest.raises(ValueError, match="features.precision: float32 -> bfloat16"):
+        folder.open(make_config(tmp_path, features={"precision": "bfloat16", **how}))
+
+
 @pytest.mark.parametrize("text", ["a: [1, 2", "\x00", "- a\n- b", "", "3", "seed: 0", "a: ${b"])
 def test_a_damaged_config_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)

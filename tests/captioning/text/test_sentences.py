@@ -71,6 +71,13 @@ def by_hand(encoder: SentenceEncoder, text: str) -> torch.Tensor:
     return mean / mean.norm()
 
 
+def test_sentences_are_embedded_in_single_precision_within_a_step(folder: Path) -> None:
+    encoder, again = (build_sentence_encoder(name=str(folder), device="cpu") for _ in range(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        within = again.embed_texts(TEXTS)
+    assert torch.equal(within, encoder.embed_texts(TEXTS))
+
+
 def test_embeddings_are_the_means_of_real_tokens(folder: Path) -> None:
     encoder = build_sentence_encoder(name=str(folder), batch_size=3, device="cpu")
     embeddings = encoder.embed_texts(TEXTS)
@@ -214,7 +221,7 @@ def test_inputs_follow_the_network_which_computes_in_full_precision(
     """What is kept must not depend on the speed of the run that asked first."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     encoder = build_sentence_encoder(name=str(folder), device="cpu")
-    encoder.network = Elsewhere()
+    encoder.network, encoder._device = Elsewhere(), torch.device("meta")
     with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
         encoder.embed_texts(["a dog"])
 

@@ -164,6 +164,21 @@ def test_two_programs_do_not_train_in_one_folder(small, tmp_path: Path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
+def test_the_gpu_of_a_training_is_taken_before_anything_is_built(small, monkeypatch) -> None:
+    class Taken(Exception):
+        pass
+
+    def take(number: int) -> None:
+        raise Taken(number)
+
+    monkeypatch.setattr(run, "uses_cuda", lambda config: True)
+    monkeypatch.setattr(run, "own_device", lambda config: torch.device("cuda", 3))
+    monkeypatch.setattr(run, "take_gpu", take)
+    monkeypatch.setattr(run, "build", lambda *arguments: pytest.fail("built before"))
+    with pytest.raises(Taken, match="3"):
+        train(small())
+
+
 def test_another_config_is_refused_the_folder_and_never_sets_it_aside(small, tmp_path) -> None:
     train(small("num_epochs=1"))
     with pytest.raises(ValueError, match=r"optimizer\.lr: 0\.001 -> 0\.5"):

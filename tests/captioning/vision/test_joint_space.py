@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -104,6 +103,41 @@ def test_images_texts_and_cached_features_meet(
     assert encoder.embed_photos([]).shape == (0, 4)
 
 
+def test_all_of_it_leaves_its_device_and_comes_back(
+    saved: tuple[JointSpace, Path], backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Leaving(Sentences):
+        has_left = False
+
+        def release(self) -> None:
+            self.has_left = True
+
+    left: list[torch.nn.Module] = []
+    monkeypatch.setattr(joint_space, "leave", lambda network, device: left.append(network.half()))
+    sentences = Leaving()
+    encoder = build_joint_space(
+        backbone=backbone, sentences=sentences, weights=saved[1], device="cpu"
+    )
+    before = encoder.embed_texts(["a dog"])
+    encoder.release()
+    assert left == [encoder.heads, encoder.backbone]
+    assert sentences.has_left
+    for network in left:
+        network.float()
+    assert torch.allclose(encoder.embed_texts(["a dog"]), before, atol=1e-2)
+
+
+def test_it_is_computed_in_single_precision_within_a_step(
+    saved: tuple[JointSpace, Path], backbone: Backbone
+) -> None:
+    encoder = build_joint_space(backbone=backbone, sentences=Sentences(), weights=saved[1])
+    photos, texts = [Image.new("RGB", (64, 64), "red")], ["a dog", "a cat"]
+    expected = encoder.embed_photos(photos), encoder.embed_texts(texts)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(encoder.embed_photos(photos), expected[0])
+        assert torch.equal(encoder.embed_texts(texts), expected[1])
+
+
 def test_a_gpu_has_larger_batches_of_the_same_numbers(
     saved: tuple[JointSpace, Path], backbone: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,13 +159,11 @@ def test_a_gpu_has_larger_batches_of_the_same_numbers(
     assert torch.equal(encoder.embed_photos([encoder.prepare(photo) for photo in images]), vectors)
     sizes.clear()
     # as a GPU has it, but here
-    monkeypatch.setattr(
-        "captioning.vision.joint_space.chosen_device",
-        lambda _: SimpleNamespace(type="cuda"),
-    )
+    monkeypatch.setattr(joint_space, "chosen_device", lambda _: torch.device("meta"))
     monkeypatch.setattr(Backbone, "for_inference", lambda self, _: self)
     monkeypatch.setattr(JointSpace, "to", lambda self, _: self)
     encoder = build_joint_space(backbone=backbone, sentences=Sentences(), weights=saved[1])
+    encoder._device = torch.device("cpu")
     assert torch.allclose(encoder.embed_photos(images), vectors, atol=1e-5)
     assert sizes == [20]
 

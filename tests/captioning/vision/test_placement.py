@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from captioning import devices
 from captioning.devices import chosen_device, full_precision
 from captioning.vision.placement import Resident
 
@@ -67,6 +68,30 @@ def test_what_is_kept_is_computed_in_full_precision(monkeypatch) -> None:
         assert torch.backends.cudnn.allow_tf32
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_what_is_kept_is_computed_in_full_precision_within_a_step(monkeypatch) -> None:
+    weights = torch.eye(3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (weights @ weights).dtype == torch.bfloat16
+        with full_precision():
+            assert (weights @ weights).dtype == torch.float32
+            with torch.autocast("cpu", dtype=torch.bfloat16):  # what asks for it itself
+                assert (weights @ weights).dtype == torch.bfloat16
+        assert (weights @ weights).dtype == torch.bfloat16
+
+
+def test_the_gpu_that_a_training_takes_is_that_of_all_its_parts(monkeypatch) -> None:
+    made_current: list[int] = []
+    monkeypatch.setattr(devices, "_taken", [])
+    monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert chosen_device("auto") == torch.device("cuda", 1)
+    devices.take_gpu(0)  # as the second process of trainer.devices=[2, 0]
+    assert made_current == [0]
+    assert chosen_device("auto") == chosen_device("cuda") == torch.device("cuda", 0)
 
 
 def test_full_precision_ends_with_the_last_of_those_within_it(monkeypatch) -> None:

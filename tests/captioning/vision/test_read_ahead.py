@@ -70,7 +70,7 @@ def test_similarity(opened: Opened, paths: list[Path]) -> None:
     score = Similarity(encoder=encoder, load=opened)
     score._embed(paths)
     assert [float(score._photos[path]) for path in paths] == list(range(NUMBER))
-    assert encoder.sizes == [64, 6]
+    assert encoder.sizes == [64, 64]  # the last one is filled up
     assert by_threads(opened)
 
 

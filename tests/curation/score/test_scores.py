@@ -166,13 +166,16 @@ class Space:
 
     def __init__(self) -> None:
         self.num_photos = self.num_texts = self.num_releases = 0
+        self.sizes: set[int] = set()
 
     def embed_photos(self, images):
-        self.num_photos += len(images)
+        self.num_photos += len({id(image) for image in images})  # the last one fills batches up
+        self.sizes.add(len(images))
         return torch.tensor([[1.0 * (r > b), 1.0 * (b > r)] for r, _, b in map(pixel, images)])
 
     def embed_texts(self, texts):
-        self.num_texts += len(texts)
+        self.num_texts += len({*texts})
+        self.sizes.add(len(texts))
         return Words().embed_texts(texts)
 
     def release(self):
@@ -200,6 +203,17 @@ def test_photos_are_embedded_once_and_captions_as_they_are_now() -> None:
     assert space.num_releases == 2
     assert values(score.scores(context())) == [-1, -1, 0, -1, -1, 0]
     assert (space.num_texts, space.num_releases) == (7, 2)  # nothing was computed
+
+
+def test_a_score_does_not_depend_on_what_was_scored_before() -> None:
+    """The last bits of a batch are those of its size: a run that goes on has the same."""
+    space = Space()
+    score = Similarity(encoder=space, load=lambda _: Image.new("RGB", (4, 4), "red"))
+    score.scores(context())
+    edit = Edit(sample_id="a#2", action="replace_caption", value="a small dog")
+    later = context()
+    score.scores(replace(later, view=later.view.apply([edit])))
+    assert space.sizes == {64, 256}
 
 
 def test_scores_by_image() -> None:
