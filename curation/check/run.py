@@ -127,13 +127,14 @@ def build_encoders(
         backbone = build_backbone(name="efficientnet_lite0")
         return build_joint_space(backbone=backbone, sentences=sentences), sentences
     if space.startswith("open_clip:"):
-        return build_clip(**_of_open_clip(space.removeprefix("open_clip:"))), None
+        name, weights = _of_open_clip(space.removeprefix("open_clip:"))
+        return build_clip(name=name, weights=weights), None
     return build_dual_encoder(name=space), None
 
 
-def _of_open_clip(name: str) -> dict[str, str | None]:
+def _of_open_clip(place: str) -> tuple[str, str | None]:
     """Name and weights of `build_clip`: ``NAME/TAG@COMMIT``, or a model that brings its weights."""
-    if name.startswith("hf-hub:") or Path(name).is_dir():
-        return {"name": name, "weights": None}
-    model, _, weights = name.partition("/")
-    return {"name": model, "weights": weights or "openai"}
+    if place.startswith("hf-hub:") or Path(place).is_dir():
+        return place, None
+    name, _, weights = place.partition("/")
+    return name, weights or "openai"
