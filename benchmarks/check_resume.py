@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -46,10 +47,16 @@ def start(folder: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
+def fail(folder: Path) -> NoReturn:
+    """End with the last lines of a run's output, whose file goes with this program."""
+    lines = (folder.parent / f"{folder.name}.log").read_text(encoding="utf-8").splitlines()
+    sys.exit("\n".join(["the run failed:", *lines[-20:]]))
+
+
 def run_to_end(folder: Path, overrides: list[str]) -> float:
     began = time.monotonic()
     if start(folder, overrides).wait() != 0:
-        sys.exit(f"the run failed; see {folder.parent / f'{folder.name}.log'}")
+        fail(folder)
     return time.monotonic() - began
 
 
@@ -66,7 +73,7 @@ def run_with_kills(
         process = start(folders[-1], overrides)
         try:
             if process.wait(timeout=rng.uniform(0.1, 0.45) * longest) != 0:
-                sys.exit(f"the run failed; see {folders[-1]}.log")
+                fail(folders[-1])
             folders.append(scratch / f"killed{len(folders)}")
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)

@@ -14,10 +14,10 @@ Sources = Mapping[str, str]
 
 PACKAGES = ("captioning", "curation", "augmentation")
 CONTRACTS = (
-    *("captioning.types", "captioning.interfaces", "captioning.files", "captioning.lengths"),
-    *("captioning.model_folder", "captioning.processors", "captioning.work_ahead"),
-    *("captioning.extras", "captioning.sharing", "captioning.sample_dropout", "captioning.ranges"),
-    *("captioning.tensor_files", "captioning.loadable", "captioning.cores", "captioning.devices"),
+    *("captioning.types", "captioning.interfaces", "captioning.files", "captioning.sample_dropout"),
+    *("captioning.model_folder", "captioning.processors", "captioning.lengths", "captioning.slurm"),
+    *("captioning.tensor_files", "captioning.work_ahead", "captioning.cores", "captioning.sharing"),
+    *("captioning.extras", "captioning.loadable", "captioning.ranges", "captioning.devices"),
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.

@@ -20,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.lost_jobs import lost_jobs_kept
@@ -82,6 +82,7 @@ class Sweep:
         """
         from captioning.commands.sweep_check import Checker, sweep_overrides
 
+        _check_devices(config, self.name)
         loader = GlobalHydra.instance().config_loader()
         is_basic = config.hydra.sweeper["_target_"] == BASIC_SWEEPER
         overrides = sweep_overrides(config, loader) if is_basic else []
@@ -125,6 +126,18 @@ class Sweep:
         write_report(self._folder, report)
         print(f"\n{report.short}\nsweep: {self._folder / 'sweep.md'}", flush=True)
         self.num_lost = sum(report.states.get(kind, 0) for kind in (FAILED, UNFINISHED))
+
+
+def _check_devices(config: DictConfig, name: str) -> None:
+    """Slurm is asked for a task a device, so their number must be known."""
+    if config.hydra.runtime.choices.get("hydra/launcher") != "slurm":
+        return
+    devices = OmegaConf.select(config, "trainer.devices", default=1)
+    if not isinstance(devices, int) or devices < 1:
+        sys.exit(
+            f"{name}: trainer.devices={devices}: under hydra/launcher=slurm it must be a number of "
+            "at least 1, as each device is a task of the job; no job was queued"
+        )
 
 
 @contextmanager

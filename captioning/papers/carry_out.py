@@ -19,11 +19,13 @@ from captioning.cores import num_cores
 from captioning.files import write_json
 from captioning.papers.steps import Task
 from captioning.results.runs import STEPS
+from captioning.slurm import is_preempted, job_id, requeue
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
 # Seconds of a wait: a signal that comes as one begins is acted on when it ends.
 LOOK_UP = 1.0
+TRAINING = "train"  # the command
 # Ctrl+C reaches the commands by the terminal; these reach this process alone.
 PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -118,10 +120,12 @@ class _Commands:
 
     Attributes:
         stopped: number of the first signal, or 0.
+        cut_short: names of the commands that a signal ended.
     """
 
     def __init__(self) -> None:
         self.stopped = 0
+        self.cut_short: set[str] = set()
         self._running: set[subprocess.Popen[Any]] = set()
         self._previous: dict[int, Any] = {}
 
@@ -147,9 +151,12 @@ class _Commands:
         if self.stopped in PASSED_ON:  # by a signal that came while the command started
             process.send_signal(self.stopped)
         try:
-            return process.wait()
+            status = process.wait()
         finally:
             self._running.discard(process)
+        if self.stopped and status:
+            self.cut_short.add(command[0])
+        return status
 
     def obey(self) -> None:
         """End as the signal asks, if there was one."""
@@ -158,7 +165,19 @@ class _Commands:
         if self.stopped == signal.SIGINT:
             raise KeyboardInterrupt
         if self.stopped:
+            self._queue_anew()
             raise SystemExit(128 + self.stopped)
+
+    def _queue_anew(self) -> None:
+        """Queue the job of Slurm anew that is out of time or preempted; a training does it itself.
+
+        Else those that wait for it would leave the queue.
+        """
+        job = job_id(os.environ)
+        if job is None or TRAINING in self.cut_short:
+            return
+        if self.stopped != signal.SIGTERM or is_preempted(job):
+            print(requeue(job), file=sys.stderr)
 
 
 def _carry_out(task: Task, share: Mapping[str, str], commands: _Commands) -> str:

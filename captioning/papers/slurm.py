@@ -33,8 +33,10 @@ def script_lines(paper: Paper, scale: str, tasks: Sequence[Task], runs: Path) ->
     head = [
         "#!/bin/sh",
         f"# {len(tasks)} jobs of {paper.id}, scale {scale}; about {hours:g} h in all.",
-        "# Partition, account and the like: SBATCH_PARTITION=..., SBATCH_ACCOUNT=... before it.",
+        "# Partition, account and the like: SBATCH_PARTITION=..., SBATCH_ACCOUNT=... before it;",
+        "# HOURS_AT_MOST=24: no job asks for more, and what does not end in them is queued anew.",
         "set -eu",
+        'hours() { most=${HOURS_AT_MOST:-$1}; echo "$(($1 < most ? $1 : most))"; }',
     ]
     return [*head, *(line for task in tasks for line in _job(paper, scale, task, runs, jobs))]
 
@@ -44,7 +46,7 @@ def _job(
 ) -> Sequence[str]:
     needs = [f"${{{jobs[need]}}}" for need in task.needs if need in jobs]
     options = [
-        f"--job-name={paper.id}/{task.folder.parent.name}/{task.folder.name}",
+        f"--job-name={paper.id}-{scale}/{task.folder.parent.name}/{task.folder.name}",
         f"--output={task.folder}-slurm-%j.txt",
         "--open-mode=append",
         "--requeue",
@@ -52,8 +54,13 @@ def _job(
         *_resources(scale, task),
     ]
     words = [shlex.quote(option) for option in options]
+    if task.way.hours is not None:
+        words.append(f'--time="$(hours {max(1, math.ceil(SPARE * task.way.hours))}):00:00"')
+    # The same job of a script that was run before is waited for: it may be at work still.
     if needs:
-        words += [f"--dependency=afterok:{':'.join(needs)}", "--kill-on-invalid-dep=yes"]
+        words += [f"--dependency=afterok:{':'.join(needs)},singleton", "--kill-on-invalid-dep=yes"]
+    else:
+        words.append("--dependency=singleton")
     words.append(f"--wrap={shlex.quote(_command(paper, scale, task, runs))}")
     name = jobs[task.folder]
     return (
@@ -65,12 +72,10 @@ def _job(
 
 
 def _resources(scale: str, task: Task) -> list[str]:
-    hours = task.way.hours
-    time = [] if hours is None else [f"--time={max(1, math.ceil(SPARE * hours))}:00:00"]
     if scale != "full":
-        return time
+        return []
     gpus = task.num_devices
-    return [*time, f"--gpus-per-node={gpus}", f"--cpus-per-task={CORES_PER_GPU * gpus}"]
+    return [f"--gpus-per-node={gpus}", f"--cpus-per-task={CORES_PER_GPU * gpus}"]
 
 
 def _command(paper: Paper, scale: str, task: Task, runs: Path) -> str:

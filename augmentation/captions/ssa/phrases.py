@@ -18,7 +18,6 @@ from augmentation.regions.closed_classes import BOUND_ADJECTIVES
 from captioning.text.parts import NOUNS
 
 ARTICLES = {"a": "a", "an": "a", "the": "the"}
-CONJUNCTIONS = ("and", "or")
 
 
 class Phrases:

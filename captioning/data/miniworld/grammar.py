@@ -40,8 +40,3 @@ def for_many(verb: str) -> str:
 def article(words: str) -> str:
     """``words`` with the indefinite article before them."""
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
-
-
-def join_list(parts: list[str]) -> str:
-    """``a, b and c``."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

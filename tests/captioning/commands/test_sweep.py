@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from captioning.commands import training
@@ -19,6 +20,7 @@ from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_hydra
 from captioning.commands.main import main
 from captioning.commands.sweep import sweep_name
+from captioning.config_folders import config_folder
 from captioning.results.failure import failure_of, keep_failure
 from captioning.results.untested import end_untested
 
@@ -259,6 +261,24 @@ def test_launchers_make_the_same_table(
     if launcher == "submitit_local":
         assert states["seed=2"][0] == "failed"
         assert "ended without a result" in states["seed=2"][2]
+
+
+@pytest.mark.parametrize("devices", ["auto", "-1", "[0,1]"])
+def test_slurm_must_know_how_many_tasks_a_job_has(devices: str, sweep, tmp_path) -> None:
+    pytest.importorskip("submitit")
+    told = sweep("seed=0,1", "hydra/launcher=slurm", f"trainer.devices={devices}")
+    assert isinstance(told, str)
+    assert told.startswith(f"train: trainer.devices={devices.replace(',', ', ')}: under")
+    assert told.endswith("no job was queued")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_without_a_trainer_have_one_task_under_slurm() -> None:
+    pytest.importorskip("submitit")
+    with initialize_config_dir(str(config_folder()), version_base=None):
+        chosen = ["run=a", "hydra/launcher=slurm"]
+        config = compose("evaluate", chosen, return_hydra_config=True)
+    assert config.hydra.launcher.tasks_per_node == 1
 
 
 def test_two_trainings_one_of_which_fails(small_settings, cache, tmp_path, monkeypatch) -> None:

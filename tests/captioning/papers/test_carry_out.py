@@ -191,6 +191,32 @@ def test_a_signal_is_passed_on_and_nothing_else_begins(tmp_path, content, log, m
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
+@pytest.mark.parametrize(
+    ("command", "number", "is_preempted", "anew"),
+    [
+        ("evaluate", signal.SIGUSR1, False, True),  # its time is nearly over
+        ("evaluate", signal.SIGTERM, True, True),
+        ("evaluate", signal.SIGTERM, False, False),  # cancelled
+        ("train", signal.SIGUSR1, False, False),  # which does it itself
+    ],
+)
+def test_a_job_that_is_ended_by_slurm_is_queued_anew(
+    tmp_path, content, log, monkeypatch, command, number, is_preempted, anew
+):
+    queued: list[str] = []
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(carrying, "is_preempted", lambda job: is_preempted)
+    monkeypatch.setattr(carrying, "requeue", lambda job: queued.append(job) or "")
+    stand_in(tmp_path, monkeypatch, PATIENT)
+    content["runs"]["pairs"]["flickr8k"]["steps"] = [f"{command} out={{run}}"]
+    waiting = f"while [ ! -s {log} ]; do sleep 0.05; done; kill -{int(number)} {os.getpid()}"
+    sender = subprocess.Popen(["sh", "-c", waiting])
+    with pytest.raises(SystemExit):
+        carry_out(tasks_in(tmp_path, content, 0))
+    sender.wait()
+    assert queued == (["7"] if anew else [])
+
+
 def test_ctrl_c_leaves_a_command_the_time_to_save(tmp_path, content, log, monkeypatch):
     slow = PATIENT.replace("trap 'echo", "trap 'sleep 1; echo").replace("TERM USR1", "INT")
     stand_in(tmp_path, monkeypatch, slow)
@@ -231,14 +257,17 @@ def test_a_script_queues_every_run_after_those_it_needs(tmp_path, content, log, 
         tasks = tasks_of(paper, ["ours"], scale, [0, 1], results)
         script = "\n".join(script_lines(paper, scale, tasks, results.runs))
         environment = {**os.environ, "PATH": f"{sbatch.parent}:{os.environ['PATH']}"}
+        environment |= {"HOURS_AT_MOST": "3"} if scale == "flickr8k" else {}
         done = subprocess.run(
             ["sh"], input=script, text=True, env=environment, capture_output=True, check=True
         )
     assert done.stdout.splitlines() == ["47 ours, seed 0", "57 ours, seed 1"]
     queued = [Path(f"{log}.{n}").read_text(encoding="utf-8").splitlines() for n in range(5)]
     needs = [[w for w in words if w.startswith("--dependency")] for words in queued]
-    assert needs == [[], ["--dependency=afterok:17"], ["--dependency=afterok:17"], [], []]
-    assert "--job-name=mine/ours/seed1" in queued[2]
+    first, after = ["--dependency=singleton"], ["--dependency=afterok:17,singleton"]
+    assert needs == [first, after, after, first, first]
+    assert "--job-name=mine-flickr8k/ours/seed1" in queued[2]
+    assert "--time=3:00:00" in queued[1]  # of 4
     assert queued[3][-1].endswith("--devices 4")
     assert queued[2][-1].endswith(
         f"paper {paper.file} --scale flickr8k --run --rows ours --seeds 1 --runs '{results.runs}'"
@@ -296,7 +325,7 @@ def test_what_is_done_is_not_queued(tmp_path, content, log):
     lines = script_lines(paper, "flickr8k", tasks, tmp_path / "runs")
     assert lines[1] == "# 1 jobs of mine, scale flickr8k; about 2 h in all."
     assert sum("sbatch --parsable" in line for line in lines) == 1
-    assert not any("--dependency" in line for line in lines)
+    assert not any("afterok" in line for line in lines)
 
 
 def test_fewer_devices_make_the_same_updates_in_parts(tmp_path, content, log):

@@ -1,0 +1,50 @@
+"""The job of Slurm that a program runs in, and its way back into the queue."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+
+def job_id(environment: Mapping[str, str]) -> str | None:
+    """Slurm's name of this job, of an array ``JOB_TASK``; None outside of Slurm."""
+    if environment.get("SLURM_ARRAY_JOB_ID"):
+        return f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    return environment.get("SLURM_JOB_ID") or None
+
+
+def is_preempted(job: str) -> bool:
+    """Whether Slurm takes the resources for another job.
+
+    A cancelled job gets the same signal, and must not come back. A preempted one that ends by
+    itself within its time of grace would not be queued anew.
+    """
+    shown = _scontrol("show", "job", "--oneliner", job)
+    match = re.search(r"\bPreemptTime=(\S+)", shown or "")
+    return match is not None and match[1] != "None"
+
+
+def requeue(job: str) -> str:
+    """Queue a job of Slurm anew; a line on how it went."""
+    if _scontrol("requeue", job) is None:
+        return f"job {job} could not be queued anew (scontrol requeue {job}); submit it again"
+    return f"job {job} is queued anew"
+
+
+def _scontrol(*arguments: str) -> str | None:
+    """What ``scontrol`` prints, or None if it failed; the reason is logged."""
+    try:
+        done = subprocess.run(
+            ["scontrol", *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning(f"scontrol: {error}")
+        return None
+    if done.returncode:
+        log.warning(f"scontrol: {done.stderr.strip()}")
+        return None
+    return done.stdout
