@@ -63,6 +63,13 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
         claim_folder(tmp_path, {"seed": 1})
 
 
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"photo")
+    with pytest.raises(ValueError, match="is not empty and holds no set: choose another out="):
+        claim_folder(tmp_path, {"seed": 0})
+    assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
 def test_files_that_settings_name_are_known_by_their_contents(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("dog")
     (tmp_path / "list.txt").write_text("cat")

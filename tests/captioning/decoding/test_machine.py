@@ -107,6 +107,10 @@ def test_single_words_need_a_state_for_each_set_of_constraints():
     assert build_machine([[(3,), (4,)], [(5,)], [(6,), (7,)]]).num_states == 8
 
 
+def test_as_many_constraints_as_are_allowed_are_taken():
+    assert build_machine([[(token,)] for token in range(3, 11)]).num_states == 2**8
+
+
 def test_an_alternative_that_holds_another_costs_no_state():
     dog, hot = 3, 4
     assert build_machine([[(dog,), (hot, dog)]]) == build_machine([[(dog,)]])

@@ -70,6 +70,13 @@ def test_captions_given_twice_change_no_recall_of_images() -> None:
         assert twice[f"text-to-image R@{k}"] == once[f"text-to-image R@{k}"]
 
 
+def test_the_seed_draws_the_shuffled_pairs() -> None:
+    images, captions, index = unit(1, 12), unit(2, 36), torch.arange(12).repeat(3)
+    areas = [retrieval_scores(images, captions, index, seed=n)["AUC"] for n in (0, 0, 1, 2)]
+    assert areas[0] == areas[1]
+    assert len(set(areas)) > 1
+
+
 def test_ranks_by_hand() -> None:
     images = torch.eye(3)
     captions = torch.tensor([[0.9, 0.1, 0.0], [0.8, 0.6, 0.0], [0.5, 0.6, 0.7]])

@@ -84,6 +84,12 @@ def test_meteor_is_pycocoevalcaps_and_its_sums_are_java_s(real_java: str) -> Non
         assert pooled_meteor(counts).ravel() == pytest.approx(each, abs=1e-12)
 
 
+def test_resamples_are_as_many_as_asked_for_in_whatever_blocks(monkeypatch) -> None:
+    monkeypatch.setattr("captioning.metrics.bootstrap._CHUNK", 20 * 7)
+    blocks = list(resampled(20, 50, np.random.default_rng(0)))
+    assert [block.shape for block in blocks] == [(7, 20)] * 7 + [(1, 20)]
+
+
 def test_an_interval_of_bleu_is_that_of_resampled_lists_scored_anew() -> None:
     candidates, references = random_lists(20)
     draws = np.concatenate(list(resampled(20, 50, np.random.default_rng(5))))

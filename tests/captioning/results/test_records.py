@@ -132,6 +132,13 @@ def test_paths_outside_the_runs_folders_are_kept_to_their_end(run, tmp_path) -> 
     assert again["config"] == record["config"]  # one result, wherever the files lay
 
 
+def test_a_path_is_named_by_the_innermost_of_the_runs_folders(run, tmp_path) -> None:
+    paths = "paths: {data: /disk/me, cache: /disk/me/cache}\nkept: /disk/me/cache/a.pt\n"
+    (run / "config.yaml").write_text(paths)
+    config = record_of(keep_record(run, tmp_path / "kept"))["config"]
+    assert config["kept"] == "$CAPTIONING_CACHE/a.pt"
+
+
 def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
     main(["record", str(run), "--out", str(tmp_path / "kept"), "--per-image", "CIDEr-D", "SPICE"])
     (read,) = read_runs([tmp_path / "kept"])
@@ -243,6 +250,14 @@ def test_two_runs_of_one_name_are_refused(tmp_path, capsys) -> None:
     with pytest.raises(ValueError, match="set/model/seed0 for another run .*run_name=set/model"):
         keep_record(smoke, out)
     assert path.read_bytes() == before
+
+
+def test_two_runs_whose_names_end_alike_are_refused(tmp_path) -> None:
+    first = named_run(tmp_path / "a" / "set" / "model" / "seed0", "first/set/model")
+    second = named_run(tmp_path / "b" / "set" / "model" / "seed0", "second/set/model")
+    keep_record(first, tmp_path / "kept")
+    with pytest.raises(ValueError, match="for another run .*run_name=first/set/model"):
+        keep_record(second, tmp_path / "kept")
 
 
 def test_a_run_in_a_folder_named_by_hand_is_recorded_anew_whatever_its_settings(tmp_path) -> None:

@@ -1,15 +1,27 @@
-"""Validation captions that are all the same."""
+"""Callbacks of a run, each by itself."""
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from pytorch_lightning.loggers import CSVLogger
 
-from captioning.training.callbacks import ProgressBar, distinct_share
+from captioning.metrics.coco import MetricResult
+from captioning.training.callbacks import (
+    ProgressBar,
+    StayStopped,
+    StepSeed,
+    distinct_share,
+    write_scores,
+)
 from captioning.types import Prediction
 
 
@@ -35,3 +47,43 @@ def test_progress_bar_shows_no_name_of_a_loggers_folder(tmp_path: Path) -> None:
     logger = CSVLogger(tmp_path, name="logs", version="tensorboard")
     trainer = pl.Trainer(logger=logger, accelerator="cpu", enable_progress_bar=False)
     assert ProgressBar().get_metrics(trainer, pl.LightningModule()) == {}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "stays_stopped"),
+    [
+        ((), False),
+        ((EarlyStoppingReason.NOT_STOPPED,), False),
+        ((EarlyStoppingReason.NOT_STOPPED, EarlyStoppingReason.PATIENCE_EXHAUSTED), True),
+    ],
+)
+def test_a_run_that_early_stopping_has_ended_is_not_trained_on(reasons, stays_stopped) -> None:
+    stoppers = [SimpleNamespace(stopping_reason=reason) for reason in reasons]
+    trainer: Any = SimpleNamespace(early_stopping_callbacks=stoppers, should_stop=False)
+    StayStopped().on_train_start(trainer, pl.LightningModule())
+    assert trainer.should_stop is stays_stopped
+
+
+def test_each_step_of_each_epoch_has_random_numbers_of_its_own() -> None:
+    def drawn(seed: int, epoch: int, batch: int) -> float:
+        trainer: Any = SimpleNamespace(current_epoch=epoch, global_rank=0)
+        StepSeed(seed=seed).on_train_batch_start(trainer, pl.LightningModule(), None, batch)
+        return float(torch.rand(()))
+
+    with torch.random.fork_rng(devices=[]):
+        steps = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1), (0, 0, 0)]
+        numbers = [drawn(*step) for step in steps]
+    assert numbers[0] == numbers[-1]
+    assert len(set(numbers)) == 5
+
+
+def test_scores_of_the_test_leave_those_of_other_splits(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_text(json.dumps({"val": {"corpus": {"BLEU-4": 0.1}}, "test": {"corpus": {}}}))
+    result = MetricResult(corpus={"BLEU-4": 0.5}, per_image={}, settings={})
+    history = [{"epoch": 0, "CIDEr-D": 0.2, "samples": {"1": "a dog"}}]
+    write_scores(tmp_path, result, history)
+    content = json.loads(path.read_text())
+    assert content["val"]["corpus"] == {"BLEU-4": 0.1}
+    assert content["test"]["corpus"] == {"BLEU-4": 0.5}
+    assert content["val_history"] == [{"epoch": 0, "CIDEr-D": 0.2}]

@@ -79,6 +79,12 @@ def test_a_journal_of_other_annotations_is_refused(journal):
         replay(other, journal)
 
 
+def test_two_policies_may_edit_a_sample_in_one_epoch(journal):
+    other = replace(SWAP, value="fourth", policy="q")
+    append_lines(journal, [encode(other)])
+    assert read_journal(journal)[1] == [*EDITS, other]
+
+
 def test_a_cut_line_is_named_and_repaired(journal, roster):
     content = journal.read_bytes()
     journal.write_bytes(content[:-9])

@@ -54,6 +54,19 @@ def test_adding_after_reducing_is_an_error_until_the_epoch_is_closed():
     assert ledger.mean()[0] == 1.0
 
 
+@pytest.mark.parametrize("begin_anew", ["load_state_dict", "clear_running"])
+def test_an_epoch_begun_anew_takes_losses_though_the_last_was_reduced(begin_anew):
+    ledger = LossLedger(num_samples=2)
+    ledger.add(torch.tensor([0]), torch.tensor([5.0]))
+    ledger.reduce()
+    if begin_anew == "load_state_dict":
+        ledger.load_state_dict(LossLedger(num_samples=2).state_dict())
+    else:
+        ledger.clear_running()
+    ledger.add(torch.tensor([0]), torch.tensor([1.0]))
+    assert ledger.mean()[0] == 1.0
+
+
 def test_half_precision_losses_are_summed_in_single():
     ledger = LossLedger(num_samples=1)
     for _ in range(3):
@@ -103,6 +116,20 @@ def test_the_history_file_is_whole_or_not_there(tmp_path):
         ledger.save(path, sample_ids=[object()])
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        (np.ones((2, 2)), r"\(2, 2\) losses of 1 epochs, 2 samples"),
+        (np.array([[1.0, np.inf]]), "some losses are infinite"),
+    ],
+)
+def test_a_history_that_no_run_writes_is_refused(tmp_path, history, message):
+    ids = np.frombuffer(b'["a", "b"]', dtype=np.uint8)
+    np.savez(tmp_path / "losses.npz", history=history, epochs=np.array([0]), sample_ids=ids)
+    with pytest.raises(ValueError, match=message):
+        read_history(tmp_path / "losses.npz")
 
 
 def test_no_flipped_bit_of_the_history_is_read(tmp_path):

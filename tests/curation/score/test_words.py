@@ -183,6 +183,20 @@ def test_probabilities_are_the_shares_of_wrong_words():
     assert (np.diff(curve(np.linspace(-30, 30, 50))) > 0).all()  # no two tie
 
 
+def test_right_words_alone_are_wrong_with_a_probability_near_0():
+    rng = np.random.default_rng(0)
+    curve = calibrate(rng.normal(-3, 1, 1000), rng.normal(9, 1, 1000), np.ones(1000))
+    assert 0 < curve.wrong < 0.01  # that none is wrong is never certain
+
+
+@pytest.mark.parametrize(
+    ("written", "others", "weight"), [([2.0] * 9, [2.0] * 9, 1.0), ([1.0, 2, 3], [4.0, 5, 6], 0.0)]
+)
+def test_without_words_to_compare_none_is_wrong(written, others, weight):
+    curve = calibrate(np.array(written), np.array(others), np.full(len(others), weight))
+    assert curve(np.array([-9.0, 9.0])).tolist() == [0, 0]
+
+
 def test_estimates_above_1_keep_their_order_below_1():
     values = np.array([0.0, 0.3, 0.8, 0.9, 1.0, 2.0, 100.0, 1e9])
     squeezed_values = squeezed(values)

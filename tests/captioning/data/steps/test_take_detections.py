@@ -10,13 +10,17 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.configuration import compose_config
+from captioning.data.roster import build_roster
+from captioning.data.steps.base import CORPUS, StepContext
 from captioning.data.steps.take_detections import (
     TakeDetections,
+    read_all_detections,
     read_detections,
     with_detections,
 )
 from captioning.find_objects import find_objects
 from captioning.training.rosters import read_roster
+from captioning.types import Sample
 from captioning.vision.detectors import AbstractDetector
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs"
@@ -105,6 +109,39 @@ def test_another_detector_does_not_add_to_a_file(config) -> None:
     config.detector.threshold = 0.1
     with pytest.raises(ValueError, match=f"{out}: made with other settings"):
         find_objects(config)
+
+
+def write_found(path: Path, *found: tuple[str, str]) -> Path:
+    """A file of detections; each photo has one box of a label."""
+    lines = [{"detector": "mine"}]
+    for image_id, label in found:
+        region = {"box": [0, 0, 9, 9], "label": label, "score": 1}
+        photo = {"image_id": image_id, "file_name": "a.jpg", "size": [20, 20]}
+        lines.append(photo | {"regions": [region]})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_of_a_photo_in_several_files_the_last_one_counts(tmp_path: Path) -> None:
+    first = write_found(tmp_path / "first.jsonl", ("a", "dog"), ("b", "Cat"))
+    second = write_found(tmp_path / "second.jsonl", ("a", "cow"))
+    regions = read_all_detections([first, second])
+    assert {name: region.label for name, (region,) in regions.items()} == {"a": "cow", "b": "cat"}
+
+
+def test_texts_without_photos_stay_as_they_are(tmp_path: Path) -> None:
+    path = write_found(tmp_path / "found.jsonl", ("a", "dog"))
+    sample = Sample(row=0, sample_id="1#0", image_id="1", image_path=Path(), caption="A dog.")
+    roster, step = build_roster("texts", [sample]), TakeDetections(files=[str(path)])
+    assert step(roster, StepContext(split=CORPUS, seed=0, cache_folder=tmp_path)) == roster
+    with pytest.raises(ValueError, match="lack 1 photos"):
+        step(roster, StepContext(split="train", seed=0, cache_folder=tmp_path))
+
+
+def test_a_photo_twice_in_a_file_is_named(tmp_path: Path) -> None:
+    path = write_found(tmp_path / "found.jsonl", ("a", "dog"), ("a", "cow"))
+    with pytest.raises(ValueError, match="found.jsonl:3: image a stands twice, first at"):
+        read_detections(path)
 
 
 @pytest.mark.parametrize(
