@@ -58,7 +58,7 @@ def test_the_page_is_a_way_that_can_be_gone(
         "runs/first/metrics.json",
         "runs/mine/curation/report.html",
         "my_captioner",
-        "my_curated_set/data/train-00000-of-00001.parquet",
+        "my_curated_set/metadata.jsonl",
     ):
         assert (photos.parent / name).exists(), name
     cleaned = (photos.parent / "my_photos-check" / "cleaned" / "metadata.jsonl").read_text()
