@@ -16,7 +16,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
 from captioning.devices import chosen_device, computing, leave
 from captioning.evaluation.predict import restored_model
-from captioning.exports.loading import has_own_type
+from captioning.exports.loading import brought_to, has_own_type
 from captioning.model_folder import weights_identity
 from captioning.models.base import AbstractCaptioner
 from captioning.models.photo_captioner import PhotoCaptioner
@@ -58,10 +58,10 @@ class RunCaptioner:
     ) -> None:
         self._search, self.batch_size = search, batch_size
         self._device = chosen_device(device)
-        self._dtype = chosen_dtype(precision or "float32", self._device)
+        self._wanted = None if precision is None else chosen_dtype(precision, self._device)
+        self._dtype = torch.float32  # known once it is loaded
         folder = RunFolder(Path(run))
         self._config = folder.config()
-        self._converts = precision is not None and has_own_type(self._config)
         self._checkpoint = folder.tested_checkpoint(self._config.monitor)
         self._loaded: tuple[AbstractCaptioner, CaptionDataModule] | None = None
 
@@ -73,8 +73,8 @@ class RunCaptioner:
     @cached_property
     def identity(self) -> str:
         """Hash of the checkpoint, the search, and another precision than the run's weights have."""
-        is_plain = self._dtype == torch.float32 and not self._converts
-        other = "" if is_plain else f" {self._dtype}".replace("torch.", "")
+        is_plain = self._wanted == torch.float32 and not has_own_type(self._config)
+        other = "" if self._wanted is None or is_plain else f" {self._wanted}".replace("torch.", "")
         return f"run {self._digest} {self._search!r}{other}"
 
     @cached_property
@@ -97,8 +97,7 @@ class RunCaptioner:
         model.to(self._device)
         dataset = datamodule.dataset(roster.samples, "eval")
         batch = dataset[list(range(len(roster)))].to(self._device)
-        dtype = torch.float32 if self._converts else self._dtype
-        with computing(dtype, self._device):  # captions are kept
+        with computing(self._dtype, self._device):  # captions are kept
             candidates = model.candidates(batch, search=self._search)
         captions = dict(zip(batch.image_ids, candidates, strict=True))
         return [[prediction.caption for prediction in captions[key]] for key in keys]
@@ -114,8 +113,7 @@ class RunCaptioner:
         # Building a network draws random numbers, which a training under way must not miss.
         with torch.inference_mode(False), torch.random.fork_rng():
             model, datamodule = restored_model(config, load_checkpoint(self._checkpoint), roster)
-        if self._converts:
-            model.to(self._dtype)
+        self._dtype = brought_to(self._wanted, model, config)
         return model, datamodule
 
     def release(self) -> None:

@@ -107,12 +107,7 @@ def load_captioner(
         )
     wanted = None if precision is None else chosen_dtype(precision, chosen)
     loaded = build(folder, chosen, wanted)
-    if wanted is None:
-        return loaded
-    if has_own_type(loaded.config):  # autocast would mix it with others
-        loaded.model.to(wanted)
-        return loaded
-    return replace(loaded, dtype=wanted)
+    return replace(loaded, dtype=brought_to(wanted, loaded.model, loaded.config))
 
 
 def _folder(place: str | Path) -> Path:
@@ -202,6 +197,19 @@ def _with_precision(config: DictConfig, wanted: torch.dtype | None) -> DictConfi
 def has_own_type(config: DictConfig) -> bool:
     """Whether the settings say what type the model's weights have."""
     return OmegaConf.select(config, "model.module.weights") in DTYPES
+
+
+def brought_to(
+    wanted: torch.dtype | None, model: AbstractCaptioner[Any], config: DictConfig
+) -> torch.dtype:
+    """What a captioner is to compute in for a wanted precision; None: as it is.
+
+    Weights that have a type of their own are converted, as autocast would mix it with others.
+    """
+    if wanted is None or not has_own_type(config):
+        return wanted or torch.float32
+    model.to(wanted)
+    return torch.float32
 
 
 def _with_folder(config: DictConfig, folder: Path) -> DictConfig:
