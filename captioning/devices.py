@@ -1,4 +1,4 @@
-"""The device that a process computes on, and how exactly GPUs compute."""
+"""Where a network runs, in which precision, and how exactly GPUs compute."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
+
+Precision = Literal["auto", "float32", "float16", "bfloat16"]
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+Value = TypeVar("Value")
 
 
 def place_on_machine() -> int:
@@ -67,6 +71,57 @@ def chosen_device(device: str | torch.device) -> torch.device:
     )
 
 
+def by_device(device: torch.device, *, processor: Value, gpu: Value) -> Value:
+    """What fits the device, such as the size of a batch: a processor takes little at once."""
+    return processor if device.type == "cpu" else gpu
+
+
+def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """``"auto"``: half precision on a GPU, bfloat16 where it has that; single on a processor.
+
+    Raises:
+        ValueError: another name.
+    """
+    if precision not in ("auto", *DTYPES):
+        raise ValueError(f"precision must be auto or one of {tuple(DTYPES)}: got {precision!r}")
+    if precision != "auto":
+        return DTYPES[precision]
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+class Resident:
+    """A frozen network that is on its device only while it is used, so that others have room.
+
+    Args:
+        network: to be used without gradients.
+        device: see `chosen_device`.
+        precision: see `chosen_dtype`; None leaves its weights as they are.
+    """
+
+    def __init__(
+        self, network: Any, *, device: str | torch.device, precision: Precision | None
+    ) -> None:
+        self.device = chosen_device(device)
+        first = next(iter(network.parameters()), torch.empty(0))
+        self.dtype = first.dtype if precision is None else chosen_dtype(precision, self.device)
+        placed = network if precision is None else network.to(self.dtype)
+        self.network = placed.eval().requires_grad_(False)
+
+    @contextmanager
+    def used(self) -> Iterator[Any]:
+        """The network, on its device, without gradients, in `full_precision`."""
+        with torch.inference_mode(False):  # what is moved within it could never be moved outside
+            self.network.to(self.device)
+        with torch.inference_mode(), full_precision():
+            yield self.network
+
+    def release(self) -> None:
+        """Leave the device; the next use comes back."""
+        leave(self.network, self.device)
+
+
 def leave_device(judge: object) -> None:
     """Have a scorer or an embedder leave its device, if it can; its next use comes back."""
     leaving = getattr(judge, "release", None)
@@ -76,7 +131,8 @@ def leave_device(judge: object) -> None:
 
 def leave(network: torch.nn.Module, device: torch.device) -> None:
     """Bring a network to the processor, and give its device's memory to others."""
-    network.to("cpu")
+    with torch.inference_mode(False):
+        network.to("cpu")
     if device.type == "cuda":
         torch.cuda.empty_cache()
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
-from captioning.devices import chosen_device, computing, leave
+from captioning.devices import Precision, chosen_device, chosen_dtype, computing, leave
 from captioning.evaluation.predict import restored_model
 from captioning.exports.loading import brought_to, has_own_type
 from captioning.model_folder import weights_identity
@@ -28,7 +28,6 @@ from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb
-from captioning.vision.placement import Precision, chosen_dtype
 
 PLACEHOLDER = "a photo"
 

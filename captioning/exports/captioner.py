@@ -21,7 +21,7 @@ from captioning.decoding.machine import Machine
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import check_integer
-from captioning.devices import computing, full_precision
+from captioning.devices import Precision, by_device, computing, full_precision
 from captioning.exports.attention import AttendedWord, attended_words
 from captioning.exports.chosen_search import chosen_search, words_machine
 from captioning.exports.loading import LoadedCaptioner, load_captioner
@@ -37,12 +37,6 @@ from captioning.models.base import AbstractCaptioner
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.inputs import Inputs
 from captioning.types import Prediction, Sample
-from captioning.vision.placement import Precision
-
-# Threads that read, each a batch, and photos at once. On a GPU one thread for all would be slower
-# than the network.
-THREADS_AHEAD = {"cpu": 1, "cuda": 8}
-BATCH_SIZES = {"cpu": 16, "cuda": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,8 +204,7 @@ class Captioner:
     @property
     def _photos_at_once(self) -> int:
         """The default: of large models 64 photos with all their hypotheses fill a GPU."""
-        kind = "cpu" if self._is_of_transformers else self.device.type
-        return BATCH_SIZES.get(kind, BATCH_SIZES["cpu"])
+        return 16 if self._is_of_transformers else by_device(self.device, processor=16, gpu=64)
 
     @property
     def _is_of_transformers(self) -> bool:
@@ -245,7 +238,8 @@ class Captioner:
             readers=self.inputs.readers,
             loader=LoaderSettings(eval_batch_size=batch_size),
         )
-        ahead = min(THREADS_AHEAD.get(self.device.type, 1), num_cores())
+        # threads that read, each a batch; one alone would be slower than a GPU
+        ahead = min(by_device(self.device, processor=1, gpu=8), num_cores())
         if self._is_of_transformers:
             ahead = 1  # a processor of transformers is none for two threads
         dataset = datamodule.dataset(samples, "eval")

@@ -16,7 +16,7 @@ from captioning.configuration import compose_config
 from captioning.data.batches.settings import Splits
 from captioning.data.roster import build_roster
 from captioning.data.steps.base import StepContext
-from captioning.devices import chosen_device
+from captioning.devices import DTYPES, Precision, chosen_device, chosen_dtype
 from captioning.exports.bundle import (
     FEATURES_PREFIX,
     FILES,
@@ -44,7 +44,6 @@ from captioning.training.inputs import Inputs, Pictures, further_readers
 from captioning.training.parts import build_part
 from captioning.training.run import build_model
 from captioning.types import Sample
-from captioning.vision.placement import DTYPES, Precision, chosen_dtype
 
 NO_HUB = "the folder of a run, an export or a model of transformers"
 NAME_ONE = "name one by --model (a run folder, an export, or a model of transformers such as BLIP)"

@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from captioning.devices import Precision, Resident
 from captioning.model_folder import weights_identity
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.processors import PREFIX, PromptedProcessor, image_text_folder
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.image_text import load_image_text
 from captioning.vision.misfits import refuse_misfit
-from captioning.vision.placement import Precision, Resident
 from captioning.work_ahead import done_ahead
 
 QUESTION = 'Does the caption "{caption}" describe the image? Answer yes or no.'

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captioning.devices import chosen_device, full_precision, leave
+from captioning.devices import Resident, full_precision
 from captioning.extras import checked, package_folder
 from captioning.loadable import loadable
 from captioning.model_folder import damage_named, model_folder, quiet_loading
@@ -65,15 +65,15 @@ class SentenceEncoder:
             max_tokens: longer sentences are cut; begin and end tokens count.
             batch_size: sentences at once, of similar length.
             cache_folder: parent of all caches, usually ``cache/sentences``; None keeps nothing.
-            device: where the network runs.
+            device: where the network runs; it comes there when it is first used.
 
         Raises:
             ValueError: an unknown pooling.
         """
         if pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {POOLINGS}: got {pooling!r}")
-        self._device = torch.device(device)
-        self.network: Any = network.to(self._device).eval().requires_grad_(False)
+        self._place = Resident(network, device=device, precision=None)
+        self.network: Any = self._place.network
         self.tokenizer, self.pooling, self.max_tokens = tokenizer, pooling, max_tokens
         self.batch_size = batch_size
         self.dim = int(self.network.config.hidden_size)
@@ -118,25 +118,22 @@ class SentenceEncoder:
         else:
             self._unsaved.extend(order)
 
-    @torch.inference_mode()
     def _run(self, texts: list[str]) -> Tensor:
-        with torch.inference_mode(False):
-            self.network.to(self._device)
         tokens = self.tokenizer(
             texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
-        ).to(self._device)
-        states = self.network(**tokens).last_hidden_state.float()
-        if self.pooling == "cls":
-            pooled = states[:, 0]
-        else:
-            mask = tokens["attention_mask"].unsqueeze(-1).float()
-            pooled = (states * mask).sum(1) / mask.sum(1)
-        return nn.functional.normalize(pooled, dim=-1).to(torch.float16).cpu()
+        ).to(self._place.device)
+        with self._place.used() as network:
+            states = network(**tokens).last_hidden_state.float()
+            if self.pooling == "cls":
+                pooled = states[:, 0]
+            else:
+                mask = tokens["attention_mask"].unsqueeze(-1).float()
+                pooled = (states * mask).sum(1) / mask.sum(1)
+            return nn.functional.normalize(pooled, dim=-1).to(torch.float16).cpu()
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""
-        with torch.inference_mode(False):
-            leave(self.network, self._device)
+        self._place.release()
 
 
 @loadable
@@ -178,7 +175,7 @@ def build_sentence_encoder(
         max_tokens=min(max_tokens, network.config.max_position_embeddings),
         batch_size=batch_size,
         cache_folder=cache_folder,
-        device=chosen_device(device),
+        device=device,
     )
 
 

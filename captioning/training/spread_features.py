@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.features.build import Elsewhere
 from captioning.data.features.extraction import Extraction, Photo, Records
-from captioning.devices import chosen_device
+from captioning.devices import by_device, chosen_device
 from captioning.parts import build_part
 from captioning.spread.base import Job
 from captioning.spread.choice import chosen_spread
@@ -20,7 +20,6 @@ from captioning.spread.local import Local
 from captioning.vision.photos import load_rgb
 
 # At least: threads work on several batches of them; on a GPU they decode one beside another.
-PHOTOS_AT_ONCE = {"cpu": 64, "cuda": 512}
 FOLDER = "parts"
 
 
@@ -59,7 +58,7 @@ def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
         return None
     values: Any = OmegaConf.to_container(config.features, resolve=True)
     device = values.get("device", "auto")
-    at_once = PHOTOS_AT_ONCE["cpu" if chosen_device(device).type == "cpu" else "cuda"]
+    at_once = by_device(chosen_device(device), processor=64, gpu=512)
     batch_size = values.get("batch_size") or 64
 
     def computed(photos: Sequence[Photo]) -> Iterator[Records]:

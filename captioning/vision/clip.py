@@ -11,13 +11,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.devices import chosen_device
+from captioning.devices import Resident, chosen_device
 from captioning.extras import import_extra
 from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.tensor_files import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
-from captioning.vision.placement import Resident
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")

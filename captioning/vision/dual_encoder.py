@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.devices import Precision, Resident
 from captioning.files import read_json
 from captioning.loadable import loadable
 from captioning.model_folder import load_network, model_folder
@@ -19,7 +20,6 @@ from captioning.processors import load_processor
 from captioning.ranges import Device, PositiveInt
 from captioning.tensor_files import weights_digest
 from captioning.vision.misfits import refuse_misfit
-from captioning.vision.placement import Precision, Resident
 
 KINDS = ("siglip", "siglip2", "clip")
 

@@ -10,8 +10,7 @@ reported under that name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.devices import chosen_device, full_precision, leave, leave_device
+from captioning.devices import Resident, by_device, leave_device
 from captioning.extras import check_shipped
 from captioning.interfaces import TextEmbedder
 from captioning.loadable import loadable
@@ -30,7 +29,6 @@ from captioning.vision.backbones import Backbone
 
 Pooling = Literal["mean", "mean_max"]
 POOLINGS = get_args(Pooling)
-PHOTOS_AT_ONCE = {"cpu": 8, "cuda": 64}  # through the network
 WEIGHTS = Path(__file__).parent / "weights" / "joint_space.safetensors"
 
 
@@ -138,11 +136,11 @@ class JointSpaceEncoder:
         device: str = "cpu",
     ) -> None:
         """Join built parts; usually `build_joint_space`, which checks that they fit."""
-        self._device = chosen_device(device)
-        self.heads = heads.to(self._device).eval().requires_grad_(False)
-        self.backbone = backbone.for_inference(self._device)
+        self._heads = Resident(heads, device=device, precision="float32")
+        self._backbone = Resident(backbone.for_inference("cpu"), device=device, precision=None)
+        self.heads, self.backbone = self._heads.network, self._backbone.network
         self._sentences = sentences
-        self._photos_at_once = PHOTOS_AT_ONCE["cpu" if self._device.type == "cpu" else "cuda"]
+        self._photos_at_once = by_device(self._heads.device, processor=8, gpu=64)
 
     @property
     def identity(self) -> str:
@@ -154,51 +152,38 @@ class JointSpaceEncoder:
         """Size of an embedding."""
         return int(self.heads.settings["size"])
 
-    @torch.inference_mode()
     def embed_features(self, regions: Tensor) -> Tensor:
         """Unit vectors ``(I, size)`` of photos by their grid features ``(I, R, D)``, on the CPU."""
-        with self._used():
-            return self.heads.embed_pooled(self.heads.pool(regions.to(self._device))).cpu()
+        with self._heads.used() as heads:
+            return heads.embed_pooled(heads.pool(regions.to(self._heads.device))).cpu()
 
     def prepare(self, photo: Image.Image) -> Image.Image:
         """What `embed_photos` takes in place of a photo, as it makes it itself."""
         return self.backbone.fitted(photo.convert("RGB"))
 
-    @torch.inference_mode()
     def embed_photos(self, photos: Sequence[Image.Image], batch_size: int | None = None) -> Tensor:
         """Unit vectors ``(I, size)`` of RGB photos of any size, on the CPU."""
         embeddings, size = [], batch_size or self._photos_at_once
         for start in range(0, len(photos), size):
             squared = [self.prepare(photo) for photo in photos[start : start + size]]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))
-            with self._used():
-                inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2).to(self._device))
-                grid = self.backbone.grid(inputs)
+            with self._backbone.used() as backbone:
+                inputs = pixels.permute(0, 3, 1, 2).to(self._backbone.device)
+                grid = backbone.grid(backbone.normalise(inputs))
             embeddings.append(self.embed_features(grid))
         return torch.cat(embeddings) if embeddings else torch.zeros(0, self.dim)
 
-    @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size)`` of sentences, on the CPU."""
-        vectors = self._sentences.embed_texts(texts).to(self._device)
-        with self._used():
-            return self.heads.embed_sentences(vectors).cpu()
+        vectors = self._sentences.embed_texts(texts)
+        with self._heads.used() as heads:
+            return heads.embed_sentences(vectors.to(self._heads.device)).cpu()
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""
-        with torch.inference_mode(False):
-            for network in (self.heads, self.backbone):
-                leave(network, self._device)
+        for place in (self._heads, self._backbone):
+            place.release()
         leave_device(self._sentences)
-
-    @contextmanager
-    def _used(self) -> Iterator[None]:
-        """Both networks on their device, in `full_precision`, as what comes of them is kept."""
-        with torch.inference_mode(False):
-            for network in (self.heads, self.backbone):
-                network.to(self._device)
-        with full_precision():
-            yield
 
 
 @loadable

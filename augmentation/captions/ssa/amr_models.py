@@ -19,7 +19,7 @@ import torch
 
 from augmentation.captions.ssa.graph import Edge, Graph, Node
 from augmentation.captions.ssa.penman import edge_of, node_of, write_penman
-from captioning.devices import chosen_device
+from captioning.devices import by_device, chosen_device
 from captioning.model_folder import (
     OLDER_FILE,
     damage_named,
@@ -34,7 +34,6 @@ from captioning.text.parse_cache import ParseCache
 Precision = Literal["float32", "bfloat16", "float16"]
 # Batches between two writes of answers, so the most that a killed process loses.
 BATCHES_KEPT_AT_ONCE = 16
-LINES_AT_ONCE = {"cpu": 16, "cuda": 256}
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^\s()]+')
 _NUMBERED = re.compile(r"_\d+$")
@@ -119,7 +118,7 @@ class SequenceModel:
         )
         chosen = chosen_device(device)
         self._network = network.to(chosen).eval().requires_grad_(False)
-        self.batch_size = batch_size or LINES_AT_ONCE["cpu" if chosen.type == "cpu" else "cuda"]
+        self.batch_size = batch_size or by_device(chosen, processor=16, gpu=256)
         self._num_beams, self._max_length = num_beams, max_length
         self._folders, self._precision = (folder, words), precision
 

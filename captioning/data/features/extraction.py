@@ -15,10 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.data.features.store import Box
-from captioning.devices import full_precision
+from captioning.devices import DTYPES, by_device, full_precision
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
-from captioning.vision.placement import DTYPES
 from captioning.work_ahead import done_ahead
 
 Kind = Literal["grid", "regions"]
@@ -92,10 +91,9 @@ class Extraction:
         self, photos: Sequence[Photo], batch_size: int | None, workers: int
     ) -> Iterator[Records]:
         """The records of photos in order, batch by batch, with several batches at once."""
-        on_processor = self.device.type == "cpu"
-        size = batch_size or (4 if on_processor else 64)
+        size = batch_size or by_device(self.device, processor=4, gpu=64)
         with full_precision():
-            if on_processor:
+            if self.device.type == "cpu":
                 batches = [photos[n : n + size] for n in range(0, len(photos), size)]
                 yield from self._by_processor(batches, workers)
                 return

@@ -80,7 +80,7 @@ def test_many_threads_read_in_order(bundle, tmp_path, monkeypatch) -> None:
         Image.fromarray(rng.integers(0, 255, (30, 40, 3), dtype=np.uint8)).save(photo)
     captioner = Captioner.load(bundle, device="cpu")
     expected = captioner.caption(photos, batch_size=3)
-    monkeypatch.setitem(reading.THREADS_AHEAD, "cpu", 8)
+    monkeypatch.setattr(reading, "by_device", lambda device, *, processor, gpu: gpu)
     monkeypatch.setattr(reading, "num_cores", lambda: 8)
     found = captioner.caption(photos, batch_size=3)
     assert [photo.photo for photo in found] == list(map(str, photos))

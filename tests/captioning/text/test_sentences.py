@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from captioning.devices import Resident
 from captioning.text import sentences
 from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
 
@@ -221,7 +222,7 @@ def test_inputs_follow_the_network_which_computes_in_full_precision(
     """What is kept must not depend on the speed of the run that asked first."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     encoder = build_sentence_encoder(name=str(folder), device="cpu")
-    encoder.network, encoder._device = Elsewhere(), torch.device("meta")
+    encoder._place = Resident(Elsewhere(), device="meta", precision=None)
     with pytest.raises(RuntimeError, match=r"on meta in \('highest', False\)"):
         encoder.embed_texts(["a dog"])
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from captioning import devices
 from captioning.vision import joint_space
 from captioning.vision.backbones import Backbone, build_backbone
 from captioning.vision.joint_space import (
@@ -113,7 +114,7 @@ def test_all_of_it_leaves_its_device_and_comes_back(
             self.has_left = True
 
     left: list[torch.nn.Module] = []
-    monkeypatch.setattr(joint_space, "leave", lambda network, device: left.append(network.half()))
+    monkeypatch.setattr(devices, "leave", lambda network, device: left.append(network.half()))
     sentences = Leaving()
     encoder = build_joint_space(
         backbone=backbone, sentences=sentences, weights=saved[1], device="cpu"
@@ -159,11 +160,10 @@ def test_a_gpu_has_larger_batches_of_the_same_numbers(
     assert torch.equal(encoder.embed_photos([encoder.prepare(photo) for photo in images]), vectors)
     sizes.clear()
     # as a GPU has it, but here
-    monkeypatch.setattr(joint_space, "chosen_device", lambda _: torch.device("meta"))
-    monkeypatch.setattr(Backbone, "for_inference", lambda self, _: self)
-    monkeypatch.setattr(JointSpace, "to", lambda self, _: self)
-    encoder = build_joint_space(backbone=backbone, sentences=Sentences(), weights=saved[1])
-    encoder._device = torch.device("cpu")
+    monkeypatch.setattr(joint_space, "by_device", lambda device, *, processor, gpu: gpu)
+    encoder = build_joint_space(
+        backbone=backbone, sentences=Sentences(), weights=saved[1], device="cpu"
+    )
     assert torch.allclose(encoder.embed_photos(images), vectors, atol=1e-5)
     assert sizes == [20]
 

@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from transformers import AutoProcessor, BlipForImageTextRetrieval, SiglipModel
 
+from captioning.devices import Resident
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.pair_scorers import CosineScorer, SigmoidScorer
 from captioning.vision.pair_scores import PairScores
-from captioning.vision.placement import Resident
 from tests.matching_folders import save_blip_captioner, save_blip_matching, save_siglip
 
 TEXTS = ["a dog runs on the grass", "a cat sleeps", "two dogs run", "a cat sleeps"]

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from captioning import devices
-from captioning.devices import chosen_device, full_precision
-from captioning.vision.placement import Resident
+from captioning.devices import Resident, chosen_device, full_precision
 
 
 def test_auto_and_devices_that_are_there_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
