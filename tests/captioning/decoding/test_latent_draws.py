@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from captioning.decoding.beam import BeamSearch
-from captioning.decoding.latent_draws import LatentSearch
+from captioning.decoding.latent_draws import LatentSearch, _first_unused
 from captioning.decoding.latent_draws_published import PublishedLatentSearch
 from captioning.decoding.settings import SearchRequest
+from captioning.decoding.state import DEAD, SearchResult
 from captioning.decoding.words import bind_search
 from captioning.models.cos_cvae import CosCvae
 from captioning.types import Batch
@@ -132,6 +133,16 @@ def test_distinct_draws_say_what_none_before_said(model: CosCvae) -> None:
         first, second, third = (prediction.caption for prediction in predictions)
         assert group == [first, second, third, first]
     assert candidates(model, batch, num_captions=4, at_once=1, **means) == captions
+
+
+def test_distinct_draws_take_no_place_without_a_hypothesis() -> None:
+    """Two draws of one image, each with one hypothesis for its beam of two: the same words."""
+    beam = SearchResult(
+        tokens=torch.tensor([[[5, 2], [0, 0]]] * 2),
+        scores=torch.tensor([[-1.0, DEAD]] * 2),
+        lengths=torch.tensor([[2, 0]] * 2),
+    )
+    assert _first_unused(beam, [set()]).tolist() == [0, 0]
 
 
 def test_distinct_draws_keep_the_first_and_are_more(model: CosCvae) -> None:

@@ -52,6 +52,14 @@ def test_unfinished_runs_are_counted_as_missing(tmp_path: Path) -> None:
     assert to_csv(table).splitlines()[-2:] == ["none,3,0.6,0.1414213562,2", "remove,1,,,0"]
 
 
+def test_runs_that_name_no_seed_stand_side_by_side(tmp_path: Path) -> None:
+    for seed, cider in enumerate([0.5, 0.7]):
+        config = make_run(tmp_path, seed, cider) / "config.yaml"
+        config.write_text(config.read_text().replace(f"seed: {seed}\n", ""))
+    table = table_of(read_runs([tmp_path]), metrics=["CIDEr-D"])
+    assert cells(table)[1][-2:] == ["2", "0.6000 ± 0.1414"]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, None, True, "0.5"])
 def test_what_is_no_finite_number_is_missing(tmp_path: Path, value: object) -> None:
     make_run(tmp_path, 0, 0.5)

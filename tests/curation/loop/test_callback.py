@@ -13,7 +13,8 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from curation.amend.replace_caption import ReplaceCaption
 from curation.amend.replace_image import ReplaceImage
 from curation.journal.journal import read_journal, replay
-from curation.loop.callback import CurationCallback
+from curation.loop.callback import CurationCallback, _is_progress_check
+from curation.loop.curator import _spread
 from curation.loop.ledger import read_history
 from curation.loop.probes import RescoreProbe
 from tests.curation.toy_source import ToySource
@@ -30,6 +31,19 @@ def curation(**options) -> CurationCallback:
     options.setdefault("policy", make_policy())
     options.setdefault("plot", False)
     return CurationCallback(**options)
+
+
+@pytest.mark.parametrize(
+    ("num_batches", "looked_at"), [(1, [0]), (3, [0, 1, 2]), (9, [0, 2, 4, 6, 8])]
+)
+def test_losses_are_looked_at_through_short_epochs_too(num_batches, looked_at):
+    assert [n for n in range(num_batches) if _is_progress_check(n, num_batches)] == looked_at
+
+
+def test_what_has_no_spread_is_recorded_without_one():
+    assert _spread("loss", torch.tensor([])) == {"loss_mean": None, "loss_std": None}
+    assert _spread("loss", torch.tensor([2.0])) == {"loss_mean": 2.0, "loss_std": None}
+    assert _spread("loss", torch.tensor([1.0, 3.0]))["loss_std"] == pytest.approx(2**0.5)
 
 
 def test_removed_samples_leave_the_next_epoch(tmp_path):
