@@ -18,6 +18,7 @@ from captioning.papers.slurm import script_lines
 from captioning.papers.steps import Task, tasks_of
 
 RECORDS = PACKAGE.parent / "docs" / "results" / "records"
+ALL_RUNS = "Cells with a published number; all runs: captioning paper PAPER --missing."
 
 
 def show(options: Namespace) -> int | None:
@@ -38,7 +39,7 @@ def show(options: Namespace) -> int | None:
     if options.paper == "list":
         papers = [load_paper(name) for name in paper_names()]
         lines = overview_lines((paper, _scales(paper, results)) for paper in papers)
-        print("\n".join(lines))
+        print("\n".join(lines), "", ALL_RUNS, sep="\n")
         return None
     _check_numbers(options)
     paper = load_paper(options.paper)
