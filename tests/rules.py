@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation.captions": (
         *CONTRACTS,
         *PARTS,
-        "captioning.data.roster",
+        *("captioning.data.roster", "captioning.data.json_files"),
         "captioning.data.steps.added_captions",
         "captioning.metrics.well_formedness",
         "captioning.spread",
