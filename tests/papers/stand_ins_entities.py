@@ -99,6 +99,27 @@ def write_coco_entities(folder: Path) -> None:
     (folder / "coco_entities_release.json").write_text(text, encoding="utf-8")
 
 
+def write_published_captions(folder: Path) -> None:
+    """SSA captions of the training photos, a file a photo, as the paper's authors publish theirs.
+
+    Args:
+        folder: gets the files.
+    """
+    folder.mkdir(parents=True)
+    for number in (number for number, split in enumerate(SPLITS) if split == "train"):
+        objects = [
+            {"object_id": chain, "name": name, "attributes": []}
+            | dict(zip(("xmin", "ymin", "xmax", "ymax"), box.tolist(), strict=True))
+            for chain, name, box in zip((1, 2), ("man", "dog"), boxes_of(number), strict=False)
+        ]
+        parts = {"A man stands.": objects[:1], "A dog is by a man.": objects}
+        content = {
+            f"{number}_{place}": {"objects": objects, "relationships": [], "phrase": phrase}
+            for place, (phrase, objects) in enumerate(parts.items())
+        }
+        (folder / f"{number}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 def _of_coco(sentence: str, number: int, *, with_things: bool) -> tuple[str, dict]:
     """A caption of ``Sentences`` as COCO Entities has it: its words, each with its class."""
     words, classes, chunks, found = [], [], [], {}
