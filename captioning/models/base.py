@@ -19,6 +19,7 @@ from captioning.decoding.search import AbstractSearch
 from captioning.decoding.words import bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
 from captioning.loadable import loadable
+from captioning.models.given_losses import check_losses
 from captioning.models.layers.cuda_graphs import AbstractGraphedPart
 from captioning.models.shared_loss import shared_loss
 from captioning.sample_dropout import by_image
@@ -150,13 +151,14 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         else:
             losses = self.objective(self, batch, batch_idx)
         size = len(batch)
+        check_losses(losses, size, by=self.objective or self)
         loss, total = shared_loss(losses, size)
         # Not with prog_bar=True, for which Lightning waits for the device in every step.
         self.log("train/loss", total, batch_size=size)
         for name, value in losses.parts.items():
             self.log(f"train/{name}", value, batch_size=size)
         counted = slice(0, 0 if batch.filler else size)
-        rows, per_sample = batch.rows[counted], losses.per_sample[counted]
+        rows, per_sample = batch.rows[counted], losses.per_sample[counted].detach()
         outputs = {"loss": loss, "rows": rows, "per_sample": per_sample}
         if losses.nll is not None:
             outputs["per_sample_sum"] = losses.nll[counted].detach()
