@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from captioning.data.roster import Roster
 from captioning.types import Phrase, Sample
@@ -66,3 +67,29 @@ class AbstractCaptionMethod(ABC):
             ValueError: the roster lacks something that the method needs.
             OSError: a model or file cannot be reached.
         """
+
+
+def placed_phrases(
+    phrases: Iterable[Phrase], text: str, *, sought: Callable[[Phrase], str]
+) -> tuple[Phrase, ...]:
+    """Phrases in their order in a text, with their chains, kinds and regions.
+
+    A phrase becomes the first place of what is sought for it that no phrase before has; without
+    one it spans the complete text, after the others.
+
+    Args:
+        phrases: of another text, or of none.
+        text: a caption.
+        sought: the words of a phrase that the text may have.
+    """
+    placed, unplaced, used_starts = [], [], set()
+    for phrase in phrases:
+        words = sought(phrase)
+        found = re.finditer(rf"\b{re.escape(words)}\b", text, re.IGNORECASE) if words else ()
+        match = next((match for match in found if match.start() not in used_starts), None)
+        if match is None:
+            unplaced.append(replace(phrase, start=0, text=text))
+        else:
+            used_starts.add(match.start())
+            placed.append(replace(phrase, start=match.start(), text=match[0]))
+    return (*sorted(placed, key=lambda phrase: phrase.start), *unplaced)

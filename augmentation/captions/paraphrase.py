@@ -11,7 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
+from augmentation.captions.new_captions import (
+    AbstractCaptionMethod,
+    NewCaption,
+    PhotoCaptions,
+    placed_phrases,
+)
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import FAILURES, AbstractWriter, Answer
@@ -108,28 +113,9 @@ class Paraphrase(AbstractCaptionMethod):
 
 
 def transfer_phrases(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
-    """The phrases of a caption, located in its paraphrase.
+    """The phrases of a caption in its paraphrase, by their last words (`placed_phrases`)."""
+    return placed_phrases(phrases, text, sought=_last_word)
 
-    A phrase is located by its last word, unchanged. Phrases that are not found span the complete
-    text, after the others. All keep their boxes.
-    """
-    placed, unplaced, used_starts = [], [], set()
-    for phrase in phrases:
-        last = re.findall(r"\w+", phrase.text)[-1:]
-        places = [
-            match.start()
-            for word in last
-            for match in re.finditer(rf"\b{re.escape(word)}\b", text, re.IGNORECASE)
-            if match.start() not in used_starts
-        ]
-        start, end = (places[0], places[0] + len(last[0])) if places else (0, len(text))
-        used_starts.add(start if places else -1)
-        moved = Phrase(
-            start=start,
-            text=text[start:end],
-            chain_id=phrase.chain_id,
-            kinds=phrase.kinds,
-            regions=phrase.regions,
-        )
-        (placed if places else unplaced).append(moved)
-    return (*sorted(placed, key=lambda phrase: phrase.start), *unplaced)
+
+def _last_word(phrase: Phrase) -> str:
+    return next(reversed(re.findall(r"\w+", phrase.text)), "")

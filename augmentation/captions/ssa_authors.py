@@ -6,7 +6,6 @@ its objects with their boxes. The sets are part of the public code of CIC-BART-S
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -14,8 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
-from captioning.data.json_files import Record, as_record, is_number, load_json, shown
+from augmentation.captions.new_captions import (
+    AbstractCaptionMethod,
+    NewCaption,
+    PhotoCaptions,
+    placed_phrases,
+)
+from captioning.data.json_files import Record, is_number, load_json
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import CLOSE
 from captioning.types import Phrase, Sample
@@ -76,8 +80,7 @@ def _number(name: str) -> str:
 
 def _captions(photo: Sample, content: Record) -> PhotoCaptions:
     captions, refused = [], Counter[str]()
-    for key, value in content.value.items():
-        entry = as_record(value, f"{content.where}: {shown(key)}")
+    for _, entry in content.members():
         caption = " ".join(entry.text("phrase").split())
         phrases = _phrases(entry, caption, photo)
         if isinstance(phrases, str):
@@ -102,23 +105,16 @@ def _phrases(entry: Record, caption: str, photo: Sample) -> tuple[Phrase, ...] |
             regions = (region,)
         chain_id = str(number)
         known = found[chain_id].regions if chain_id in found else ()
-        start, text = _place(name, caption)
         found[chain_id] = Phrase(
-            start=start,
-            text=text,
+            start=0,
+            text=name,
             chain_id=chain_id,
             kinds=(SCENE,) if number == SCENE else (),
             regions=tuple(dict.fromkeys((*known, *regions))),
         )
     if not found:
         return NOTHING
-    return tuple(sorted(found.values(), key=lambda phrase: (phrase.text == caption, phrase.start)))
-
-
-def _place(name: str, caption: str) -> tuple[int, str]:
-    """Where a caption names a thing; the whole caption where it has another word for it."""
-    match = re.search(rf"\b{re.escape(name)}\b", caption, re.IGNORECASE) if name else None
-    return (match.start(), match[0]) if match else (0, caption)
+    return placed_phrases(found.values(), caption, sought=lambda phrase: phrase.text)
 
 
 def _region(thing: Record, photo: Sample) -> int | None:

@@ -113,6 +113,11 @@ class Record:
         for position, value in enumerate(self.items(key)):
             yield as_record(value, f"{self.where}: {key}[{position}]")
 
+    def members(self) -> Iterator[tuple[str, Record]]:
+        """The object's keys with the objects that they hold."""
+        for key, value in self.value.items():
+            yield key, as_record(value, f"{self.where}: {shown(key)}")
+
 
 def is_number(value: Any) -> bool:
     """Whether a JSON value is a number that a float can hold."""

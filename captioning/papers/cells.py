@@ -71,7 +71,7 @@ class Results:
         named = run.ways[scale].recorded if scale in run.ways else ()
         sources: list[Callable[[], list[Run]]] = [
             lambda: self._in_folders(study, run),
-            lambda: [r for r in self._study(study) if r.folder.parts[-2] == run.id],
+            lambda: self._named(study, run.id),
             *(_reader(self, recorded) for recorded in named),
         ]
         for source in sources:
@@ -85,12 +85,16 @@ class Results:
         return [read_run(folder) for folder in sorted(done)]
 
     def recorded(self, recorded: Recorded) -> list[Run]:
-        """Runs of a file of records, whose config has the values."""
+        """Runs of a file of records with the name, whose config has the values."""
         return [
             replace(run, files=_files_of(run, recorded))
-            for run in self._study(recorded.file)
+            for run in self._named(recorded.file, recorded.run)
             if all(run.setting(key) == value for key, value in recorded.values.items())
         ]
+
+    def _named(self, study: str, name: str | None) -> list[Run]:
+        """Runs of a file of records; those of one name alone, or all."""
+        return [run for run in self._study(study) if name in (None, run.folder.parts[-2])]
 
     def _study(self, name: str) -> list[Run]:
         path = None if self.records is None else self.records / f"{name}.jsonl"

@@ -98,6 +98,7 @@ class Recorded:
     Attributes:
         file: name without ``.jsonl``.
         values: config keys and what they must be, as text.
+        run: id that the runs have in the file; None: of any.
         files: what a file of today's commands is called there, where it has another name.
         tests: names under which a record has the corpus scores of further tests
             (``flickr8k.json``), by the files of a run folder that have them
@@ -105,7 +106,8 @@ class Recorded:
     """
 
     file: str
-    values: Mapping[str, str]
+    values: Mapping[str, str] = field(default_factory=dict)
+    run: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     tests: Mapping[str, str] = field(default_factory=dict)
 

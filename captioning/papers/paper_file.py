@@ -206,14 +206,17 @@ def _texts(entry: _Entry, key: str, default: Sequence[str] | None = ()) -> tuple
 
 
 def _recorded(entry: _Entry) -> Recorded:
-    values = {str(key): str(value) for key, value in entry.mapping("values").items()}
+    values = {str(key): str(value) for key, value in entry.mapping("values", {}).items()}
     recorded = Recorded(
         file=entry.take("file"),
         values=values,
+        run=entry.take("run", None),
         files=entry.mapping("files", {}),
         tests=entry.mapping("tests", {}),
     )
     entry.end()
+    if not recorded.values and recorded.run is None:
+        raise ValueError(f"{entry.where}: needs values or run, which tell the runs of the file")
     return recorded
 
 

@@ -19,7 +19,6 @@ from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.vision.photos import load_rgb
 
-# At least: threads work on several batches of them; on a GPU they decode one beside another.
 FOLDER = "parts"
 
 
@@ -58,6 +57,7 @@ def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
         return None
     values: Any = OmegaConf.to_container(config.features, resolve=True)
     device = values.get("device", "auto")
+    # At least: threads work on several batches of them; on a GPU they decode one beside another.
     at_once = by_device(chosen_device(device), processor=64, gpu=512)
     batch_size = values.get("batch_size") or 64
 

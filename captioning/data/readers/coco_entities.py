@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from captioning.data.boxes import Box
-from captioning.data.json_files import Record, as_record, is_number, load_json, shown
+from captioning.data.json_files import Record, as_record, is_number, load_json
 from captioning.data.photo_folder import PhotoFolder
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
@@ -77,7 +77,7 @@ def read_coco_entities(
     folder = PhotoFolder(folder=image_folder) if image_folder and needs_folder else None
     dropped: list[Dropped] = []
     entries, known_files = [], []
-    for image_id, image in _members(load_json(annotations)):
+    for image_id, image in load_json(annotations).members():
         file_name = _file_name(image_id, image.where, folder)
         known_files.append(file_name)
         captions, boxes = _captions(image, split)
@@ -110,12 +110,6 @@ def read_coco_entities(
     )
 
 
-def _members(record: Record) -> Iterator[tuple[str, Record]]:
-    """An object's keys with the objects that they hold."""
-    for key, value in record.value.items():
-        yield key, as_record(value, f"{record.where}: {shown(key)}")
-
-
 def _file_name(image_id: str, where: str, folder: PhotoFolder | None) -> str:
     if not image_id.isascii() or not image_id.isdigit() or len(image_id) > 12:
         raise ValueError(f"{where}: image ids must be COCO's numbers")
@@ -129,7 +123,7 @@ def _captions(image: Record, split: str) -> tuple[list[tuple[CaptionEntry, bool]
     """An image's captions of a split, each with whether all its chunks have boxes; the boxes."""
     records: list[tuple[str, Record, str]] = []
     boxes: Boxes = {}
-    for number, (caption, record) in enumerate(_members(image)):
+    for number, (caption, record) in enumerate(image.members()):
         if record.text("split") not in SPLITS:
             raise record.invalid("split", f"one of {SPLITS}")
         if record.text("split") == split:

@@ -92,6 +92,16 @@ def test_captions_have_the_regions_of_their_boxes(
     assert focus(walks) == pytest.approx(20 * 40 / (width * height))
 
 
+def test_two_things_of_one_name_have_two_places(folder: Path, roster: Roster) -> None:
+    other = thing(8, "man", (61, 51, 91, 81))
+    content = {"12_0": entry("A man beside a man", other, MAN)}
+    (folder / "12.json").write_text(json.dumps(content))
+    _, photo = AuthorsCaptions(folder=folder).captions(roster)
+    (caption,) = photo.captions
+    found = [(phrase.start, phrase.text, phrase.regions) for phrase in caption.phrases]
+    assert found == [(2, "man", (1,)), (15, "man", (0,))]
+
+
 def test_captions_do_not_depend_on_photos_that_are_skipped(folder: Path, roster: Roster) -> None:
     method = AuthorsCaptions(folder=folder)
     (folder / "12.json").write_text(json.dumps({"12_0": CAPTIONS["5_0"]}))

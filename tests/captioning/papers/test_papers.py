@@ -132,6 +132,23 @@ def test_further_tests_of_a_record_stand_for_files_of_a_run(tmp_path: Path, cont
     assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (25.0,)
 
 
+def test_a_run_may_have_the_records_of_another_one(tmp_path: Path, content):
+    content["runs"]["ours"]["flickr8k"]["recorded"] = [{"file": "other", "run": "same"}]
+    record = {"config": {"seed": 0}, "files": {}}
+    scores = {"same": 0.25, "else": 0.75}
+    records = [
+        record | {"run": f"other/{name}/seed0", "metrics": {"test": {"corpus": {"CIDEr-D": score}}}}
+        for name, score in scores.items()
+    ]
+    write_study(tmp_path / "other.jsonl", records)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path / "none", tmp_path)
+    item = paper.items["table1"]
+    assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (25.0,)
+    content["runs"]["ours"]["flickr8k"]["recorded"] = [{"file": "other"}]
+    with pytest.raises(ValueError, match=r"recorded: needs values or run, which tell"):
+        paper_of(tmp_path, content)
+
+
 def test_a_runs_folder_comes_before_its_record(tmp_path: Path, content):
     record = {"metrics": {"test": {"corpus": {"CIDEr-D": 0.25}}}, "files": {}}
     name = "mine-flickr8k/ours/seed"
