@@ -6,7 +6,9 @@ where the command is started. So a user's own YAML files stand beside the projec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
@@ -35,16 +37,30 @@ def compose_config(
     Raises:
         hydra.errors.HydraException: an unknown choice or key, or an override that cannot be read.
     """
-    search_user_folder()
-    hydra = GlobalHydra.instance()
-    running, hydra.hydra = hydra.hydra, None  # a command composes the defaults beside its own
-    try:
-        with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
-            config = compose(name, list(overrides), return_hydra_config=return_hydra_config)
-    finally:
-        GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
+    with composing():
+        config = compose(name, list(overrides), return_hydra_config=return_hydra_config)
     trust(config)
     return config
+
+
+@contextmanager
+def composing() -> Iterator[None]:
+    """Hydra as it stands before any command, beside one that may be running."""
+    search_user_folder()
+    hydra = GlobalHydra.instance()
+    running, hydra.hydra = hydra.hydra, None
+    try:
+        with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
+            yield
+    finally:
+        GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
+
+
+def search_path(config_dir: str | None) -> list[str]:
+    """The override that has Hydra search the user's folder of ``--config-dir``, too."""
+    if config_dir is None:
+        return []
+    return [f"hydra.searchpath=[{quoted(f'file://{Path(config_dir).resolve()}')}]"]
 
 
 def setting(key: str, text: object) -> str:

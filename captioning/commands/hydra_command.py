@@ -55,6 +55,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
 
     from captioning.commands.hydra_errors import explain_hydra_error
     from captioning.commands.sweep import Sweep, sweeping
+    from captioning.commands.swept_groups import for_jobs_alone
     from captioning.configuration import VERSION_BASE, search_user_folder
 
     options = _parsed(command, arguments)
@@ -62,8 +63,12 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
     task = _task(command, arguments, options.config_dir)
 
+    given = list(arguments)
+    if options.multirun:
+        jobs = for_jobs_alone(command.config, options.overrides, options.config_dir)
+        given = [jobs.get(word, word) for word in given]
     # Hydra reads its arguments from there alone.
-    sys.argv = [started[0], *arguments]
+    sys.argv = [started[0], *given]
     # Hydra prints and exits by itself unless this is set; its errors are explained here.
     _set_full_error(full_error or "1")
     try:

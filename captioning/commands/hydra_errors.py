@@ -14,7 +14,8 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.commands.hydra_help import choices
-from captioning.configuration import compose_config, quoted
+from captioning.commands.swept_groups import KEY
+from captioning.configuration import compose_config, search_path
 from captioning.extras import install_command
 from captioning.training.reserved import RESERVED
 
@@ -27,7 +28,6 @@ OF_PACKAGES = {
     "hydra.launcher": f"hydra/launcher=NAME, of slurm, {', '.join(OF_CLUSTER)}",
     "hydra.sweeper": "hydra/sweeper=NAME of an installed sweeper, such as optuna",
 }
-_KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
 _BELOW = re.compile(r"Key '([^']+)' is not in struct")
 _WORDS = re.compile(r"\s+")
 
@@ -48,7 +48,7 @@ def explain_hydra_error(
     if "Config group override must be" in str(error):
         key = next((o.partition("=")[0] for o in overrides if o.endswith("=null")), "a group")
         return f"{key}: must be a choice of the group, got null"
-    match = _KEY.match(str(error))
+    match = KEY.match(str(error))
     if match is None and (unread := _unread(overrides)):
         return _without_value(unread, name) if "=" not in unread else _to_quote(unread)
     if match is None:
@@ -56,7 +56,7 @@ def explain_hydra_error(
     key, below = match[1], _BELOW.search(str(error.__cause__))
     if reserved := RESERVED.get(key.removeprefix("trainer.")):
         return f"{key} is set by the run: {reserved}"
-    others = [*_search(config_dir), *(o for o in overrides if not _is_for(o, key))]
+    others = [*search_path(config_dir), *(o for o in overrides if not _is_for(o, key))]
     if key.startswith("hydra."):
         return _explain_key_of_hydra(key, name, others)
     known = _known_keys(name, others)
@@ -89,13 +89,6 @@ def _no_such_choice(missing: str, overrides: Sequence[str], config_dir: str | No
         known = f"; launchers belong to the extra 'cluster': {install_command('cluster')}"
         hint = hint if choice not in OF_CLUSTER else ""
     return f"{group}={choice}: there is no such choice{hint or known}"
-
-
-def _search(config_dir: str | None) -> list[str]:
-    """The override that has Hydra search the user's folder, too."""
-    if config_dir is None:
-        return []
-    return [f"hydra.searchpath=[{quoted(f'file://{Path(config_dir).resolve()}')}]"]
 
 
 def _explain_key_of_hydra(key: str, name: str, overrides: Sequence[str]) -> str:

@@ -1,0 +1,74 @@
+"""Keys that only choices of a sweep have are looked at in the jobs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captioning.commands.command import HydraCommand
+from captioning.commands.hydra_command import run_hydra
+from captioning.commands.main import main
+from captioning.commands.swept_groups import for_jobs_alone
+
+POLICIES = "curation=track,remove"
+
+
+def _jobs(*overrides: str, look: Callable[[Any], object]) -> list[object]:
+    seen: list[object] = []
+
+    def task(config: Any) -> None:
+        seen.append(look(config))
+
+    command = HydraCommand(name="train", summary="", config="train", task=task, checks_itself=True)
+    run_hydra(command, ["-m", *overrides])
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("overrides", "look", "values"),
+    [
+        (
+            [POLICIES, "curation.select.ratio=0.3"],
+            lambda c: (c.curation.name, c.curation.select.ratio),
+            [("track-select.ratio_0.3", 0.3), ("remove-select.ratio_0.3", 0.3)],
+        ),
+        (
+            ["model=viecap,viecap_small", "model.names_path='a, b'", "+model.more="],
+            lambda c: (c.model.names_path, c.model.more),
+            [("a, b", ""), ("a, b", "")],
+        ),
+        (
+            ["experiment=cutswap/updown,cutswap/cos_cvae", "steps.add_pairs.share=0.5"],
+            lambda c: c.steps.add_pairs.share,
+            [0.5, 0.5],
+        ),
+    ],
+)
+def test_a_key_of_swept_choices_is_set_in_each_job(
+    overrides: Sequence[str],
+    look: Callable[[Any], object],
+    values: list[object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _jobs(*overrides, look=look) == values
+
+
+def test_what_the_whole_sweep_has_stays_its_own() -> None:
+    line = [POLICIES, "seed=1", "curation.select.ratio=0.3", "paths.runs=here", "+new=1"]
+    assert for_jobs_alone("train", line) == {
+        "curation.select.ratio=0.3": "curation.select.ratio=choice(0.3)"
+    }
+
+
+def test_a_key_that_no_job_has_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="as 1 of 2 would fail\n.*curation=none has no such key"):
+        main(["train", "-m", *shlex.split("curation=none,remove curation.select.ratio=0.3")])
+    with pytest.raises(SystemExit, match="did you mean curation.select.ratio"):
+        main(["train", "-m", POLICIES, "curation.select.ratoi=0.3"])
