@@ -27,8 +27,8 @@ from captioning.evaluation.predict import predict_run
 from captioning.files import write_atomically, write_json, write_lines, write_text
 from captioning.loadable import loadable
 from captioning.metrics.coco import MetricResult, evaluate_captions
-from captioning.results.run_folder import versions
 from captioning.results.table_formats import markdown_lines
+from captioning.results.versions import versions
 from captioning.text.plurals import pluralise
 from captioning.text.word_forms import form_patterns, mentioned_classes
 from captioning.types import Region

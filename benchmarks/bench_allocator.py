@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.allocator import keep_freed_memory, step_ended
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.text.tokenizers.words import WordTokenizer
 
 SIZES = {

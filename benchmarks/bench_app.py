@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--browser", action="store_true", help="press keys in Chromium")
     chosen = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from captioning.results.run_folder import versions
+    from captioning.results.versions import versions
 
     print({k: v for k, v in versions().items() if k in ("commit", "machine")})
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.models.layers.bart_stepper import BartStepper
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 
 BEAM, STEPS, INPUTS = 5, 20, 36
 PUBLISHED_PEER = 3.3  # images a second of transformers, on two shared cores

@@ -21,7 +21,7 @@ from captioning import Captioner
 from captioning.configuration import compose_config
 from captioning.exports.loading import LoadedCaptioner, _inputs
 from captioning.exports.photo_batches import photo_samples
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.training.run import build_model
 

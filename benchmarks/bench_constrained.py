@@ -37,7 +37,7 @@ from captioning.decoding.machine import Machine, build_machine
 from captioning.decoding.settings import SearchRequest
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.updown import UpDown
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.training.preflight import fast_bfloat16
 from captioning.types import Batch

@@ -37,7 +37,7 @@ from captioning.devices import chosen_device
 from captioning.models.base import AbstractCaptioner
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.updown import UpDown
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.sample_dropout import use_torchs
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch

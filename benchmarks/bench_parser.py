@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from captioning.data.readers.coco import load_annotations  # noqa: E402
-from captioning.results.run_folder import versions  # noqa: E402
+from captioning.results.versions import versions  # noqa: E402
 from captioning.text.parser import PACKAGED, build_caption_parser  # noqa: E402
 
 SPACY2 = REPOSITORY / "captioning" / "text" / "annotate_spacy2.py"

@@ -43,7 +43,7 @@ from captioning.decoding.beam import BeamSearch
 from captioning.models.base import AbstractCaptioner
 from captioning.models.vlm import Vlm
 from captioning.processors import PREFIX, PromptedProcessor
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.adapt import add_low_rank
 from captioning.types import Batch

@@ -26,7 +26,7 @@ from transformers import CLIPTextConfig, CLIPTextModel
 from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
 from captioning.devices import chosen_device
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.augmentation.images.tiny_pipeline import letters, pipeline_of

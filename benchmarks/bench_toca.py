@@ -37,7 +37,7 @@ from augmentation.captions.toca.templates import deconstruct
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.causal_writer import CausalWriter
 from captioning.data.readers.coco import read_coco
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.text.tagger import CaptionTagger, Tagged
 
 BATCH, SHOWN = 32, 12

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from captioning.decoding.beam import BeamSearch
 from captioning.models.updown import UpDown
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
 

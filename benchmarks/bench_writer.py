@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTr
 from augmentation.captions.writing import causal_writer
 from augmentation.captions.writing.prompt import Prompt
 from captioning.devices import chosen_device
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 
 VOCABULARY = 32_000
 CONFIGS: dict[str, Callable[[], Any]] = {

@@ -23,7 +23,7 @@ from bench_bart import status_mib
 from bench_blip import SIZES, build, make_batch, make_parser, seconds
 
 from captioning.decoding.beam import BeamSearch
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 
 # Settings of `train.py`: model.checkpointing=true, trainer.precision=bf16-mixed.
 WAYS = {

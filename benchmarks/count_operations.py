@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.models.layers import bart_reader
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.sample_dropout import use_torchs
 
 GPU = torch.device("cuda")

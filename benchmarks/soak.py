@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import write_atomically
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 2**20

@@ -5,6 +5,7 @@ matplotlib takes long to import, so it is imported where a figure is drawn.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -119,6 +120,7 @@ def save_figure(
         formats: endings.
         dpi: of PNG.
     """
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells each font of a PDF
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     for ending in formats:
         settings: dict[str, Any] = {

@@ -178,7 +178,7 @@ def check_targets(config: Any) -> None:
             raise ValueError(
                 f"{_place(part)}{target}: configs may name what {', '.join(PROJECT)} and "
                 f"{', '.join(LIBRARIES)} define; if {package} is yours, or you trust it, add "
-                f"plugins=[{','.join(others)}] (report, caption, curate export: --plugins "
+                f"plugins=[{','.join(others)}] (report, caption, push, curate export: --plugins "
                 f"{' '.join(others)})"
             )
         if reason := _refusal(str(target)):

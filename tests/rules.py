@@ -132,7 +132,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.vision.pair_scores",
         "captioning.vision.photo_captions",
         "captioning.spread",
-        "captioning.results.run_folder",
+        "captioning.results.versions",
         "captioning.training.parts",
         "captioning.training.rosters",
         "captioning.training.settings",

@@ -314,3 +314,8 @@ def test_command_line_names_the_error_without_a_trace(repository: Path, tmp_path
     assert "no.json: no such file" in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_captions_of_a_file_are_scored_all(configured, results: Path) -> None:
+    with pytest.raises(ValueError, match="first_images is for run="):
+        evaluate(configured(f"predictions={results}", *DATA, "first_images=1"))

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from augmentation.captions.line_log import as_line, cut_to_lines, read_lines
-from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
 from augmentation.set_folder import claim_folder, data_identity
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import FILE, focus, read_added_captions
@@ -116,10 +116,27 @@ class PhotoWorker:
         if items[0] != self._next or items[0] == 0:
             self._photos = self._method.captions(self._roster, skip=items[0])
         self._next = items[-1] + 1
+        photos = list(islice(self._photos, len(items)))
+        _check(photos, len(items), by=self._method)
         return [
             {MADE_KEY: [_record(new) for new in photo.captions], REFUSED_KEY: photo.refused}
-            for photo in islice(self._photos, len(items))
+            for photo in photos
         ]
+
+
+def _check(photos: Sequence[Any], number: int, *, by: AbstractCaptionMethod) -> None:
+    """Refuse what is not the captions of each photo."""
+    name = f"{type(by).__qualname__}.captions"
+    if wrong := [photo for photo in photos if not isinstance(photo, PhotoCaptions)]:
+        raise ValueError(
+            f"{name} must yield augmentation.captions.new_captions.PhotoCaptions: got "
+            f"{type(wrong[0]).__name__}"
+        )
+    if len(photos) < number:
+        raise ValueError(
+            f"{name} must yield once for each photo, also where it has no new caption: it ended "
+            f"{number - len(photos)} photos too early"
+        )
 
 
 def _without_repeats(

@@ -28,7 +28,8 @@ from captioning.evaluation.predict import predict_run
 from captioning.files import read_json, write_json, write_lines, write_text
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import write_results
-from captioning.results.run_folder import RunFolder, versions
+from captioning.results.run_folder import RunFolder
+from captioning.results.versions import versions
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.training.parts import build_part

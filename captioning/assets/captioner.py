@@ -33,7 +33,8 @@ from captioning.exports.shipped import SHIPPED
 from captioning.extras import write_sums
 from captioning.files import read_json, write_json, write_text
 from captioning.metrics.coco import evaluate_captions
-from captioning.results.run_folder import RunFolder, versions
+from captioning.results.run_folder import RunFolder
+from captioning.results.versions import versions
 from captioning.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import first_images, read_roster
 

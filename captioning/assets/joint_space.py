@@ -25,7 +25,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.extras import write_sums
 from captioning.files import write_json
 from captioning.metrics.retrieval import retrieval_scores
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.text.sentences import SentenceEncoder
 from captioning.training.inputs import cached_features
 from captioning.training.optim import cosine

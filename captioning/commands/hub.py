@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from captioning.commands.command import PlainCommand
 from captioning.commands.quick_imports import quick_imports
+from captioning.plugins import import_plugins
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -18,6 +19,7 @@ def _arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="other files of the repository leave its newest commit",
     )
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that a run names")
     add("--dry-run", action="store_true", help="say what would be sent, and send nothing")
 
 
@@ -25,6 +27,7 @@ def _push(options: Namespace) -> None:
     with quick_imports():
         from captioning.exports.push import prepared, send
 
+    import_plugins(options.plugins)
     with prepared(options.source, options.repo) as upload:
         size = f"{len(upload.sizes)} files, {sum(upload.sizes.values()) / 1e6:.1f} MB"
         if options.dry_run:

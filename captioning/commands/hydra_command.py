@@ -55,7 +55,6 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
 
     from captioning.commands.hydra_errors import explain_hydra_error
     from captioning.commands.sweep import Sweep, sweeping
-    from captioning.commands.swept_groups import for_jobs_alone
     from captioning.configuration import VERSION_BASE, search_user_folder
 
     options = _parsed(command, arguments)
@@ -63,12 +62,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
     task = _task(command, arguments, options.config_dir)
 
-    given = list(arguments)
-    if options.multirun:
-        jobs = for_jobs_alone(command.config, options.overrides, options.config_dir)
-        given = [jobs.get(word, word) for word in given]
     # Hydra reads its arguments from there alone.
-    sys.argv = [started[0], *given]
+    sys.argv = [started[0], *_given(command, arguments, options)]
     # Hydra prints and exits by itself unless this is set; its errors are explained here.
     _set_full_error(full_error or "1")
     try:
@@ -133,6 +128,16 @@ def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
             f"dashes: {key}={value or 'VALUE'}"
         )
     return parsed
+
+
+def _given(command: HydraCommand, arguments: Sequence[str], options: Namespace) -> list[str]:
+    """The arguments as Hydra takes them, which looks at a sweep's config before its jobs'."""
+    from captioning.commands.swept_groups import for_jobs_alone
+
+    if not options.multirun:
+        return list(arguments)
+    jobs = for_jobs_alone(command.config, options.overrides, options.config_dir)
+    return [jobs.get(word, word) for word in arguments]
 
 
 def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:

@@ -48,8 +48,10 @@ def _report_one(folder: Path, options: Namespace) -> int:
         from curation.run_report.page import EDITS, FILE_NAME, write_run_page
         from curation.run_report.parts import read_finished_run
 
-    run = read_finished_run(folder)
     page = options.out or folder / FILE_NAME
+    if options.out is None and page.is_file():
+        _require_plugins(folder, options.plugins)
+    run = read_finished_run(folder)
     edits = folder / EDITS if options.out is None else _beside(page, "edits.html")
     record = run.record
     if record is not None:
@@ -60,6 +62,22 @@ def _report_one(folder: Path, options: Namespace) -> int:
     notes = write_run_page(run, page, defaults=_defaults, edits=None if record is None else edits)
     _figures([run], page, options)
     return _tell(page, [f"{folder}: {note}" for note in notes])
+
+
+def _require_plugins(folder: Path, given: Sequence[str]) -> None:
+    """Refuse to write a page without what the user's packages read over one that has it."""
+    from captioning.results.folder_config import read_folder_config
+
+    try:
+        plugins = read_folder_config(folder / "config.yaml").get("plugins") or []
+    except (ValueError, OSError):  # the page says what is damaged
+        return
+    if lacking := [str(name) for name in plugins if name not in given]:
+        raise ValueError(
+            f"{folder} was made with packages of its user: add --plugins {' '.join(lacking)}, as "
+            "none is imported because a folder names it; or --out FILE for a page without what "
+            "they read"
+        )
 
 
 def _report_several(folders: list[Path], options: Namespace) -> int:

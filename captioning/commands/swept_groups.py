@@ -1,4 +1,4 @@
-"""Keys that only choices of a sweep have, as in ``curation=track,remove curation.select.ratio=.05``.
+"""Keys that only choices of a sweep have: ``curation.select.ratio`` of ``curation=track,remove``.
 
 Hydra composes a sweep's config first without the groups that are swept, and refuses such keys. A
 value that is itself one of a sweep of one, ``KEY=choice(VALUE)``, is looked at in the jobs alone.

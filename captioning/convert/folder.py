@@ -19,7 +19,7 @@ from captioning.data.batches.base import AbstractBatchReader
 from captioning.exports.bundle import check_shapes
 from captioning.files import write_json, write_lines, write_text
 from captioning.results.checkpoints import LAST
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 
 KEYS = "keys.tsv"
 MADE = "not in the checkpoint: made as the config says"

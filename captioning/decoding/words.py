@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 
+from captioning.decoding.given import check_result
 from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
@@ -92,25 +93,16 @@ def find_captions(
         hypothesis.
 
     Raises:
-        ValueError: machines for a search that takes none.
+        ValueError: machines for a search that takes none, or no result of a search.
     """
     if machines is not None and not search.takes_machines:
         raise ValueError(
             f"constraints need search=constrained: got {type(search).__name__}, which takes none"
         )
     search = search.counting_captions(1 + len(stepper.prompt_ids))
-    request = SearchRequest(
-        num_images=len(image_ids),
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
-        pad_id=tokenizer.pad_id,
-        prompt_ids=stepper.prompt_ids,
-        image_ids=image_ids,
-        machines=machines,
-        device=device,
-        unk_id=tokenizer.unk_id,
-    )
+    request = request_of(stepper, tokenizer, image_ids, machines=machines, device=device)
     result = search(stepper, state, request)
+    check_result(result, num_images=len(image_ids), by=search)
     return [
         _predictions(image_id, tokens, scores, fulfilled, tokenizer)
         for image_id, tokens, scores, fulfilled in zip(
@@ -121,6 +113,28 @@ def find_captions(
             strict=True,
         )
     ]
+
+
+def request_of(
+    stepper: AbstractStepper,
+    tokenizer: AbstractTokenizer,
+    image_ids: Sequence[str],
+    *,
+    machines: Sequence[Machine] | None = None,
+    device: torch.device | str = "cpu",
+) -> SearchRequest:
+    """What a search is asked for; see `find_captions`."""
+    return SearchRequest(
+        num_images=len(image_ids),
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        prompt_ids=stepper.prompt_ids,
+        image_ids=image_ids,
+        machines=machines,
+        device=device,
+        unk_id=tokenizer.unk_id,
+    )
 
 
 def _without_padding(result: SearchResult | ConstrainedResult) -> list[list[list[int]]]:

@@ -39,8 +39,8 @@ from captioning.metrics.control import (
 from captioning.metrics.diversity import tokenized
 from captioning.metrics.noun_overlap import find_nouns
 from captioning.metrics.tokenizer import tokenize_python
-from captioning.results.run_folder import versions
 from captioning.results.significance import paired_bootstrap
+from captioning.results.versions import versions
 from captioning.training.parts import build_part
 from captioning.types import Control, Sample
 

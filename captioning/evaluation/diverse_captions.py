@@ -22,8 +22,9 @@ from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
 from captioning.results.coco_results import write_candidates
-from captioning.results.run_folder import RunFolder, versions
+from captioning.results.run_folder import RunFolder
 from captioning.results.table_formats import markdown_lines
+from captioning.results.versions import versions
 from captioning.training.rosters import read_roster
 
 FILE_NAME = "diverse.json"

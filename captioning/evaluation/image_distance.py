@@ -28,7 +28,7 @@ from captioning.metrics.fid import (
     inception_features,
     paired_image_distance,
 )
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from captioning.training.parts import build_part
 from captioning.vision.backbones import Backbone
 from captioning.vision.photos import load_rgb

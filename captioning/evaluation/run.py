@@ -14,8 +14,9 @@ from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import read_results, write_captions
 from captioning.results.per_caption import caption_columns, write_per_caption
-from captioning.results.run_folder import RunFolder, versions
+from captioning.results.run_folder import RunFolder
 from captioning.results.show import show_result
+from captioning.results.versions import versions
 from captioning.training.parts import build_part
 
 OF_RUN = ("data", "steps")  # keys that parts of an evaluation may refer to
@@ -41,6 +42,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     if config.resamples:
         standard["bootstrap"] = Bootstrap(resamples=config.resamples, seed=config.seed or 0)
     if config.predictions is not None:
+        if config.get("first_images") is not None:
+            raise ValueError("first_images is for run=: a file's captions are scored all")
         captions, roster = read_results(config.predictions), _roster(config)
         out, decoding = Path(config.out or Path(config.predictions).with_suffix("")), None
     else:
@@ -48,11 +51,12 @@ def evaluate(config: DictConfig) -> dict[str, float]:
 
         options = {"split": config.split}
         keys = ("search", "rerank", "constraints", "detections", "imported", "entities")
-        options |= {key: config.get(key) for key in (*keys, "device", "precision")}
+        options |= {key: config.get(key) for key in (*keys, "first_images", "device", "precision")}
         predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
         captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
-        place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
-        out = Path(config.out or place)
+        part = f"-first{config.first_images}" if config.get("first_images") else ""
+        name = f"{roster.name.replace('/', '-')}{part}"
+        out = Path(config.out or Path(config.run) / "evaluation" / name)
         write_captions(out, predictions)
     result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
     resolved = OmegaConf.to_container(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
-from captioning.ranges import Device, Name, NonNegativeInt, Seed
+from captioning.ranges import Device, Name, NonNegativeInt, PositiveInt, Seed
 from captioning.training.settings import Data, Entities, Metrics, Part, Paths
 
 EvaluationPrecision = Literal["32-true", "run"]
@@ -21,6 +21,7 @@ class EvaluateSettings(TypedDict):
     detections: Sequence[Name] | None
     entities: NotRequired[Entities]
     imported: NotRequired[Name | None]
+    first_images: NotRequired[PositiveInt | None]
     seed: Seed | None
     device: NotRequired[Device]
     precision: NotRequired[EvaluationPrecision]

@@ -24,7 +24,8 @@ from captioning.exports.card import write_card
 from captioning.exports.energy import CardFacts
 from captioning.files import is_taken, write_text
 from captioning.models.base import AbstractCaptioner
-from captioning.results.run_folder import RunFolder, versions
+from captioning.results.run_folder import RunFolder
+from captioning.results.versions import versions
 from captioning.training.parts import build_part
 
 # Keys of a run that building and using its model needs; all others may name its owner's folders.

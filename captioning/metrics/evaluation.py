@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from statistics import fmean
 from typing import Any, ClassVar, Protocol
 
@@ -106,12 +107,51 @@ def with_further(
 ) -> MetricResult:
     """Standard scores with those of further metrics; see `evaluate_all`."""
     for name, metric in (extra or {}).items():
-        scored = metric.score(captions, images)
+        scored = _checked(metric.score(captions, images), f"{name} ({type(metric).__qualname__})")
         result = _joined(result, scored, name)
         if bootstrap is not None:
             ends = mean_intervals(scored, list(captions), bootstrap)
             result = replace(result, intervals=result.intervals | ends)
     return result
+
+
+def _checked(result: Any, name: str) -> MetricResult:
+    """A metric's scores as plain numbers; what is none is missing.
+
+    Raises:
+        ValueError: no scores by name.
+    """
+    if not isinstance(result, MetricResult):
+        raise ValueError(
+            f"extra metric {name} must give a captioning.metrics.coco.MetricResult: got "
+            f"{type(result).__name__}"
+        )
+    corpus = {key: _number(value, f"{name}: {key}") for key, value in result.corpus.items()}
+    unknown = {key: f"{name} gave {value}" for key, value in corpus.items() if not isfinite(value)}
+    per_image = {
+        image_id: {key: _number(value, f"{name}: {key}") for key, value in scores.items()}
+        for image_id, scores in result.per_image.items()
+    }
+    missing = {**result.settings.get("missing", {}), **unknown}
+    return replace(
+        result,
+        corpus=_finite(corpus),
+        per_image={image_id: _finite(scores) for image_id, scores in per_image.items()},
+        settings={**result.settings, "missing": missing},
+    )
+
+
+def _finite(scores: Mapping[str, float]) -> dict[str, float]:
+    return {name: score for name, score in scores.items() if isfinite(score)}
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"extra metric {name} must be a number: got {type(value).__name__}"
+        ) from error
 
 
 def mean_intervals(

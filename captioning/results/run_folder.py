@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
 import os
-import platform
 import shutil
-import subprocess
-import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
@@ -22,15 +16,10 @@ from captioning.files import read_json, remove_unfinished, write_json, write_tex
 from captioning.results.checkpoints import LAST, check_intact, config_of, latest_checkpoint
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 from captioning.results.untested import ended_untested
+from captioning.results.versions import versions, warn_of_other_versions
 
 log = logging.getLogger(__name__)
 
-PACKAGES = (
-    *("caption-curation", "torch", "pytorch-lightning", "timm"),
-    *("hydra-core", "numpy", "pycocoevalcap"),
-)
-# Software whose versions may change a run's results; "commit" is the project's in a checkout.
-WATCHED = ("commit", "python", *PACKAGES)
 # Keys that say how a run is carried out, not what it computes.
 FREE_KEYS = (
     "resume",
@@ -46,6 +35,7 @@ FREE_KEYS = (
     "model.texts.parser.cache_folder",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
+    "trainer.num_sanity_val_steps",
     "trainer.devices",
     "trainer.num_nodes",
     "trainer.strategy",
@@ -130,7 +120,7 @@ class RunFolder:
             return path
         check_intact(path)
         saved = config_of(path)
-        changed = {} if saved is None else self._changed(saved, config)
+        changed = {} if saved is None else self._changed(self._moved(saved), config)
         changed = {k: both for k, both in changed.items() if not is_below(k, NAME_KEYS)}
         if changed:
             raise ValueError(
@@ -181,12 +171,13 @@ class RunFolder:
         for old in self.path.glob("hpc_ckpt_*.ckpt"):
             os.replace(old, old.with_name(old.name.replace("hpc_ckpt", "unused")))
         path = self.path / "versions.json"
-        record = read_json(path, dict) if path.is_file() else versions()
+        plugins = config.get("plugins") or []
+        record = read_json(path, dict) if path.is_file() else versions(plugins)
         if path.is_file():
-            now, history = versions(), record.get("resumed", [])
+            now, history = versions(plugins), record.get("resumed", [])
             if not isinstance(history, list) or not all(isinstance(v, dict) for v in history):
                 raise ValueError(f"{path}: 'resumed' must be a list of objects; remove the file")
-            _warn_of_other_versions(history[-1] if history else record, now)
+            warn_of_other_versions(history[-1] if history else record, now)
             record["resumed"] = [*history, now]
         write_json(path, record)
 
@@ -199,7 +190,9 @@ class RunFolder:
 
     def _refuse_other(self, config: DictConfig) -> None:
         """Refuse a folder with results of another config; one without any is taken over."""
-        changed = self._changed(self._config(), config)
+        before = self._moved(self._config())
+        changed = self._changed(before, config)
+        changed = {k: both for k, both in changed.items() if not is_below(k, NAME_KEYS)}
         if changed and not self._has_results():
             self._clear_start()
         elif changed:
@@ -207,6 +200,14 @@ class RunFolder:
                 f"{self.path} holds a run of another config ({_shown(changed)}); choose another "
                 "run_name=, or resume=never to set the old folder aside"
             )
+
+    def _moved(self, config: DictConfig) -> DictConfig:
+        """A saved config with the folder as it is named now, wherever it was named before."""
+        before, now = str(config.get("run_dir") or ""), str(self.path)
+        if before in ("", now):
+            return config
+        values = OmegaConf.to_container(config, resolve=True)
+        return DictConfig(_with_folder(values, before, now))
 
     def _has_results(self) -> bool:
         """Whether an epoch has ended, a test was made, or all ended without one."""
@@ -311,25 +312,21 @@ class RunFolder:
             ) from error
 
 
-def _warn_of_other_versions(before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Say where a run goes on with other software, which may change its results."""
-    changed = [
-        f"{name} {before[name]} -> {now[name]}"
-        for name in WATCHED
-        if before.get(name) and now[name] and before[name] != now[name]
-    ]
-    if changed:
-        log.warning(
-            f"this run goes on with other versions than before ({', '.join(changed)}): it may end "
-            "with other results; install the former ones for the same"
-        )
-
-
 def _holds(config: DictConfig, key: str, kind: type) -> bool:
     try:
         return isinstance(OmegaConf.select(config, key), kind)
     except OmegaConfBaseException:  # a text where settings should be
         return False
+
+
+def _with_folder(value: Any, before: str, now: str) -> Any:
+    """Values in which each path into one folder leads into another."""
+    if isinstance(value, dict):
+        return {key: _with_folder(entry, before, now) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_folder(entry, before, now) for entry in value]
+    is_inside = isinstance(value, str) and (value == before or value.startswith(f"{before}/"))
+    return f"{now}{value[len(before) :]}" if is_inside else value
 
 
 def is_below(key: str, parents: tuple[str, ...]) -> bool:
@@ -349,52 +346,3 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         values |= flat(value, f"{prefix}{key}.")
     return values
-
-
-def versions() -> dict[str, Any]:
-    """Machine and software, for readers of the results."""
-    facts: dict[str, Any] = {
-        "command": " ".join(sys.argv),
-        "commit": _commit(),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}, "
-        + torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-    }
-    if torch.cuda.is_available():
-        facts["gpu"] = torch.cuda.get_device_name()
-    for package in PACKAGES:
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            facts[package] = None
-    return facts
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown processor"
-
-
-def _commit() -> str | None:
-    """The project's commit, marked when files were changed since; None outside a checkout."""
-    try:
-        commit = _git("describe", "--always", "--abbrev=12")
-        # Not `describe --dirty`: it locks the index, and where it is killed the lock stays.
-        changed = _git("status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return f"{commit}-dirty" if changed else commit
-
-
-def _git(*arguments: str) -> str:
-    """What git says of the project's checkout, which it leaves as it is."""
-    root = str(Path(__file__).parents[2])
-    command = ["git", "--no-optional-locks", "-C", root, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    return done.stdout.strip()

@@ -137,6 +137,7 @@ class CaptionEvaluation(pl.Callback):
         extra: further metrics of the test by name, see `captioning.metrics.extra`.
         decoding: settings of the search, kept beside the test's scores.
         num_shown: number of sample captions that ``history.json`` holds of every epoch.
+        plugins: packages of the user's own that the run names, for the advice after an error.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class CaptionEvaluation(pl.Callback):
         extra: Mapping[str, AbstractMetric] | None = None,
         decoding: Mapping[str, Any] | None = None,
         num_shown: int = 8,
+        plugins: Sequence[str] = (),
     ) -> None:
         self.folder = Path(folder)
         self.val_metrics = tuple(val_metrics)
@@ -160,6 +162,7 @@ class CaptionEvaluation(pl.Callback):
         }
         self._extra = dict(extra or {})
         self.num_shown = num_shown
+        self._plugins = tuple(plugins)
         self.history: list[dict[str, Any]] = []
         self.result: MetricResult | None = None
         self._groups: list[list[Prediction]] = []  # an image's captions, the best first
@@ -240,10 +243,11 @@ class CaptionEvaluation(pl.Callback):
         try:
             result = with_further(result, captions, roster, **options)
         except Exception:
+            named = f" plugins=[{','.join(self._plugins)}]" if self._plugins else ""
             log.warning(
                 f"{self.folder} keeps the captions and the standard scores; those of the further "
                 f"metrics come by: captioning evaluate run={self.folder} "
-                f"extra_metrics=[{','.join(self._extra)}]"
+                f"extra_metrics=[{','.join(self._extra)}]{named}"
             )
             raise
         if self._extra:

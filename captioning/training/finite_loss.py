@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
+
+log = logging.getLogger(__name__)
 
 
 class HostCopy:
@@ -56,6 +59,7 @@ class FiniteLoss(pl.Callback):
 
     def __init__(self) -> None:
         self._under_way: deque[_Step] = deque()
+        self._has_warned = False
 
     def on_train_batch_end(
         self,
@@ -102,7 +106,21 @@ class FiniteLoss(pl.Callback):
 
     def _look(self, *, wait: bool) -> None:
         while self._under_way and (wait or self._under_way[0].losses.has_arrived()):
-            _check(self._under_way.popleft())
+            step = self._under_way.popleft()
+            _check(step)
+            self._warn_of_equal(step)
+
+    def _warn_of_equal(self, step: _Step) -> None:
+        """Say once if all captions of a step have one loss: those who rank them cannot."""
+        _, *per_sample = step.losses.read()
+        if self._has_warned or len(per_sample) < 2 or len(set(per_sample)) > 1:
+            return
+        self._has_warned = True
+        log.warning(
+            f"all {len(per_sample)} captions of step {step.number} have the same loss, "
+            f"{per_sample[0]:.4g}: is it a mean over the batch? per_sample must have each "
+            "caption's own, or curation cannot tell them apart"
+        )
 
 
 def _check(step: _Step) -> None:

@@ -213,6 +213,7 @@ def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) 
         tokenizer=config.metrics.tokenizer,
         extra={name: build_part(part) for name, part in further.items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
+        plugins=config.get("plugins") or (),
     )
     truth = inputs.steps.truth
     trainer = build_trainer(config, folder, evaluation=evaluation, truth=truth, signals=signals)

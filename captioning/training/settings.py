@@ -51,7 +51,7 @@ class TrainerRanges(TypedDict):
     accumulate_grad_batches: PositiveInt
     gradient_clip_val: NonNegativeFloat | None
     gradient_clip_algorithm: Literal["norm", "value"] | None
-    num_sanity_val_steps: Annotated[int, Ge(-1)]
+    num_sanity_val_steps: Annotated[int, Ge(-1)] | None
     log_every_n_steps: NonNegativeInt
     check_val_every_n_epoch: PositiveInt | None
     limit_train_batches: PositiveFloat | None

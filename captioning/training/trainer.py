@@ -24,6 +24,7 @@ from captioning.training.callbacks import (
     StayStopped,
     StepSeed,
 )
+from captioning.training.check_decoder import CheckDecoder
 from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.finite_loss import FiniteLoss
 from captioning.training.memory import GiveMemoryBack
@@ -128,6 +129,11 @@ def settings_and_plugins(config: DictConfig) -> tuple[DictConfig, list[Any]]:
     settings, plugins = config.trainer, [AtomicCheckpointIO(), *_environment()]
     if (precision := precision_plugin(config)) is not None:
         settings, plugins = _without(settings, "precision"), [*plugins, precision]
+    if settings.get("num_sanity_val_steps") is None:
+        # a search or decoder of the user's own is tried before an epoch is spent
+        settings = settings.copy()
+        with open_dict(settings):
+            settings.num_sanity_val_steps = int(bool(config.get("plugins")))
     return settings, plugins
 
 
@@ -183,6 +189,7 @@ def _default_callbacks(
         GiveMemoryBack(),
         Speed(folder=folder),
         StayStopped(),
+        CheckDecoder(),
     ]
     shows_progress = config.trainer.get("enable_progress_bar", True)
     if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from curation.loop.keep import read_keep
 from curation.loop.pictures import PictureFolder
 from curation.loop.policy import CurationPolicy
 from curation.loop.truth import check_truth, load_truth
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -279,6 +282,12 @@ class Curation:
 
     def finish(self) -> None:
         """Write the report, and let go of what the policy holds."""
+        curator = self._curator
+        if not curator.ledger.epochs and curator.ledger.num_recorded() > 0:
+            log.warning(
+                "losses were added, but no epoch was ended, so nothing was decided: call "
+                "curation.end_epoch() after each"
+            )
         if is_writer():
             self._files.finish(self._curator)
         self.close()

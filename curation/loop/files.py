@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from curation.loop.keep import write_keep
 from curation.record import RunRecord
 from curation.report.report import FILE_NAME as REPORT_NAME
 from curation.report.report import write_report
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = (".npz", ".json", ".jsonl", ".png", ".html", ".safetensors")  # of files of the folder
 NUM_PICTURES = 100  # of the report at the end of a run: its photos take a second
@@ -90,12 +93,25 @@ class CurationFiles:
             keep=curator.keep,
         )
         write_report(record, self.details / REPORT_NAME, num_pictures=NUM_PICTURES)
+        _warn_of_nothing(curator)
 
     def _set_aside(self, journal: Path) -> None:
         number = 1
         while (aside := self.path / f"curation.old-{number}.jsonl").exists():
             number += 1
         os.replace(journal, aside)
+
+
+def _warn_of_nothing(curator: Curator) -> None:
+    """Say where the policy was to act and did nothing, as by a ratio of less than one caption."""
+    policy, ended = curator.policy, curator.ledger.epochs
+    due = [epoch for epoch in ended if policy.schedule.due(epoch)]
+    selected = sum(record["num_selected"] for record in curator.records)
+    if policy.edits and ended and not selected:
+        log.warning(
+            f"policy {policy.name!r} has selected no caption in {len(ended)} epochs, at the end of "
+            f"{len(due)} of which it was to act: nothing was changed"
+        )
 
 
 def _holds_edits(journal: Path) -> bool:

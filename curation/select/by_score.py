@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,16 +36,17 @@ class AbstractByScore(AbstractSelector):
         return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
-        """Those of ``score``; warns once where the epoch has not shown all samples.
+        """Those of ``score``; warns once where samples have no score.
 
         Raises:
             ValueError: before training, and no live sample has a score: nothing would be selected.
         """
         scores = self.score.scores(context)
+        _check(scores, len(context.view.roster), by=self.score)
         if context.epoch < 0:
             self._require_known(context, scores)
         if context.epoch >= 0 and context.is_over and not self._has_warned:
-            self._warn_of_unseen(context, scores)
+            self._warn_of_unknown(context, scores)
         return scores
 
     def _require_known(self, context: Context, scores: Tensor) -> None:
@@ -59,9 +61,10 @@ class AbstractByScore(AbstractSelector):
                 "that needs no losses, such as similarity, or draw (curation/select=share)"
             )
 
-    def _warn_of_unseen(self, context: Context, scores: Tensor) -> None:
+    def _warn_of_unknown(self, context: Context, scores: Tensor) -> None:
         rows = torch.from_numpy(context.live_rows)
-        number = int((context.losses[rows].isnan() & scores[rows].isnan()).sum())
+        is_unseen, is_unknown = context.losses[rows].isnan(), scores[rows].isnan()
+        number = int((is_unseen & is_unknown).sum())
         if number:
             self._has_warned = True
             log.warning(
@@ -69,3 +72,22 @@ class AbstractByScore(AbstractSelector):
                 f"{self.score.name} of the others is unknown, and none of them is selected; "
                 "curation/probe=rescore measures all"
             )
+        # where no word is in doubt a score of words has done its work
+        of_words = isinstance(self.score, AbstractWordScore)
+        if is_unknown.all() and not is_unseen.all() and not of_words:
+            self._has_warned = True
+            log.warning(
+                f"epoch {context.epoch}: {self.score.name} is not a number for any of "
+                f"{len(rows)} captions, so none is selected"
+            )
+
+
+def _check(scores: Any, num_rows: int, *, by: AbstractScore) -> None:
+    """Refuse what is no score of each row of the roster."""
+    if isinstance(scores, Tensor) and tuple(scores.shape) == (num_rows,):
+        return
+    got = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+    raise ValueError(
+        f"{type(by).__qualname__}.scores must give a tensor ({num_rows},), a value for each row of "
+        f"the roster, whether live or not (Context.of_live makes the others NaN): got {got}"
+    )

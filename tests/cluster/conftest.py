@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from captioning.files import write_lines
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from tests.cluster.slurm import LocalSlurm, missing, search_path
 
 # They take minutes of both cores, so a run of all tests leaves them out.

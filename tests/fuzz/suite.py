@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 from tests.fuzz import annotations, configs, features, models, photos, runs
 from tests.fuzz.harness import Outcome, Target, fuzz
 

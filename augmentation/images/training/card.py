@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.roster import Roster
 from captioning.files import write_json
-from captioning.results.run_folder import versions
+from captioning.results.versions import versions
 
 
 def write_card(

@@ -74,5 +74,11 @@ class AbstractStep(ABC):
 def apply_steps(roster: Roster, steps: Iterable[AbstractStep], context: StepContext) -> Roster:
     """The roster after all steps, in their order."""
     for step in steps:
-        roster = step(roster, context)
+        changed = step(roster, context)
+        if not isinstance(changed, Roster):
+            raise ValueError(
+                f"step {type(step).__qualname__} must give the roster after it: got "
+                f"{type(changed).__name__}; build it by roster.replace or Roster(...)"
+            )
+        roster = changed
     return roster

@@ -89,4 +89,9 @@ def test_a_run_captions_in_its_own_precision_where_asked(
     assert state() == (False, "highest")
     evaluate(compose_config("evaluate", [f"run={folder}", "metrics=fast", "precision=run"]))
     again = next(folder.glob("evaluation/*/predictions.json"))
-    assert json.loads(again.read_text()) == json.loads((folder / "predictions.json").read_text())
+    predictions = json.loads((folder / "predictions.json").read_text())
+    assert json.loads(again.read_text()) == predictions
+    few = ("first_images=3", "metrics=fast", "precision=run")
+    evaluate(compose_config("evaluate", [f"run={folder}", *few]))
+    few = json.loads((again.parents[1] / f"{again.parent.name}-first3" / again.name).read_text())
+    assert few == predictions[:3]

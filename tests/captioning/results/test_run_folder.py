@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -11,8 +12,9 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.results import run_folder
-from captioning.results.run_folder import RunFolder, versions
+from captioning.results import versions as run_versions
+from captioning.results.run_folder import RunFolder
+from captioning.results.versions import versions
 
 
 def make_config(folder: Path, **changes: object) -> DictConfig:
@@ -37,6 +39,47 @@ def test_a_run_that_failed_before_its_first_epoch_ended_makes_room_for_a_correct
     assert folder.config().noise == 0.1
     assert sorted(path.name for path in folder.path.iterdir()) == ["config.yaml", "versions.json"]
     assert "resumed" not in json.loads((folder.path / "versions.json").read_text())
+
+
+def test_a_run_that_was_moved_goes_on(tmp_path: Path) -> None:
+    first = RunFolder(tmp_path / "first")
+    photos = {"photos": f"{first.path}/curation/photos", "beside": f"{first.path}er/photos"}
+    first.open(make_config(first.path, run_name="first", **photos))
+    save_checkpoint(first.path / "checkpoints" / "last.ckpt")
+    moved = RunFolder(first.path.rename(tmp_path / "moved"))
+    photos["photos"] = f"{moved.path}/curation/photos"
+    last = moved.path / "checkpoints" / "last.ckpt"
+    assert moved.open(make_config(moved.path, run_name="moved", **photos)) == last
+    with pytest.raises(ValueError, match=r"another config \(noise: 0.2 -> 0.1\)"):
+        moved.open(make_config(moved.path, noise=0.1, **photos))
+    photos["beside"] = f"{moved.path}er/photos"
+    with pytest.raises(ValueError, match=r"another config \(beside: "):
+        moved.open(make_config(moved.path, **photos))
+
+
+@pytest.mark.parametrize("is_package", [True, False])
+def test_changed_code_of_a_plugin_is_told_when_a_run_goes_on(
+    is_package: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = f"plugin_of_a_test_{is_package}"
+    code = tmp_path / name / "inner" / "part.py" if is_package else tmp_path / f"{name}.py"
+    code.parent.mkdir(parents=True, exist_ok=True)
+    code.write_text("A = 1\n")
+    if is_package:
+        (tmp_path / name / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module(name)
+    folder = RunFolder(tmp_path / "run")
+    config = make_config(folder.path, plugins=[name])
+    folder.open(config)
+    folder.open(config)
+    assert not caplog.text
+    code.write_text("A = 2\n")
+    folder.open(config)
+    assert f"other software than before (the code of {name})" in caplog.text
 
 
 @pytest.mark.parametrize("result", ["checkpoints/last.ckpt", "metrics.json"])
@@ -154,7 +197,7 @@ def test_the_commit_is_read_without_writing_into_the_checkout(
         own = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         subprocess.run(["git", "-C", str(tmp_path), *own, *arguments], check=True)
 
-    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "a" / "b" / "run_folder.py"))
+    monkeypatch.setattr(run_versions, "__file__", str(tmp_path / "a" / "b" / "versions.py"))
     file, index = tmp_path / "file", tmp_path / ".git" / "index"
     file.write_text("one")
     git("init", "--quiet")

@@ -356,3 +356,10 @@ def test_a_schedule_is_a_setting(tmp_path):
     assert len(curation.samples()) == 18
     run_epoch(curation)
     assert len(curation.samples()) == 16
+
+
+def test_a_loop_that_ends_no_epoch_is_told_so(tmp_path, caplog):
+    curation = opened(tmp_path)
+    curation.add(torch.arange(3), torch.ones(3))
+    curation.finish()
+    assert "no epoch was ended, so nothing was decided" in caplog.text

@@ -83,6 +83,26 @@ def test_the_page_shows_scores_examples_and_edits(facts: Mapping[str, Any]) -> N
     assert facts["edits_page"] == "curation/report.html"
 
 
+def test_a_page_with_parts_of_plugins_is_kept_where_they_are_not_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = folder / "config.yaml"
+    config.write_text(f"{config.read_text()}\nplugins: [json, csv]\n")
+    assert main(["report", str(folder), "--no-figures"]) == 0
+    page = folder / "report.html"
+    page.write_text("with all parts")
+    assert main(["report", str(folder), "--no-figures", "--plugins", "json"]) == 1
+    assert "made with packages of its user: add --plugins csv, as" in capsys.readouterr().err
+    assert page.read_text() == "with all parts"
+    other = folder / "other.html"
+    assert main(["report", str(folder), "--no-figures", "--out", str(other)]) == 0
+    assert main(["report", str(folder), "--no-figures", "--plugins", "json", "csv"]) == 0
+    assert page_data.facts(page)
+    assert page_data.facts(other)
+    config.write_text("[")
+    assert main(["report", str(folder), "--no-figures"]) == 1
+
+
 def test_scores_of_nothing_but_zero_have_bins(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "zero", scores=[0.0] * 6)
     assert main(["report", str(folder), "--no-figures"]) == 0

@@ -1,0 +1,114 @@
+"""What a run was made with: machine, software, and the user's own packages."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import logging
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+log = logging.getLogger(__name__)
+
+PACKAGES = (
+    *("caption-curation", "torch", "pytorch-lightning", "timm"),
+    *("hydra-core", "numpy", "pycocoevalcap"),
+)
+# Software whose versions may change a run's results; "commit" is the project's in a checkout.
+WATCHED = ("commit", "python", *PACKAGES)
+
+
+def versions(plugins: Iterable[str] = ()) -> dict[str, Any]:
+    """Machine and software, for readers of the results.
+
+    Args:
+        plugins: imported packages of the user's own, of which a digest of the code is kept.
+    """
+    facts: dict[str, Any] = {
+        "command": " ".join(sys.argv),
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}, "
+        + torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+    }
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name()
+    for package in PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = None
+    if digests := {name: _digest(name) for name in plugins}:
+        facts["plugins"] = digests
+    return facts
+
+
+def _digest(plugin: str) -> str:
+    """The first 12 digits of the SHA-256 of a package's Python files, by name."""
+    package = sys.modules[plugin.partition(".")[0]]
+    folders = [Path(folder) for folder in getattr(package, "__path__", [])]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    if not folders and package.__file__:
+        files = [Path(package.__file__)]
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown processor"
+
+
+def _commit() -> str | None:
+    """The project's commit, marked when files were changed since; None outside a checkout."""
+    try:
+        commit = _git("describe", "--always", "--abbrev=12")
+        # Not `describe --dirty`: it locks the index, and where it is killed the lock stays.
+        changed = _git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*arguments: str) -> str:
+    """What git says of the project's checkout, which it leaves as it is."""
+    root = str(Path(__file__).parents[2])
+    command = ["git", "--no-optional-locks", "-C", root, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout.strip()
+
+
+def warn_of_other_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Say where a run goes on with other software, which may change its results."""
+    changed = [
+        f"{name} {before[name]} -> {now[name]}"
+        for name in WATCHED
+        if before.get(name) and now[name] and before[name] != now[name]
+    ]
+    codes = before.get("plugins") or {}
+    changed += [
+        f"the code of {name}"
+        for name, digest in (now.get("plugins") or {}).items()
+        if name in codes and codes[name] != digest
+    ]
+    if changed:
+        log.warning(
+            f"this run goes on with other software than before ({', '.join(changed)}): it may end "
+            "with other results; bring the former ones back for the same"
+        )
