@@ -133,6 +133,10 @@ class CurationCallback(pl.Callback):
         if self._first_outcome is not None:
             datamodule_of(trainer).view = self._first_outcome.view
 
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Where batches are tried before training, try the policy, too."""
+        self._active_curator.rehearse()
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put the ledger on the device, and make the files say what the run knows."""
         curator = self._active_curator

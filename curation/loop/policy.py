@@ -124,9 +124,9 @@ class CurationPolicy:
         if not self.schedule.due(context.epoch):
             return Decision()
         context = replace(context, policy=self.name)
-        selected = tuple(self.select.select(context))
+        selected = self._selected(context)
         editable = self._editable(context, selected)
-        amended = self.amend.amend(context, editable) if editable else Amended(edits=())
+        amended = self._amended(context, editable) if editable else Amended(edits=())
         self._check(context, amended)
         return Decision(
             selected=selected,
@@ -135,10 +135,40 @@ class CurationPolicy:
             notes=amended.notes,
         )
 
+    def rehearse(self, context: Context) -> None:
+        """Select once, and amend where no model is run, so that a mistake costs no epoch.
+
+        Args:
+            context: with losses that stand for those of an epoch. What would be done is forgotten,
+                and may be anything: these losses say nothing of the samples.
+        """
+        context = replace(context, policy=self.name, is_over=False)
+        editable = self._editable(context, self._selected(context))
+        if editable and self.amend.amends_at_once:
+            self._amended(context, editable)
+
     def expect(self, context: Context) -> None:
         """Let the amender begin on what would be selected if the epoch ended now."""
         if self.edits and self.amend.works_ahead and self.schedule.due(context.epoch):
             self.amend.expect(context, self._editable(context, self.select.select(context)))
+
+    def _selected(self, context: Context) -> tuple[Selected, ...]:
+        selected = tuple(self.select.select(context))
+        if wrong := [entry for entry in selected if not isinstance(entry, Selected)]:
+            raise ValueError(
+                f"{type(self.select).__qualname__}.select must give curation.base.Selected, with a "
+                f"sample and a reason: got {type(wrong[0]).__name__}"
+            )
+        return selected
+
+    def _amended(self, context: Context, selected: Sequence[Selected]) -> Amended:
+        amended = self.amend.amend(context, selected)
+        if not isinstance(amended, Amended):
+            raise ValueError(
+                f"{type(self.amend).__qualname__}.amend must give curation.base.Amended, with "
+                f"edits: got {type(amended).__name__}"
+            )
+        return amended
 
     def _editable(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
         """The selected samples that may be edited: not on the keep-list, within the budget."""

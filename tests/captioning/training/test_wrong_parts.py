@@ -24,7 +24,8 @@ from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Capti
 from captioning.models.updown import UpDown
 from captioning.training.run import train
 from captioning.types import CaptionLosses
-from curation.base import AbstractScore, Context
+from curation.base import AbstractAmender, AbstractScore, Context
+from curation.select.top import Top
 
 OWN = f"plugins=[{__name__.partition('.')[0]}]"
 
@@ -91,6 +92,22 @@ class OfLive(AbstractScore):
         return torch.zeros(len(context.live) - 1)
 
 
+class Rows(Top):
+    """Selects rows in place of samples."""
+
+    def select(self, context: Context) -> Any:
+        return [candidate.sample.row for candidate in super().select(context)]
+
+
+class Edits(AbstractAmender):
+    """Gives a list of edits."""
+
+    amends_at_once = True
+
+    def amend(self, context: Context, selected: Any) -> Any:
+        return [context.edit(candidate, "remove") for candidate in selected]
+
+
 class Unknown(AbstractScore):
     """Knows nothing of any sample."""
 
@@ -133,6 +150,32 @@ def test_no_epoch_is_spent_before_it_is_told(
     assert not (tmp_path / "run" / "curation" / "losses.npz").exists()
 
 
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            ("curation/score=length", "OfLive"),
+            r"OfLive.scores must give a tensor \(\d+,\), a value",
+        ),
+        (
+            ("curation/select=top", "Rows"),
+            "Rows.select must give curation.base.Selected.*got int",
+        ),
+        (("", "Edits"), "Edits.amend must give curation.base.Amended, with edits: got list"),
+    ],
+)
+def test_a_policy_is_tried_before_the_first_epoch(
+    overrides: tuple[str, str], told: str, small: Any, tmp_path: Path
+) -> None:
+    choice, name = overrides
+    key = {"OfLive": "score", "Rows": "select", "Edits": "amend"}[name]
+    own = (choice, f"curation.{key}._target_={__name__}.{name}", "curation.select.ratio=0.5")
+    with pytest.raises(ValueError, match=told):
+        train(small("num_epochs=1", OWN, "curation=remove", *filter(None, own)))
+    assert not list((tmp_path / "run").rglob("*.ckpt"))
+    assert not (tmp_path / "run" / "timing.json").exists()
+
+
 def test_a_batch_that_is_tried_changes_nothing(small: Any, tmp_path: Path) -> None:
     curation = ("curation=remove", "curation.select.ratio=0.1", "ema_decay=0.9", "num_epochs=2")
     for folder, tried in (("plain", 0), ("tried", 1)):
@@ -167,11 +210,6 @@ def test_numbers_of_a_metric_are_plain_and_what_is_none_is_missing(
 
 def _metric(kind: str) -> tuple[str, str]:
     return (f"+extra_metrics.mine._target_={__name__}.Wrong", f"+extra_metrics.mine.kind={kind}")
-
-
-def test_scores_that_are_not_of_each_row_are_told(small: Any) -> None:
-    with pytest.raises(ValueError, match=r"OfLive.scores must give a tensor \(\d+,\), a value for"):
-        train(small("num_epochs=1", *_score("OfLive")))
 
 
 def test_it_is_told_that_nothing_was_selected(small: Any, caplog: Any) -> None:
