@@ -30,8 +30,8 @@ def check_result(result: Any, *, num_images: int, by: object) -> None:
         value = getattr(result, part, None)
         if not isinstance(value, Tensor):
             raise ValueError(
-                f"{name} must give a captioning.decoding.state.SearchResult: got {shown(result)}"
-                + (f" whose {part} is {shown(value)}" if hasattr(result, part) else "")
+                f"{name} must give a captioning.decoding.state.SearchResult, whose {part} are a "
+                f"tensor: got {shown(result)}"
             )
         shapes[part] = tuple(value.shape)
     images_and_captions = shapes["tokens"][:2]
