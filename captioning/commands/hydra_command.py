@@ -132,12 +132,15 @@ def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
 
 def _given(command: HydraCommand, arguments: Sequence[str], options: Namespace) -> list[str]:
     """The arguments as Hydra takes them, which looks at a sweep's config before its jobs'."""
-    from captioning.commands.swept_groups import for_jobs_alone
+    from captioning.commands.swept_groups import with_keys_of_jobs
 
-    if not options.multirun:
+    if not options.multirun or not options.overrides:
         return list(arguments)
-    jobs = for_jobs_alone(command.config, options.overrides, options.config_dir)
-    return [jobs.get(word, word) for word in arguments]
+    # Hydra reads one row of settings
+    begin = arguments.index(options.overrides[0])
+    end = begin + len(options.overrides)
+    given = with_keys_of_jobs(command.config, options.overrides, options.config_dir)
+    return [*arguments[:begin], *given, *arguments[end:]]
 
 
 def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:

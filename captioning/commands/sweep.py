@@ -80,13 +80,13 @@ class Sweep:
         Raises:
             SystemExit: a wrong config, or two jobs with one folder; nothing was started.
         """
-        from captioning.commands.sweep_check import Checker, sweep_overrides
+        from captioning.commands.sweep_check import Checker, sweep_lines, sweep_overrides
 
         _check_devices(config, self.name)
         loader = GlobalHydra.instance().config_loader()
         is_basic = config.hydra.sweeper["_target_"] == BASIC_SWEEPER
         overrides = sweep_overrides(config, loader) if is_basic else []
-        name = sweep_name(plain_lines(config.hydra.overrides.task), overrides)
+        name = sweep_name(sweep_lines(config), overrides)
         self._folder = Path(config.paths.runs) / FOLDER / name
         with open_dict(config):
             config.hydra.overrides.hydra.append(f"++hydra.job.env_set.{SWEEP}={name}")

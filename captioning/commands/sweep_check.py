@@ -88,13 +88,18 @@ class Checker:
         )
 
 
+def sweep_lines(config: DictConfig) -> list[str]:
+    """The overrides of a whole sweep, with those that are read with its jobs alone."""
+    params = config.hydra.sweeper.get("params") or {}
+    further = [f"{key}={value}" for key, value in params.items()]
+    return [*further, *plain_lines(config.hydra.overrides.task)]
+
+
 def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]:
     """The overrides of every job of Hydra's own sweeper."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
-    further = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
-    lines = [*further, *plain_lines(config.hydra.overrides.task)]
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides(lines)
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides(sweep_lines(config))
     return BasicSweeper.split_arguments(parsed, None)[0]
 
 

@@ -1,7 +1,7 @@
 """Keys that only choices of a sweep have: ``curation.select.ratio`` of ``curation=track,remove``.
 
-Hydra composes a sweep's config first without the groups that are swept, and refuses such keys. A
-value that is itself one of a sweep of one, ``KEY=choice(VALUE)``, is looked at in the jobs alone.
+Hydra composes a sweep's config first without the groups that are swept, and refuses such keys. In
+``hydra.sweeper.params`` an override is read with the jobs alone.
 """
 
 from __future__ import annotations
@@ -13,32 +13,37 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
-from captioning.configuration import composing, search_path
+from captioning.configuration import composing, quoted, search_path
 
 # What Hydra says of a key that the config has not.
 KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
 
 
-def for_jobs_alone(
+def with_keys_of_jobs(
     name: str, overrides: Sequence[str], config_dir: str | None = None
-) -> dict[str, str]:
-    """The overrides that the sweep's own config has no key for, and what is to be given instead.
+) -> list[str]:
+    """A sweep's command line on which the keys that it lacks itself are given to its jobs alone.
+
+    Where something else is wrong with it, which Hydra tells, it stays as it is.
 
     Args:
         name: the command's config.
-        overrides: the sweep's command line.
+        overrides: the command line.
         config_dir: folder of the user's own configs, ``--config-dir``.
-
-    Returns:
-        Nothing where all is well, or where something else is wrong, which Hydra tells.
     """
-    instead: dict[str, str] = {}
-    while key := _unknown_key([instead.get(line, line) for line in overrides], name, config_dir):
-        line = next((o for o in overrides if o.partition("=")[0] == key), None)
-        if line is None or line in instead or key.startswith("hydra."):
+    kept, values = list(overrides), {}
+    while key := _unknown_key(kept, name, config_dir):
+        lines = [line for line in kept if line.partition("=")[0] == key]
+        if not lines or key.startswith("hydra."):
             break
-        instead[line] = f"{key}=choice({line.partition('=')[2] or repr('')})"
-    return instead
+        kept = [line for line in kept if line not in lines]
+        value = lines[-1].partition("=")[2]
+        if "${" in value:  # params would be resolved with the sweep's config
+            kept.append(f"{key}=choice({value})")
+        else:
+            values[key] = quoted(value)
+    params = ", ".join(f"{key}: {value}" for key, value in values.items())
+    return [*kept, f"+hydra.sweeper={{params: {{{params}}}}}"] if values else kept
 
 
 def _unknown_key(overrides: Sequence[str], name: str, config_dir: str | None) -> str:

@@ -76,7 +76,8 @@ def check_stepper(stepper: AbstractStepper, state: Any, request: SearchRequest) 
     if not bool((sums.abs() < TOLERANCE).all()):
         raise ValueError(
             f"{name} must give log-probabilities: the probabilities of a row add up to "
-            f"{float(sums.exp()[0]):.3g} in place of 1; take log_softmax of logits"
+            f"{float(sums.exp()[0]):.3g} in place of 1; take log_softmax of logits, or leave the "
+            "check out where this is meant (trainer.num_sanity_val_steps=0)"
         )
 
 

@@ -54,9 +54,9 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         options |= {key: config.get(key) for key in (*keys, "first_images", "device", "precision")}
         predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
         captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
-        part = f"-first{config.first_images}" if config.get("first_images") else ""
-        name = f"{roster.name.replace('/', '-')}{part}"
-        out = Path(config.out or Path(config.run) / "evaluation" / name)
+        # records and tables take what is in "evaluation", and no trials
+        place = f"first{config.first_images}" if config.get("first_images") else "evaluation"
+        out = Path(config.out or Path(config.run) / place / roster.name.replace("/", "-"))
         write_captions(out, predictions)
     result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
     resolved = OmegaConf.to_container(config)

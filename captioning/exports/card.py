@@ -120,7 +120,7 @@ def _versions(run: Path) -> list[str]:
     kept = {
         name: value
         for name, value in versions.items()
-        if name not in ("command", "resumed", "machine", "threads") and value is not None
+        if name not in ("command", "resumed", "machine", "threads", "plugins") and value is not None
     }
     command = without_folders(str(versions.get("command", "")))
     return [f"- {name}: {value}" for name, value in kept.items()] + ["", "```", command, "```"]

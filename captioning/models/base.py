@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from captioning.decoding.given import check_stepper
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words import bind_search, find_captions
+from captioning.decoding.words import bind_search, find_captions, request_of
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
 from captioning.loadable import loadable
 from captioning.models.given_losses import check_losses
@@ -165,7 +166,16 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         return outputs
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Any:
-        """A `Prediction` for each of the batch's images; a callback scores them."""
+        """A `Prediction` for each of the batch's images; a callback scores them.
+
+        Raises:
+            ValueError: a batch that is tried before training shows a decoder that gives no
+                log-probabilities.
+        """
+        if self._trainer is not None and self._trainer.sanity_checking:
+            device = batch.rows.device
+            request = request_of(self, self.tokenizer, batch.image_ids, device=device)
+            check_stepper(self, self.start(batch), request)
         return self.generate(batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> Any:

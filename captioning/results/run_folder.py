@@ -120,8 +120,7 @@ class RunFolder:
             return path
         check_intact(path)
         saved = config_of(path)
-        changed = {} if saved is None else self._changed(self._moved(saved), config)
-        changed = {k: both for k, both in changed.items() if not is_below(k, NAME_KEYS)}
+        changed = {} if saved is None else self._changed_but_place(saved, config)
         if changed:
             raise ValueError(
                 f"{path} is of another config ({_shown(changed)}): it was put there from another "
@@ -190,9 +189,7 @@ class RunFolder:
 
     def _refuse_other(self, config: DictConfig) -> None:
         """Refuse a folder with results of another config; one without any is taken over."""
-        before = self._moved(self._config())
-        changed = self._changed(before, config)
-        changed = {k: both for k, both in changed.items() if not is_below(k, NAME_KEYS)}
+        changed = self._changed_but_place(self._config(), config)
         if changed and not self._has_results():
             self._clear_start()
         elif changed:
@@ -201,13 +198,14 @@ class RunFolder:
                 "run_name=, or resume=never to set the old folder aside"
             )
 
-    def _moved(self, config: DictConfig) -> DictConfig:
-        """A saved config with the folder as it is named now, wherever it was named before."""
-        before, now = str(config.get("run_dir") or ""), str(self.path)
-        if before in ("", now):
-            return config
-        values = OmegaConf.to_container(config, resolve=True)
-        return DictConfig(_with_folder(values, before, now))
+    def _changed_but_place(self, saved: DictConfig, config: DictConfig) -> dict[str, Any]:
+        """As `_changed`, without names and what follows from the folder's place alone."""
+        before, now = str(saved.get("run_dir") or ""), str(self.path)
+        return {
+            key: (old, new)
+            for key, (old, new) in self._changed(saved, config).items()
+            if not is_below(key, NAME_KEYS) and _with_folder(old, before, now) != new
+        }
 
     def _has_results(self) -> bool:
         """Whether an epoch has ended, a test was made, or all ended without one."""
@@ -320,9 +318,7 @@ def _holds(config: DictConfig, key: str, kind: type) -> bool:
 
 
 def _with_folder(value: Any, before: str, now: str) -> Any:
-    """Values in which each path into one folder leads into another."""
-    if isinstance(value, dict):
-        return {key: _with_folder(entry, before, now) for key, entry in value.items()}
+    """A value, or those of a list, in which paths into one folder lead into another."""
     if isinstance(value, list):
         return [_with_folder(entry, before, now) for entry in value]
     is_inside = isinstance(value, str) and (value == before or value.startswith(f"{before}/"))

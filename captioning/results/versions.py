@@ -61,7 +61,8 @@ def _digest(plugin: str) -> str:
     if not folders and package.__file__:
         files = [Path(package.__file__)]
     digest = hashlib.sha256()
-    for path in sorted(files):
+    # not the locks of editors, which are links to nowhere
+    for path in sorted(path for path in files if path.is_file()):
         digest.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 

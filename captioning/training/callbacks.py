@@ -207,6 +207,8 @@ class CaptionEvaluation(pl.Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Score and log the validation captions."""
+        if trainer.sanity_checking:
+            return
         predictions = [group[0] for group in gathered(self._groups)]
         if not predictions:
             return
@@ -215,8 +217,6 @@ class CaptionEvaluation(pl.Callback):
         for name, value in result.corpus.items():
             pl_module.log(f"val/{name}", value, prog_bar=name == "CIDEr-D")
         pl_module.log("val/distinct", distinct_share(predictions, epoch=trainer.current_epoch))
-        if trainer.sanity_checking:
-            return
         shown = {p.image_id: p.caption for p in predictions[: self.num_shown]}
         entry = {"epoch": trainer.current_epoch, "step": trainer.global_step, **result.corpus}
         self.history = [*self.history, {**entry, "samples": shown}]

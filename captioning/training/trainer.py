@@ -24,7 +24,6 @@ from captioning.training.callbacks import (
     StayStopped,
     StepSeed,
 )
-from captioning.training.check_decoder import CheckDecoder
 from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.finite_loss import FiniteLoss
 from captioning.training.memory import GiveMemoryBack
@@ -189,7 +188,6 @@ def _default_callbacks(
         GiveMemoryBack(),
         Speed(folder=folder),
         StayStopped(),
-        CheckDecoder(),
     ]
     shows_progress = config.trainer.get("enable_progress_bar", True)
     if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):

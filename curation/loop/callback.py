@@ -134,8 +134,11 @@ class CurationCallback(pl.Callback):
             datamodule_of(trainer).view = self._first_outcome.view
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Where batches are tried before training, try the policy, too."""
-        self._active_curator.rehearse()
+        """Where batches are tried before training, try the policy, too, if it is to act."""
+        ends = range(max(1, trainer.max_epochs or 1))
+        due = next((epoch for epoch in ends if self.policy.schedule.due(epoch)), None)
+        if due is not None and not self._resumed:
+            self._active_curator.rehearse(due)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put the ledger on the device, and make the files say what the run knows."""

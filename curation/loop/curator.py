@@ -113,12 +113,11 @@ class Curator:
         """Decide before training, where the policy does so; see `curation.loop.policy.Schedule`."""
         return self._decide(-1, 0) if self.policy.schedule.due(-1) else None
 
-    def rehearse(self) -> None:
-        """Let the policy decide on losses that are drawn at random, and forget it."""
+    def rehearse(self, epoch: int) -> None:
+        """Let the policy decide for an epoch on losses that are drawn at random, and forget it."""
         names = ("losses", *self.signals)
         draws = np.random.default_rng(self.seed).random((len(names), 1, len(self.view.roster)))
         drawn = dict(zip(names, torch.from_numpy(draws).float(), strict=True))
-        epoch = max(0, self.policy.schedule.from_epoch)
         self.policy.rehearse(self._context(epoch, drawn.pop("losses"), drawn))
 
     def expect(self, epoch: int) -> None:

@@ -107,7 +107,7 @@ def _warn_of_nothing(curator: Curator) -> None:
     policy, ended = curator.policy, curator.ledger.epochs
     due = [epoch for epoch in ended if policy.schedule.due(epoch)]
     selected = sum(record["num_selected"] for record in curator.records)
-    if policy.edits and ended and not selected:
+    if policy.edits and due and not selected:
         log.warning(
             f"policy {policy.name!r} has selected no caption in {len(ended)} epochs, at the end of "
             f"{len(due)} of which it was to act: nothing was changed"

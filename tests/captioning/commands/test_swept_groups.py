@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from captioning.commands import sweep
 from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_hydra
 from captioning.commands.main import main
-from captioning.commands.swept_groups import for_jobs_alone
+from captioning.commands.sweep import sweep_name
+from captioning.commands.swept_groups import with_keys_of_jobs
 
 POLICIES = "curation=track,remove"
 
@@ -60,10 +63,44 @@ def test_a_key_of_swept_choices_is_set_in_each_job(
 
 
 def test_what_the_whole_sweep_has_stays_its_own() -> None:
-    line = [POLICIES, "seed=1", "curation.select.ratio=0.3", "paths.runs=here", "+new=1"]
-    assert for_jobs_alone("train", line) == {
-        "curation.select.ratio=0.3": "curation.select.ratio=choice(0.3)"
-    }
+    line = ["seed=1", POLICIES, "curation.select.ratio=0.3", "paths.runs=here", "+new=1"]
+    assert with_keys_of_jobs("train", line) == [
+        *("seed=1", POLICIES, "paths.runs=here", "+new=1"),
+        '+hydra.sweeper={params: {curation.select.ratio: "0.3"}}',
+    ]
+    assert with_keys_of_jobs("train", ["seed=1,2", "model.name=x"]) == ["seed=1,2", "model.name=x"]
+
+
+VALUES = [
+    *("null", "2024", "'2024'", '"true"', "str(3)", r"'it\'s'", "[a,'b c']", "{a: null, b: '1'}"),
+    *("0.05", "${seed}", "'${data.name}/x'", "", r"a\,b", r'"x \"y\""', "a b", "1e-3"),
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_is_read_as_without_the_sweep(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def name(config: Any) -> object:
+        value = config.model.names_path
+        return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+    line = f"model.names_path={value}"
+    swept = _jobs("model=viecap,viecap_small", line, look=name)
+    assert swept == _jobs("model=viecap", "seed=0,0", line, look=name)
+
+
+def test_a_sweep_with_another_value_has_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = []
+    monkeypatch.setattr(sweep, "sweep_name", lambda *lines: names.append(sweep_name(*lines)) or "")
+    for ratio in (0.2, 0.3):
+        assert len(_jobs(POLICIES, f"curation.select.ratio={ratio}", look=bool)) == 2
+    assert len(set(names)) == 2
 
 
 def test_a_key_that_no_job_has_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

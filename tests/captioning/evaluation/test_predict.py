@@ -93,5 +93,5 @@ def test_a_run_captions_in_its_own_precision_where_asked(
     assert json.loads(again.read_text()) == predictions
     few = ("first_images=3", "metrics=fast", "precision=run")
     evaluate(compose_config("evaluate", [f"run={folder}", *few]))
-    few = json.loads((again.parents[1] / f"{again.parent.name}-first3" / again.name).read_text())
+    few = json.loads((folder / "first3" / again.parent.name / again.name).read_text())
     assert few == predictions[:3]

@@ -57,6 +57,15 @@ def test_a_run_that_was_moved_goes_on(tmp_path: Path) -> None:
         moved.open(make_config(moved.path, **photos))
 
 
+def test_a_word_is_no_folder_though_it_names_the_run(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, moved = Path("mini"), Path("moved")
+    RunFolder(first).open(make_config(first, noise="mini"))
+    save_checkpoint(first / "checkpoints" / "last.ckpt")
+    first.rename(moved)
+    assert RunFolder(moved).open(make_config(moved, noise="mini")) is not None
+
+
 @pytest.mark.parametrize("is_package", [True, False])
 def test_changed_code_of_a_plugin_is_told_when_a_run_goes_on(
     is_package: bool,
@@ -72,6 +81,8 @@ def test_changed_code_of_a_plugin_is_told_when_a_run_goes_on(
         (tmp_path / name / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module(name)
+    if is_package:
+        (code.parent / ".#part.py").symlink_to("an-editor-s-lock")
     folder = RunFolder(tmp_path / "run")
     config = make_config(folder.path, plugins=[name])
     folder.open(config)

@@ -25,6 +25,7 @@ from captioning.models.updown import UpDown
 from captioning.training.run import train
 from captioning.types import CaptionLosses
 from curation.base import AbstractAmender, AbstractScore, Context
+from curation.loop.policy import CurationPolicy
 from curation.select.top import Top
 
 OWN = f"plugins=[{__name__.partition('.')[0]}]"
@@ -176,7 +177,7 @@ def test_a_policy_is_tried_before_the_first_epoch(
     assert not (tmp_path / "run" / "timing.json").exists()
 
 
-def test_a_batch_that_is_tried_changes_nothing(small: Any, tmp_path: Path) -> None:
+def test_a_batch_that_is_tried_changes_nothing(small: Any, tmp_path: Path, caplog: Any) -> None:
     curation = ("curation=remove", "curation.select.ratio=0.1", "ema_decay=0.9", "num_epochs=2")
     for folder, tried in (("plain", 0), ("tried", 1)):
         train(small(*curation, f"trainer.num_sanity_val_steps={tried}", folder=folder))
@@ -188,6 +189,23 @@ def test_a_batch_that_is_tried_changes_nothing(small: Any, tmp_path: Path) -> No
         for folder in ("plain", "tried")
     )
     assert plain == tried
+    assert "COLLAPSED? epoch 0" not in caplog.text
+
+
+def test_only_a_policy_that_will_act_is_tried_and_once(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    monkeypatch.setattr(CurationPolicy, "rehearse", lambda _, context: tried.append(context.epoch))
+    own = ("curation=remove", "curation.schedule.from_epoch=1", OWN)
+    train(small("num_epochs=1", *own, "curation.name=never", folder="never"))
+    assert tried == []
+    config = small("num_epochs=2", *own)
+    train(config)
+    assert tried == [1]
+    (tmp_path / "run" / "metrics.json").unlink()
+    train(config)
+    assert tried == [1]
 
 
 @pytest.mark.parametrize(
