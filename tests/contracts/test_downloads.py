@@ -46,7 +46,7 @@ KNOWN = {
     "augmentation.captions.writing.writers: urlopen": "a language model's answers",
     "captioning.spread.ray_data: create_connection": "whether a cluster answers",
     "captioning.training.processes: create_connection": "processes of one run",
-    "captioning.results.run_folder: git": "the commit of the checkout",
+    "captioning.results.versions: git": "the commit of the checkout",
 }
 # The user's own programs, with a model that the user names.
 EXAMPLES = {f"examples.{name}: from_pretrained" for name in (
