@@ -13,7 +13,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.commands.hydra_help import choices
-from captioning.commands.swept_groups import KEY
+from captioning.commands.swept_groups import UNKNOWN_KEY
 from captioning.configuration import compose_config, search_path
 from captioning.extras import install_command
 from captioning.training.reserved import RESERVED
@@ -47,7 +47,7 @@ def explain_hydra_error(
     if "Config group override must be" in str(error):
         key = next((o.partition("=")[0] for o in overrides if o.endswith("=null")), "a group")
         return f"{key}: must be a choice of the group, got null"
-    match = KEY.match(str(error))
+    match = UNKNOWN_KEY.match(str(error))
     if match is None and (unread := _unread(overrides)):
         return _without_value(unread, name) if "=" not in unread else _to_quote(unread)
     if match is None:

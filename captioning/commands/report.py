@@ -69,10 +69,11 @@ def _require_plugins(folder: Path, given: Sequence[str]) -> None:
     from captioning.results.folder_config import read_folder_config
 
     try:
-        plugins = read_folder_config(folder / "config.yaml").get("plugins") or []
+        plugins = read_folder_config(folder / "config.yaml").get("plugins")
     except (ValueError, OSError):  # the page says what is damaged
         return
-    if lacking := [str(name) for name in plugins if name not in given]:
+    named = [str(name) for name in plugins] if isinstance(plugins, Sequence) else []
+    if lacking := [name for name in named if name not in given]:
         raise ValueError(
             f"{folder} was made with packages of its user: add --plugins {' '.join(lacking)}, as "
             "none is imported because a folder names it; or --out FILE for a page without what "

@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from captioning.configuration import composing, quoted, search_path
 
 # What Hydra says of a key that the config has not.
-KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+UNKNOWN_KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
 
 
 def with_keys_of_jobs(
@@ -54,6 +54,6 @@ def _unknown_key(overrides: Sequence[str], name: str, config_dir: str | None) ->
                 name, [*search_path(config_dir), *overrides], run_mode=RunMode.MULTIRUN
             )
     except HydraException as error:
-        match = KEY.match(str(error))
+        match = UNKNOWN_KEY.match(str(error))
         return match[1] if match else ""
     return ""

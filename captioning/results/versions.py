@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import importlib
 import logging
 import os
 import platform
@@ -30,7 +31,7 @@ def versions(plugins: Iterable[str] = ()) -> dict[str, Any]:
     """Machine and software, for readers of the results.
 
     Args:
-        plugins: imported packages of the user's own, of which a digest of the code is kept.
+        plugins: packages of the user's own, of which a digest of the code is kept.
     """
     facts: dict[str, Any] = {
         "command": " ".join(sys.argv),
@@ -55,7 +56,7 @@ def versions(plugins: Iterable[str] = ()) -> dict[str, Any]:
 
 def _digest(plugin: str) -> str:
     """The first 12 digits of the SHA-256 of a package's Python files, by name."""
-    package = sys.modules[plugin.partition(".")[0]]
+    package = importlib.import_module(plugin.partition(".")[0])
     folders = [Path(folder) for folder in getattr(package, "__path__", [])]
     files = [path for folder in folders for path in folder.rglob("*.py")]
     if not folders and package.__file__:

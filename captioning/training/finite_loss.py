@@ -59,7 +59,7 @@ class FiniteLoss(pl.Callback):
 
     def __init__(self) -> None:
         self._under_way: deque[_Step] = deque()
-        self._has_warned = False
+        self._has_looked = False
 
     def on_train_batch_end(
         self,
@@ -111,11 +111,13 @@ class FiniteLoss(pl.Callback):
             self._warn_of_equal(step)
 
     def _warn_of_equal(self, step: _Step) -> None:
-        """Say once if all captions of a step have one loss: those who rank them cannot."""
-        _, *per_sample = step.losses.read()
-        if self._has_warned or len(per_sample) < 2 or len(set(per_sample)) > 1:
+        """Say it if all captions of the first step have one loss: those who rank them cannot."""
+        if self._has_looked:
             return
-        self._has_warned = True
+        _, *per_sample = step.losses.read()
+        self._has_looked = len(per_sample) > 1
+        if not self._has_looked or len(set(per_sample)) > 1:
+            return
         log.warning(
             f"all {len(per_sample)} captions of step {step.number} have the same loss, "
             f"{per_sample[0]:.4g}: is it a mean over the batch? per_sample must have each "

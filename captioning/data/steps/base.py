@@ -78,7 +78,7 @@ def apply_steps(roster: Roster, steps: Iterable[AbstractStep], context: StepCont
         if not isinstance(changed, Roster):
             raise ValueError(
                 f"step {type(step).__qualname__} must give the roster after it: got "
-                f"{type(changed).__name__}; build it by roster.replace or Roster(...)"
+                f"{type(changed).__name__}; captioning.data.roster.build_roster makes one"
             )
         roster = changed
     return roster
