@@ -193,13 +193,14 @@ def test_a_batch_that_is_tried_changes_nothing(small: Any, tmp_path: Path, caplo
 
 
 def test_only_a_policy_that_will_act_is_tried_and_once(
-    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     tried: list[int] = []
     monkeypatch.setattr(CurationPolicy, "rehearse", lambda _, context: tried.append(context.epoch))
     own = ("curation=remove", "curation.schedule.from_epoch=1", OWN)
     train(small("num_epochs=1", *own, "curation.name=never", folder="never"))
     assert tried == []
+    assert "has selected no caption" not in caplog.text
     config = small("num_epochs=2", *own)
     train(config)
     assert tried == [1]
