@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from captioning.decoding.given import shown
 from captioning.types import CaptionLosses
 
 
@@ -24,7 +25,7 @@ def check_losses(losses: Any, number: int, *, by: object) -> None:
     if not isinstance(losses, CaptionLosses):
         raise ValueError(
             f"{name} must give captioning.types.CaptionLosses, which has a loss of each caption: "
-            f"got {_shown(losses)}"
+            f"got {shown(losses)}"
         )
     shapes = {"total": (), "per_sample": (number,), "nll": (number,), "smoothed": (number,)}
     for part, shape in shapes.items():
@@ -32,8 +33,4 @@ def check_losses(losses: Any, number: int, *, by: object) -> None:
         is_left_out = value is None and part in ("nll", "smoothed")
         if not is_left_out and (not isinstance(value, Tensor) or tuple(value.shape) != shape):
             wanted = "a single value" if part == "total" else f"one value a caption, {shape}"
-            raise ValueError(f"{name}: {part} of its losses must be {wanted}: got {_shown(value)}")
-
-
-def _shown(value: Any) -> str:
-    return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{name}: {part} of its losses must be {wanted}: got {shown(value)}")

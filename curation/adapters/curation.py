@@ -289,7 +289,7 @@ class Curation:
                 "curation.end_epoch() after each"
             )
         if is_writer():
-            self._files.finish(self._curator)
+            self._files.finish(curator)
         self.close()
 
     def close(self) -> None:

@@ -150,7 +150,7 @@ class CurationPolicy:
     def expect(self, context: Context) -> None:
         """Let the amender begin on what would be selected if the epoch ended now."""
         if self.edits and self.amend.works_ahead and self.schedule.due(context.epoch):
-            self.amend.expect(context, self._editable(context, self.select.select(context)))
+            self.amend.expect(context, self._editable(context, self._selected(context)))
 
     def _selected(self, context: Context) -> tuple[Selected, ...]:
         selected = tuple(self.select.select(context))

@@ -49,11 +49,13 @@ class AbstractByScore(AbstractSelector):
             self._warn_of_unknown(context, scores)
         return scores
 
+    @property
+    def _may_know_none(self) -> bool:
+        """Whether all scores may be unknown: where no word is in doubt, those of words are."""
+        return isinstance(self.score, AbstractWordScore)
+
     def _require_known(self, context: Context, scores: Tensor) -> None:
-        # where no word is in doubt a score of words has done its work
-        if isinstance(self.score, AbstractWordScore):
-            return
-        if scores[torch.from_numpy(context.live_rows)].isnan().all():
+        if not self._may_know_none and scores[torch.from_numpy(context.live_rows)].isnan().all():
             raise ValueError(
                 f"no sample has a score ({self.score.name}) before training "
                 "(curation.schedule.from_epoch=-1), when there are no losses: nothing would be "
@@ -72,9 +74,7 @@ class AbstractByScore(AbstractSelector):
                 f"{self.score.name} of the others is unknown, and none of them is selected; "
                 "curation/probe=rescore measures all"
             )
-        # where no word is in doubt a score of words has done its work
-        of_words = isinstance(self.score, AbstractWordScore)
-        if is_unknown.all() and not is_unseen.all() and not of_words:
+        if is_unknown.all() and not is_unseen.all() and not self._may_know_none:
             self._has_warned = True
             log.warning(
                 f"epoch {context.epoch}: {self.score.name} is not a number for any of "
