@@ -42,7 +42,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from captioning.decoding.beam import BeamSearch
 from captioning.models.base import AbstractCaptioner
 from captioning.models.vlm import Vlm
-from captioning.processors import PREFIX, PromptedProcessor
+from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 from captioning.results.versions import versions
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.adapt import add_low_rank

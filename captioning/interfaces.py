@@ -28,6 +28,11 @@ class AbstractTokenizer(ABC):
         return None
 
     @property
+    def further_ends(self) -> tuple[int, ...]:
+        """Tokens that end a caption in a search as ``eos_id`` does; training has that one alone."""
+        return ()
+
+    @property
     def words(self) -> tuple[str, ...] | None:
         """The word of each token id where every token is a word, else None."""
         return None

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from captioning.commands.command import PlainCommand
 from captioning.commands.quick_imports import quick_imports
 
@@ -43,6 +45,10 @@ def _arguments(parser: ArgumentParser) -> None:
         "captioner in this package",
     )  # fmt: skip
     add("--prompt", help="what a model of transformers is asked")
+    add(
+        "--template", nargs="+", default=[], metavar="OPTION=VALUE", type=_option,
+        help="options of its chat template, such as enable_thinking=false",
+    )  # fmt: skip
     add("--n-best", type=_at_least(1), default=1, metavar="N", help="captions a photo (1)")
     add("--beam", type=_at_least(1), metavar="K", help="of the search (the captioner's own)")
     add("--diverse", action="store_true", help="draw captions at random, by --seed")
@@ -66,6 +72,14 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of the model")
 
 
+def _option(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE``, the value as YAML has it."""
+    name, mark, value = text.partition("=")
+    if not mark or not name.isidentifier():
+        raise ArgumentTypeError(f"must be OPTION=VALUE: got {text!r}")
+    return name, yaml.safe_load(value)
+
+
 def _caption(options: Namespace) -> int:
     with quick_imports():
         from captioning.exports.caption_files import find_photos, read_boxes
@@ -80,6 +94,7 @@ def _caption(options: Namespace) -> int:
         device=options.device,
         plugins=options.plugins,
         prompt=options.prompt,
+        template=dict(options.template),
         precision=options.precision,
     )
     results = captioner.stream(

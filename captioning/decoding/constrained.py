@@ -223,7 +223,7 @@ def _continued(beams: _Beams, rules: _Constrained, log_probs: Tensor, length: in
     """Continuations of the hypotheses."""
     table, images = rules.table, beams.images[:, None]
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
-    log_probs = rules.beam.rules.adjusted(log_probs, history)
+    log_probs = rules.beam.rules.with_one_end(rules.beam.rules.adjusted(log_probs, history))
     return continuations(
         log_probs,
         beams.scores,
@@ -298,7 +298,7 @@ def check_machines(request: SearchRequest) -> Sequence[Machine]:
             "constrained search needs machines, one an image; captioning evaluate makes them by "
             "constraints=words constraints.path=FILE or constraints=detections"
         )
-    special = {request.bos_id, request.eos_id, request.pad_id}
+    special = {request.bos_id, *request.ends, request.pad_id}
     needed = {token for machine in request.machines for moves in machine.moves for token in moves}
     if needed & special:
         raise ValueError(

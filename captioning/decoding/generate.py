@@ -126,7 +126,7 @@ class GenerateSearch(AbstractSearch):
             "no_repeat_ngram_size": settings.no_repeat_ngram_size,
             "repetition_penalty": settings.repetition_penalty,
             "do_sample": self.sample,
-            "end_ids": [request.eos_id, *settings.end_ids],
+            "end_ids": [*request.ends, *settings.end_ids],
             "pad_token_id": request.pad_id,
         }
         if settings.beam_size > 1:
@@ -137,7 +137,7 @@ class GenerateSearch(AbstractSearch):
             options["top_k"] = self.top_k or 0
             options["top_p"] = self.top_p or 1.0
         if settings.forbidden_ids:
-            options["suppress_tokens"] = sorted({*settings.forbidden_ids} - {request.eos_id})
+            options["suppress_tokens"] = sorted({*settings.forbidden_ids} - {*request.ends})
         return options
 
 
@@ -145,7 +145,7 @@ def _result(
     tokens: Tensor, scores: Tensor, num_captions: int, request: SearchRequest
 ) -> SearchResult:
     """Tokens up to each caption's end."""
-    ends = (tokens == request.eos_id).long()
+    ends = torch.isin(tokens, torch.tensor(request.ends, device=tokens.device)).long()
     exist = ends.cumsum(1) - ends == 0
     shape = (request.num_images, num_captions)
     return SearchResult(

@@ -236,7 +236,7 @@ def _continued(
 def _ranked(beams: _Beams, rules: _HeldRules, log_probs: Tensor, length: int) -> Continuations:
     table, images = rules.table, beams.images[:, None]
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
-    log_probs = rules.rules.adjusted(log_probs, history)
+    log_probs = rules.rules.with_one_end(rules.rules.adjusted(log_probs, history))
     held = (beams.lengths > 0).flatten()
     if rules.hold and length > 1:
         # An ended caption goes on with nothing but further ends, which cost nothing.

@@ -24,7 +24,7 @@ class Rules:
             rule.
         repetition_penalty: see `SearchSettings`.
         read: ``(P,) int64`` begin token and prompt, which are read before every hypothesis.
-        ends: ``(E,) int64`` ids that end a hypothesis and stay in it, ``eos_id`` first.
+        ends: ``(E,) int64`` ids that end a hypothesis and stay in its tokens, ``eos_id`` first.
         banned: ``(F,) int64`` distinct ids never produced.
         banned_early: ``(F + E,) int64``, the same and the ends.
     """
@@ -46,8 +46,9 @@ class Rules:
             ValueError: an end that is never produced, or a forbidden ``eos_id``.
         """
         special = [] if settings.special_tokens else [request.pad_id, request.bos_id]
+        special = [token for token in special if token not in request.ends]
         banned = banned_ids(special, request.eos_id, settings.forbidden_ids)
-        ends = list(dict.fromkeys([request.eos_id, *settings.end_ids]))
+        ends = list(dict.fromkeys([*request.ends, *settings.end_ids]))
         if conflicting := sorted({*ends} & {*banned}):
             raise ValueError(
                 f"end_ids must not hold padding, begin or forbidden ids: got {conflicting}; "
@@ -73,6 +74,16 @@ class Rules:
     def ended(self, tokens: Tensor) -> Tensor:
         """Which of the tokens end their hypothesis: ``bool`` of the same shape."""
         return (tokens[..., None] == self.ends).any(-1)
+
+    def with_one_end(self, log_probs: Tensor) -> Tensor:
+        """``(G, V)`` with the likeliest end in the place of the first, and no other end.
+
+        For searches in which a caption ends in one way.
+        """
+        if len(self.ends) == 1:
+            return log_probs
+        best = log_probs[:, self.ends].amax(1, keepdim=True)
+        return log_probs.index_fill(1, self.ends, DEAD).index_copy(1, self.ends[:1], best)
 
     def next_log_probs(
         self,

@@ -127,13 +127,14 @@ class SearchRequest:
         num_images: I, at least 0.
         bos_id: first token read, never produced.
         eos_id: ends a caption.
-        pad_id: never produced; may equal ``eos_id``.
+        pad_id: never produced; may be an end.
         prompt_ids: tokens that the model reads between begin token and caption.
         image_ids: I keys, whole numbers of at least 0 or texts; the random draws of an image
             depend on the seed and its key alone. None: the positions 0 to I - 1.
         machines: I machines, the words that each image's captions must hold; None: no constraints.
         device: where the model's memory lives.
         unk_id: the unknown word, for searches that may say it.
+        further_ends: tokens that end a caption as ``eos_id`` does.
 
     Raises:
         ValueError: not one id or machine for each image.
@@ -148,6 +149,7 @@ class SearchRequest:
     machines: Sequence[Machine] | None = None
     device: torch.device | str = "cpu"
     unk_id: int | None = None
+    further_ends: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         for name in ("image_ids", "machines"):
@@ -156,6 +158,11 @@ class SearchRequest:
                 raise ValueError(
                     f"{name} must be one for each image: got {len(values)} for {self.num_images}"
                 )
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """All tokens that end a caption, ``eos_id`` first."""
+        return tuple(dict.fromkeys((self.eos_id, *self.further_ends)))
 
     @property
     def keys(self) -> Sequence[int | str]:

@@ -31,8 +31,9 @@ def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
     settings = search.settings
     forbidden = _ids("forbidden_words", settings.forbidden_words, tokenizer)
     ends = _ids("end_words", settings.end_words, tokenizer, needed=True)
+    model_ends = (tokenizer.eos_id, *tokenizer.further_ends)
     # Some tokenizers end captions with the token that stands for unknown words.
-    is_allowed = settings.special_tokens or tokenizer.unk_id == tokenizer.eos_id
+    is_allowed = settings.special_tokens or tokenizer.unk_id in model_ends
     unknown = () if is_allowed else (tokenizer.unk_id,)
     return search.changed(
         forbidden_words=(),
@@ -134,6 +135,7 @@ def request_of(
         machines=machines,
         device=device,
         unk_id=tokenizer.unk_id,
+        further_ends=tokenizer.further_ends,
     )
 
 

@@ -127,7 +127,7 @@ class ImageTextCaptioner:
     Args:
         name: hub name or folder.
         search: finds captions; it decides how many a photo gets.
-        prompt: see `captioning.processors.prompt_format`.
+        prompt, template: see `captioning.text.prompts.prompt_format`.
         options: of the processor's call.
         precision: ``"auto"``: half precision on a GPU.
         batch_size: photos at once.
@@ -145,12 +145,14 @@ class ImageTextCaptioner:
         search: AbstractSearch,
         prompt: str = "",
         options: Mapping[str, Any] | None = None,
+        template: Mapping[str, Any] | None = None,
         precision: Precision = "auto",
         batch_size: PositiveInt = 16,
         device: Device = "auto",
     ) -> None:
         self._model, self._search, self.batch_size = name, search, batch_size
         self._prompt, self._options = prompt, dict(options or {})
+        self._template = dict(template or {})
         self._device = chosen_device(device)
         self._dtype = str(chosen_dtype(precision, self._device)).removeprefix("torch.")
         load_processor(image_text_folder(name))
@@ -165,7 +167,9 @@ class ImageTextCaptioner:
     @cached_property
     def identity(self) -> str:
         """Hash of the weights, and all settings that captions depend on."""
-        return f"{self._digest} {self._dtype} {self._prompt!r} {self._options} {self._search!r}"
+        template = f" {self._template}" if self._template else ""
+        asked = f"{self._prompt!r} {self._options}{template}"
+        return f"{self._digest} {self._dtype} {asked} {self._search!r}"
 
     @cached_property
     def _digest(self) -> str:
@@ -190,6 +194,7 @@ class ImageTextCaptioner:
             search=self._search,
             prompt=self._prompt,
             options=self._options,
+            template=self._template,
             batch_size=self.batch_size,
             device=str(self._device),
             weights=cast(WeightType, self._dtype),

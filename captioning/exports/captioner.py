@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -91,6 +91,7 @@ class Captioner:
         device: str | torch.device = "auto",
         plugins: Sequence[str] = (),
         prompt: str | None = None,
+        template: Mapping[str, Any] | None = None,
         precision: Precision | None = None,
     ) -> Self:
         """The captioner of this package, or another one; folders are known by their contents.
@@ -105,6 +106,7 @@ class Captioner:
             device: ``"auto"`` takes a GPU if there is one.
             plugins: packages of your own that its settings name.
             prompt: what a model of transformers is asked; None: nothing, or for one sentence.
+            template: options of its chat template, such as ``{"enable_thinking": False}``.
             precision: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision
                 on a GPU. None: single; for a model of transformers, ``"auto"``.
 
@@ -116,7 +118,12 @@ class Captioner:
         """
         return cls(
             load_captioner(
-                model, device=device, plugins=plugins, prompt=prompt, precision=precision
+                model,
+                device=device,
+                plugins=plugins,
+                prompt=prompt,
+                template=template,
+                precision=precision,
             )
         )
 

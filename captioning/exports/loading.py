@@ -38,6 +38,7 @@ from captioning.plugins import import_plugins
 from captioning.processors import image_text_folder, load_processor
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
+from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.inputs import Inputs, Pictures, further_readers
@@ -81,6 +82,7 @@ def load_captioner(
     device: str | torch.device = "auto",
     plugins: Sequence[str] = (),
     prompt: str | None = None,
+    template: Mapping[str, Any] | None = None,
     precision: Precision | None = None,
 ) -> LoadedCaptioner:
     """A captioner's parts; see `captioning.exports.captioner.Captioner.load`."""
@@ -93,11 +95,16 @@ def load_captioner(
         build = _of_run
     elif (folder / "config.json").is_file():
         weights = chosen_dtype(precision or "auto", chosen)
-        return _of_transformers(folder, chosen, prompt, weights)
+        return _of_transformers(folder, chosen, prompt, dict(template or {}), weights)
     else:
         raise ValueError(
             f"{folder}: no captioner: it has neither config.yaml of a run or an export, nor "
             "config.json of a model of transformers"
+        )
+    if template:
+        raise ValueError(
+            f"template={dict(template)} is for models of transformers; {folder} is a captioner "
+            "that was trained with its own: leave it out"
         )
     if prompt is not None:
         raise ValueError(
@@ -123,17 +130,22 @@ def _folder(place: str | Path) -> Path:
 
 
 def _of_transformers(
-    folder: Path, device: torch.device, prompt: str | None, weights: torch.dtype
+    folder: Path,
+    device: torch.device,
+    prompt: str | None,
+    template: dict[str, Any],
+    weights: torch.dtype,
 ) -> LoadedCaptioner:
     """An image-to-text model of transformers as it was saved, with the settings of model=vlm."""
     processor = load_processor(image_text_folder(str(folder), weights=True))
     if prompt is None:
-        prompt = REQUEST if getattr(processor, "chat_template", None) else ""
+        prompt = REQUEST if chat_template(processor) else ""
     config = compose_config("train", ["model=vlm", "features=vlm", "tokenizer=vlm", "search=beam"])
     config.model.pretrained, config.model.prompt = str(folder), prompt
+    config.model.template = template
     config.model.weights = str(weights).removeprefix("torch.")
     config.search.update({"beam_size": 3, "length_penalty": 1.0, "max_length": MAX_TOKENS})
-    tokenizer = ImageTextTokenizer.of_model(name=str(folder), prompt=prompt)
+    tokenizer = ImageTextTokenizer.of_model(name=str(folder), prompt=prompt, template=template)
     inputs, backbone = _inputs(config, device)
     model = build_model(config, tokenizer, inputs, horizon=1)
     return _ready(model, config, inputs, device, backbone)

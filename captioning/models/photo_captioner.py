@@ -13,11 +13,11 @@ from captioning.decoding.words import bind_search, find_captions
 from captioning.devices import chosen_device
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.layers.speaker import SpeakerState
-from captioning.processors import PromptedProcessor
 from captioning.ranges import Device, PositiveInt
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.types import Prediction
 from captioning.vision.image_text import WeightType, load_image_text
+from captioning.vision.prompt_tensors import PromptedProcessor
 
 
 class PhotoCaptioner:
@@ -26,7 +26,7 @@ class PhotoCaptioner:
     Args:
         pretrained: hub name or folder of the model.
         search: finds its captions; `captioning.decoding.generate.GenerateSearch` is its own.
-        prompt: see `captioning.processors.prompt_format`.
+        prompt, template: see `captioning.text.prompts.prompt_format`.
         options: of the processor's call.
         batch_size: photos at once.
         device: ``"auto"`` takes an accelerator if there is one.
@@ -44,12 +44,17 @@ class PhotoCaptioner:
         search: AbstractSearch,
         prompt: str = "",
         options: Mapping[str, Any] | None = None,
+        template: Mapping[str, Any] | None = None,
         batch_size: PositiveInt = 16,
         device: Device = "auto",
         weights: WeightType = "float32",
     ) -> None:
-        self.processor = PromptedProcessor(pretrained=pretrained, prompt=prompt, options=options)
-        self.tokenizer = ImageTextTokenizer.of_model(name=pretrained, prompt=prompt)
+        self.processor = PromptedProcessor(
+            pretrained=pretrained, prompt=prompt, options=options, template=template
+        )
+        self.tokenizer = ImageTextTokenizer.of_model(
+            name=pretrained, prompt=prompt, template=template
+        )
         self.search = bind_search(search, self.tokenizer)
         self.batch_size = batch_size
         self.device = chosen_device(device)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from captioning.files import read_json, write_json
 from captioning.model_folder import checkpoint_layers
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import padded_caption_losses
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.layers.low_rank import merged_low_rank
-from captioning.models.layers.speaker import Generated, SpeakerState
-from captioning.processors import COUNTS, PREFIX, image_text_folder, load_processor
+from captioning.models.layers.speaker import Generated, SpeakerState, changes_in_place
+from captioning.models.self_check import self_check
+from captioning.processors import image_text_folder, load_processor
 from captioning.ranges import DropRate
 from captioning.sample_dropout import by_caption, by_image
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.image_text import WeightType, load_image_text
+from captioning.vision.prompt_tensors import PREFIX, rows_of
+
+CHECK_FILE = "model_check.json"  # in the run folder
+log = logging.getLogger(__name__)
 
 
 class Vlm(AbstractCaptioner[SpeakerState]):
@@ -32,6 +40,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         pretrained: hub name or folder of the model.
         label_smoothing: of the loss that is back-propagated.
         checkpointing: compute layers again in the backward pass instead of keeping their outputs.
+        check: compare losses and tokens with the network's own before training, see
+            `captioning.models.self_check`.
         weights: type of the network's weights. Half precision halves their memory; fine-tune only
             low-rank additions then (``model.lora``), which stay in single precision.
         feature_size: not used.
@@ -48,6 +58,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         pretrained: str,
         label_smoothing: DropRate = 0.0,
         checkpointing: bool = False,
+        check: bool = True,
         weights: WeightType = "float32",
         feature_size: int = 0,
         **captioner: Any,
@@ -56,11 +67,12 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         super().__init__(**captioner)
         self.network = load_image_text(pretrained, dtype=getattr(torch, weights)).train()
         self.pretrained, self.label_smoothing = pretrained, label_smoothing
-        self.checkpointing = checkpointing
+        self.checkpointing, self.check = checkpointing, check
         if checkpointing:
             checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network)
         self.attends = self.parts.attends
+        self.shares_prompts = True
         self._frozen_sums: dict[str, int] | None = None
         self._changed: set[str] = set()  # frozen ones that are not as in pretrained
         self._left_out: set[str] = set()  # by the checkpoint that is being loaded
@@ -102,6 +114,44 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if self._frozen_sums is None:
             self._frozen_sums = {name: _sum(value) for name, value in self._frozen().items()}
         return self._frozen_sums
+
+    def on_train_start(self) -> None:
+        """Check the model on two photos of the data, unless the run resumes.
+
+        Raises:
+            ValueError: see `captioning.models.self_check.self_check`.
+        """
+        super().on_train_start()
+        path = Path(self.trainer.default_root_dir) / CHECK_FILE
+        if self.trainer.global_step or self.trainer.current_epoch:
+            self.shares_prompts = not path.is_file() or read_json(path)["shares_prompts"]
+            return
+        datamodule: Any = self.trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
+        processor = next(
+            (r.processor for r in datamodule.readers.values() if hasattr(r, "processor")), None
+        )
+        is_sharded = any(hasattr(parameter, "full_tensor") for parameter in self.parameters())
+        if not self.check or processor is None or is_sharded:
+            return
+        began = time.perf_counter()
+        self.eval()
+        try:
+            result = self_check(self, processor, datamodule.train.samples)
+        finally:
+            self.train()
+        if not result.shares_prompts and self.shares_prompts:
+            log.warning(
+                f"{result.family}: captions that share the prompt of a photo have losses that "
+                f"differ by {result.shared:.2g} nats a token from the network's own forward pass, "
+                "so each reads photo and prompt anew"
+            )
+        self.shares_prompts = result.shares_prompts
+        if self.trainer.is_global_zero:
+            write_json(path, result.as_plain())
+            log.info(
+                f"model.check: {result.family} is trained and searched as by transformers "
+                f"({time.perf_counter() - began:.0f} s; {path.name} has the figures)"
+            )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """As of any captioner, without frozen weights that are as ``pretrained`` has them."""
@@ -156,21 +206,43 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         tensors, captions = self._prompts(batch), (tokens[:, 1:-1], exist[:, 1:-1])
         speaker = self.parts.speaker
         # What is dropped must not depend on how many captions of a photo this process has.
-        shared = len(batch) > len(batch.image_ids) or (self.training and self._drops)
-        if shared and not self.checkpointing:  # which keeps no memory of the prompts
-            with by_image(batch):
-                read = speaker.read_prompts(self.parts.prompts(tensors), batch.image_index)
-            with by_caption(batch):
-                logits = speaker.read_captions(*read, *captions)
-        elif self.parts.reads_photos:
+        wanted = len(batch) > len(batch.image_ids) or (self.training and self._drops)
+        # Checkpointed layers keep no memory of the prompts.
+        logits = self._shared(batch, captions) if wanted and not self.checkpointing else None
+        if logits is not None:
+            return padded_caption_losses(logits.float(), batch, self.label_smoothing)
+        if self.parts.reads_photos:
             with by_image(batch):
                 prompts = self.parts.prompts(tensors)
             with by_caption(batch):
-                logits = speaker.read(rows_of(prompts, batch), *captions)
+                logits = speaker.read(rows_of(prompts, batch.image_index), *captions)
         else:
+            rows = rows_of(tensors, batch.image_index, batch.host.extras)
             with by_caption(batch):
-                logits = speaker.read(self.parts.prompts(rows_of(tensors, batch)), *captions)
+                logits = speaker.read(self.parts.prompts(rows), *captions)
         return padded_caption_losses(logits.float(), batch, self.label_smoothing)
+
+    def _shared(self, batch: Batch, captions: tuple[Tensor, Tensor]) -> Tensor | None:
+        """Logits ``(B, T + 1, V)``, the prompts read once for all captions of a photo.
+
+        None where the network's memory cannot be shared in training, which is logged once.
+        """
+        if not self.shares_prompts:
+            return None
+        speaker = self.parts.speaker
+        with by_image(batch):
+            first, state = speaker.read_prompts(
+                self.parts.prompts(self._prompts(batch)), batch.image_index
+            )
+        if torch.is_grad_enabled() and changes_in_place(state.cache):
+            log.warning(
+                f"{type(self.network).__name__} writes into its memory of what it has read, so "
+                "captions of a photo do not share it in training: each reads photo and prompt anew"
+            )
+            self.shares_prompts = False
+            return None
+        with by_caption(batch):
+            return speaker.read_captions(first, state, *captions)
 
     def start(self, batch: Batch) -> SpeakerState:
         """The memory before the first token; photos are read with it."""
@@ -203,24 +275,6 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         network: Any = merged_low_rank(self.network)
         network.save_pretrained(folder)
         load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
-
-
-def rows_of(tensors: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-    """The tensors of the batch's captions from those of its photos.
-
-    Args:
-        tensors: of I photos; one of several rows a photo has its counts beside it.
-        batch: says which photo each caption is of.
-    """
-    rows = {}
-    for name, value in tensors.items():
-        if f"{name}{COUNTS}" in tensors:
-            # on the host, so that the device need not be asked
-            parts = value.split(batch.host.extras[f"{name}{COUNTS}"].tolist())
-            rows[name] = torch.cat([parts[i] for i in batch.host.image_index.tolist()])
-        elif not name.endswith(COUNTS):
-            rows[name] = value[batch.image_index]
-    return rows
 
 
 def _sum(value: Tensor) -> int:

@@ -16,10 +16,11 @@ from torch import Tensor
 from captioning.devices import Precision, Resident
 from captioning.model_folder import weights_identity
 from captioning.models.layers.image_text_parts import ImageTextParts
-from captioning.processors import PREFIX, PromptedProcessor, image_text_folder
+from captioning.processors import image_text_folder
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.image_text import load_image_text
 from captioning.vision.misfits import refuse_misfit
+from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 from captioning.work_ahead import done_ahead
 
 QUESTION = 'Does the caption "{caption}" describe the image? Answer yes or no.'
@@ -148,6 +149,7 @@ def build_yes_no(
     *,
     name: str,
     question: str = QUESTION,
+    template: Mapping[str, Any] | None = None,
     precision: Precision = "auto",
     batch_size: PositiveInt = 8,
     device: Device = "auto",
@@ -157,6 +159,7 @@ def build_yes_no(
     Args:
         name: hub name or folder.
         question: with ``{caption}`` in the place of the caption.
+        template: options of the model's chat template.
         precision: ``"auto"``: half precision on a GPU.
         batch_size: pairs at once.
         device: ``"auto"`` takes a GPU if there is one.
@@ -168,7 +171,7 @@ def build_yes_no(
     """
     if MARK not in question:
         raise ValueError(f"question must hold {MARK}, the place of the caption: got {question!r}")
-    processor = PromptedProcessor(pretrained=name, prompt=question)
+    processor = PromptedProcessor(pretrained=name, prompt=question, template=template)
     network = load_image_text(name)
     scorer = YesNoScorer(
         network=network,

@@ -7,19 +7,19 @@ from functools import partial
 from typing import Any
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.processors import PromptedProcessor
 from captioning.types import Sample
 from captioning.vision.photos import load_rgb
+from captioning.vision.prompt_tensors import PromptedProcessor
 
 
 class ImageTextReader(AbstractBatchReader):
     """``Batch.extras`` gets what the processor makes of each photo and the prompt.
 
-    `captioning.processors.PromptedProcessor` says which tensors these are.
+    `captioning.vision.prompt_tensors.PromptedProcessor` says which tensors these are.
 
     Args:
         pretrained: hub name or folder of the model.
-        prompt: see `captioning.processors.prompt_format`.
+        prompt, template: see `captioning.text.prompts.prompt_format`.
         options: of the processor's call, such as ``{size: {height: 224, width: 224}}``.
 
     Raises:
@@ -28,9 +28,16 @@ class ImageTextReader(AbstractBatchReader):
     """
 
     def __init__(
-        self, *, pretrained: str, prompt: str = "", options: Mapping[str, Any] | None = None
+        self,
+        *,
+        pretrained: str,
+        prompt: str = "",
+        options: Mapping[str, Any] | None = None,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
-        self._processor = PromptedProcessor(pretrained=pretrained, prompt=prompt, options=options)
+        self.processor = PromptedProcessor(
+            pretrained=pretrained, prompt=prompt, options=options, template=template
+        )
 
     @property
     def pictures(self) -> str:
@@ -39,7 +46,7 @@ class ImageTextReader(AbstractBatchReader):
 
     def open(self, epoch: Epoch) -> Read | None:
         """Reads each photo anew."""
-        return partial(_read, self._processor) if epoch.has_photos else None
+        return partial(_read, self.processor) if epoch.has_photos else None
 
 
 def _read(

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from captioning.models.layers.speaker import Inputs, Speaker, SpeakerState
-from captioning.processors import COUNTS, ENDS_WITH_SEPARATOR, PREFIX
+from captioning.text.prompts import ENDS_WITH_SEPARATOR
+from captioning.vision.prompt_tensors import COUNTS, PREFIX, with_indices
 
 WITH_QFORMER = ("blip-2", "instructblip")
 
@@ -67,11 +68,11 @@ class ImageTextParts:
         """The speaker's inputs for I photos.
 
         Args:
-            tensors: what `captioning.processors.PromptedProcessor` made.
+            tensors: what `captioning.vision.prompt_tensors.PromptedProcessor` made.
         """
         inputs: Inputs = {
             name.removeprefix(PREFIX): value
-            for name, value in tensors.items()
+            for name, value in with_indices(self.kind, tensors).items()
             if not name.endswith(COUNTS)
         }
         if not self.speaker.start_ids:

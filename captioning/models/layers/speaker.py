@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,10 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 Inputs = dict[str, Any]
 Generated = tuple[Tensor, Tensor]
-# Inputs with a place for each token of the text, beside the tokens themselves.
-BY_TOKEN = ("attention_mask", "token_type_ids", "mm_token_type_ids")
-# What stays for the tokens after the first.
-STAYING = (*BY_TOKEN, "position_ids", "encoder_hidden_states", "encoder_attention_mask")
-# What the caption's tokens have there: seen, an answer (PaliGemma), text.
-OF_CAPTIONS = {"attention_mask": 1, "token_type_ids": 1, "mm_token_type_ids": 0}
+# What a caption's token has in an input by token; see `captioning.vision.prompt_tensors`.
+CAPTION = ".caption"
+# What stays for the tokens after the first, beside inputs by token.
+STAYING = ("attention_mask", "position_ids", "encoder_hidden_states", "encoder_attention_mask")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +53,39 @@ def _selected(name: str, value: Any, index: Tensor) -> Any:
 
 
 def _mapped(cache: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """A cache of transformers with other keys and values, of as many layers; the old one stays.
+    """A cache of transformers with other states, of as many layers; the old one stays.
 
-    Its own ``batch_select_indices`` changes it in place, but searches may go back to a memory.
+    Its own ``reorder_cache`` changes it in place, but searches may go back to a memory.
     """
     new = copy.copy(cache)
     for name, value in vars(cache).items():
-        if isinstance(value, Tensor) and value.dim() > 1:
-            setattr(new, name, function(value))
-        elif isinstance(value, list):
-            setattr(new, name, [_mapped_item(item, function) for item in value])
-        elif hasattr(value, "get_seq_length"):
-            setattr(new, name, _mapped(value, function))
-        elif isinstance(value, dict):
-            setattr(new, name, dict(value))
+        setattr(new, name, _mapped_item(value, function))
     return new
 
 
-def _mapped_item(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
+def _mapped_item(item: Any, function: Callable[[Tensor], Tensor], *, owned: bool = False) -> Any:
+    """A part of a cache; tensors in dictionaries are states, which networks change in place."""
     if isinstance(item, Tensor):
-        return function(item) if item.dim() > 1 else item
-    return _mapped(item, function) if hasattr(item, "__dict__") else item
+        mapped = function(item) if item.dim() > 1 else item
+        return mapped.clone() if owned and mapped is item else mapped
+    if isinstance(item, list):
+        return [_mapped_item(part, function) for part in item]
+    if isinstance(item, dict):
+        return {key: _mapped_item(part, function, owned=True) for key, part in item.items()}
+    if hasattr(item, "get_seq_length") or hasattr(item, "reorder_cache"):
+        return _mapped(item, function)
+    return item
+
+
+def changes_in_place(cache: Any) -> bool:
+    """Whether a cache has recurrent states, into which the network writes.
+
+    Gradients cannot go through them twice, so captions in training cannot share them.
+    """
+    parts = [*getattr(cache, "layers", ()), *vars(cache).values()]
+    states = [getattr(part, "recurrent_states", None) for part in parts]
+    found = [value for group in states if isinstance(group, dict) for value in group.values()]
+    return any(isinstance(value, Tensor) for value in found)
 
 
 class Speaker(AbstractStepper[SpeakerState]):
@@ -110,7 +121,7 @@ class Speaker(AbstractStepper[SpeakerState]):
             inputs = self._with_captions(prompts, captions, exist)
             if "logits_to_keep" in self._arguments:
                 inputs["logits_to_keep"] = number
-        return self.network(**inputs, use_cache=False).logits[:, -number:]
+        return self.network(**_without_captions(inputs), use_cache=False).logits[:, -number:]
 
     def read_prompts(self, prompts: Inputs, image_index: Tensor) -> tuple[Tensor, SpeakerState]:
         """Read the prompts of I photos once for all their captions.
@@ -189,8 +200,19 @@ class Speaker(AbstractStepper[SpeakerState]):
             return self._read_on(tokens[:, None], exist, state)
         inputs = dict(state.inputs)
         ids = inputs.pop("input_ids")
-        outputs = self._called(ids, inputs, is_first_iteration=True)
-        inputs = {name: inputs[name] for name in STAYING if name in inputs}
+        cache = self._new_cache()
+        outputs = self._called(ids, inputs, is_first_iteration=True, past_key_values=cache)
+        if getattr(outputs, "past_key_values", None) is None:
+            raise ValueError(
+                f"{type(self.network).__name__} keeps no memory (past_key_values) of what it has "
+                "read, so it cannot be searched; use another model"
+            )
+        by_token = {name for name, _ in _by_token(inputs)}
+        inputs = {
+            name: value
+            for name, value in inputs.items()
+            if name in STAYING or name in by_token or name.endswith(CAPTION)
+        }
         after = SpeakerState(inputs={**inputs, "input_ids": ids}, cache=outputs.past_key_values)
         return outputs, after
 
@@ -210,13 +232,21 @@ class Speaker(AbstractStepper[SpeakerState]):
 
     def _called(self, ids: Tensor, inputs: Inputs, **generation: Any) -> Any:
         call = self.network.prepare_inputs_for_generation(
-            ids, use_cache=True, **generation, **inputs
+            ids, use_cache=True, **generation, **_without_captions(inputs)
         )
         return self.network(**call, **self._options, return_dict=True)
 
+    def _new_cache(self) -> Any:
+        """An empty memory, as ``generate`` hands in: some networks return none otherwise."""
+        supports: Any = getattr(self.network, "_supports_default_dynamic_cache", None)
+        if supports is None or not supports():
+            return None
+        caches: Any = importlib.import_module("transformers.cache_utils")
+        return caches.DynamicCache(config=self.network.config.get_text_config(decoder=True))
+
     def _step_of_decoder(self, tokens: Tensor, state: SpeakerState) -> tuple[Any, SpeakerState]:
         if state.cache is None:
-            inputs = state.inputs
+            inputs = _without_captions(state.inputs)
             ids = tokens.new_tensor(self.start_ids).expand(_rows(inputs), -1)
             options = {**inputs, **self._options}
             outputs = self.network(**options, decoder_input_ids=ids, use_cache=True)
@@ -253,7 +283,7 @@ class Speaker(AbstractStepper[SpeakerState]):
             inputs["input_ids"] = torch.zeros(shape, dtype=torch.long, device=self.network.device)
         if "position_ids" in self._arguments:
             places = self.network._prepare_position_ids_for_generation(
-                inputs["input_ids"], dict(inputs)
+                inputs["input_ids"], _without_captions(inputs)
             )
             inputs["position_ids"] = places
         return SpeakerState(inputs=inputs)
@@ -272,7 +302,7 @@ class Speaker(AbstractStepper[SpeakerState]):
             ``(I * M, T)`` tokens after the prompt, and ``(I * M,)`` scores: those of the beam, or
             summed log-probabilities.
         """
-        inputs, skipped = dict(state.inputs), 0
+        inputs, skipped = _without_captions(state.inputs), 0
         if self.start_ids:
             start = torch.tensor(self.start_ids, device=self.network.device)
             inputs["decoder_input_ids"] = start.expand(_rows(inputs), -1)
@@ -302,18 +332,30 @@ class Speaker(AbstractStepper[SpeakerState]):
 
 def _grown(inputs: Inputs, tokens: Tensor, exist: Tensor) -> Inputs:
     """The inputs with places more for ``tokens (G, T)``, of which some are padding."""
-    grown = dict(inputs)
+    grown, number = dict(inputs), tokens.shape[1]
     grown["input_ids"] = torch.cat([inputs["input_ids"], tokens], dim=1)
-    for name in BY_TOKEN:
-        if name in inputs:
-            added = torch.full_like(tokens, OF_CAPTIONS[name])
-            added = exist if name == "attention_mask" else added
-            grown[name] = torch.cat([inputs[name], added.to(inputs[name])], dim=1)
+    if "attention_mask" in inputs:
+        mask = inputs["attention_mask"]
+        grown["attention_mask"] = torch.cat([mask, exist.to(mask)], dim=1)
+    for name, value in _by_token(inputs):
+        added = inputs[f"{name}{CAPTION}"].expand(-1, number, *[-1] * (value.dim() - 2))
+        grown[name] = torch.cat([value, added.to(value)], dim=1)
     if "position_ids" in inputs:
         places = inputs["position_ids"]
-        added = torch.arange(1, tokens.shape[1] + 1, device=places.device)
+        added = torch.arange(1, number + 1, device=places.device)
         grown["position_ids"] = torch.cat([places, places[..., -1:] + added], dim=-1)
     return grown
+
+
+def _by_token(inputs: Inputs) -> list[tuple[str, Tensor]]:
+    """Inputs with a place for each token but the tokens themselves and their mask."""
+    names = [name.removesuffix(CAPTION) for name in inputs if name.endswith(CAPTION)]
+    return [(name, inputs[name]) for name in names if name != "attention_mask"]
+
+
+def _without_captions(inputs: Inputs) -> Inputs:
+    """The inputs of a network's call."""
+    return {name: value for name, value in inputs.items() if not name.endswith(CAPTION)}
 
 
 def _rows(inputs: Inputs) -> int:

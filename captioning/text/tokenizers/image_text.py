@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,9 @@ from tokenizers import Tokenizer
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.loadable import loadable
-from captioning.processors import image_text_folder, load_processor, prompt_format
+from captioning.processors import image_text_folder, load_processor
 from captioning.ranges import PositiveInt
+from captioning.text.prompts import prompt_format
 from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 
 SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence pieces
@@ -28,6 +29,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         size: V; of the model's output.
         before: text between prompt and caption.
         bos_id, eos_id, pad_id, unk_id: ids in [0, V); ``bos_id`` differs from ``eos_id``.
+        further_ends: ids that end a caption in a search, too.
         max_tokens: captions are cut after so many tokens, begin and end counted.
 
     Raises:
@@ -44,6 +46,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         eos_id: int,
         pad_id: int,
         unk_id: int,
+        further_ends: Sequence[int] = (),
         max_tokens: int = 64,
     ) -> None:
         self._tokenizer = Tokenizer.from_str(definition)
@@ -59,7 +62,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         if bos_id == eos_id:
             raise ValueError(f"bos_id must differ from eos_id: got {bos_id} for both")
         self._definition, self._size, self._before = definition, size, before
-        self.max_tokens = max_tokens
+        self.max_tokens, self._further_ends = max_tokens, tuple(further_ends)
 
     @classmethod
     @loadable
@@ -69,6 +72,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         *,
         name: str,
         prompt: str = "",
+        template: Mapping[str, Any] | None = None,
         max_tokens: PositiveInt = 64,
     ) -> ImageTextTokenizer:
         """The tokenizer of an image-to-text model.
@@ -76,7 +80,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         Args:
             captions: not used; the vocabulary is the model's.
             name: hub name or folder.
-            prompt: see `captioning.processors.prompt_format`.
+            prompt, template: see `captioning.text.prompts.prompt_format`.
             max_tokens: see the class.
 
         Raises:
@@ -86,7 +90,8 @@ class ImageTextTokenizer(AbstractTokenizer):
         del captions
         folder = image_text_folder(name)
         processor = load_processor(folder)
-        tokenizer, form = processor.tokenizer, prompt_format(processor, folder, prompt)
+        form = prompt_format(processor, folder, prompt, template)
+        tokenizer = processor.tokenizer
         size = _vocabulary_size(read_json(folder / "config.json"), len(tokenizer))
         if len(tokenizer) > size:
             raise ValueError(
@@ -99,12 +104,18 @@ class ImageTextTokenizer(AbstractTokenizer):
             definition=tokenizer.backend_tokenizer.to_str(),
             size=size,
             before=form.before,
-            bos_id=_start_id(processor, form.end_id),
+            bos_id=_start_id(processor, form.end_ids),
             eos_id=form.end_id,
             pad_id=pad_id,
             unk_id=unk_id,
+            further_ends=form.end_ids[1:],
             max_tokens=max_tokens,
         )
+
+    @property
+    def further_ends(self) -> tuple[int, ...]:
+        """Tokens beside the end token that end a caption in a search."""
+        return self._further_ends
 
     def _ids(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in ("bos_id", "eos_id", "pad_id", "unk_id")}
@@ -130,7 +141,8 @@ class ImageTextTokenizer(AbstractTokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         """Text up to the first end token, without special tokens."""
         ids = list(ids)
-        ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
+        ends = {self.eos_id, *self._further_ends}
+        ids = ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
         return self._tokenizer.decode([token for token in ids if token != self.bos_id]).strip()
 
     def spellings(self, text: str) -> list[list[int]]:
@@ -167,6 +179,8 @@ class ImageTextTokenizer(AbstractTokenizer):
             "size": self._size,
             "before": self._before,
             **self._ids(),
+            # of older checkpoints, which have none
+            **({"further_ends": list(self._further_ends)} if self._further_ends else {}),
             "max_tokens": self.max_tokens,
         }
 
@@ -178,18 +192,15 @@ def _vocabulary_size(config: dict[str, Any], default: int) -> int:
     return int(size) if size else default
 
 
-def _start_id(processor: Any, end_id: int) -> int:
+def _start_id(processor: Any, end_ids: Sequence[int]) -> int:
     """A token that no caption holds and that does not end one: it stands for the prompt."""
     tokenizer = processor.tokenizer
     names = ("bos_token_id", "cls_token_id", "image_token_id", "pad_token_id", "unk_token_id")
-    for name in names:
-        value = getattr(tokenizer, name, None)
-        if isinstance(value, int) and value != end_id:
+    named = [getattr(tokenizer, name, None) for name in names]
+    for value in (*named, *tokenizer.all_special_ids):
+        if isinstance(value, int) and value not in end_ids:
             return value
-    special = [value for value in tokenizer.all_special_ids if value != end_id]
-    if not special:
-        raise ValueError(
-            f"{type(processor).__name__}: its tokenizer has no special token beside the end of "
-            "texts; add a padding token"
-        )
-    return special[0]
+    raise ValueError(
+        f"{type(processor).__name__}: its tokenizer has no special token beside the end of "
+        "texts; add a padding token"
+    )

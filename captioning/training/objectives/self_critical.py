@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import SearchRequest
+from captioning.decoding.words import request_of
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.on_device import on_device
 from captioning.models.layers.weighted_mean import mean_of
@@ -69,6 +69,9 @@ class SelfCritical:
         likelihood_weight: of the likelihood loss that is added; 0: none.
         seed: of the run; a draw depends on it, the epoch, the batch and the photo alone.
 
+    Attributes:
+        several_means: whether the likelihood loss is added, which has a denominator of its own.
+
     Raises:
         ValueError: a mean of fewer than 2 captions.
     """
@@ -90,6 +93,7 @@ class SelfCritical:
             )
         self.reward, self.num_samples, self.temperature = reward, num_samples, temperature
         self.baseline, self.likelihood_weight, self.seed = baseline, likelihood_weight, seed
+        self.several_means = likelihood_weight > 0
         self._view: Any = None
         self._samples: dict[int, Sample] = {}
 
@@ -166,20 +170,13 @@ class SelfCritical:
     def _draw(self, model: AbstractCaptioner[Any], batch: Batch, search: AbstractSearch) -> Drawn:
         """Captions that a search gives for the batch's photos."""
         words = model.tokenizer
-        request = SearchRequest(
-            num_images=len(batch.image_ids),
-            bos_id=words.bos_id,
-            eos_id=words.eos_id,
-            pad_id=words.pad_id,
-            image_ids=batch.image_ids,
-            device=batch.rows.device,
-        )
+        request = request_of(model, words, batch.image_ids, device=batch.rows.device)
         with torch.no_grad():
             result = search(model, model.start(batch), request)
         # Autocast would go on with the copies of the weights that were made without gradients.
         torch.clear_autocast_cache()
         ids = result.tokens.flatten(0, 1).tolist()
-        ends = {words.eos_id, *search.settings.end_ids}
+        ends = {*request.ends, *search.settings.end_ids}
         lengths = result.lengths.flatten().tolist()
         return Drawn(
             tokens=result.tokens,

@@ -21,7 +21,7 @@ from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.models.vlm import Vlm
-from captioning.processors import PromptedProcessor
+from captioning.vision.prompt_tensors import PromptedProcessor
 from captioning.training.adapt import adapt
 from captioning.types import Batch
 from tests.image_text_folders import FAMILIES

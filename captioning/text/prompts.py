@@ -1,0 +1,254 @@
+"""What stands around a caption: the prompt before it, and the tokens that end it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from captioning.files import read_json
+from captioning.processors import PHOTOS_ALONE, model_kind
+
+CAPTION_MARK = "§caption§"
+# These end captions with their separator; the end token of their configs is another one.
+ENDS_WITH_SEPARATOR = ("blip", "git")
+# A template that expects texts prints a content list as Python or JSON would.
+_PRINTED = re.compile(r"""\{\s*['"]type['"]\s*:""")
+# Variables of every template, which are no options of one.
+_GIVEN = frozenset(
+    (
+        *("messages", "conversations", "add_generation_prompt", "tools", "documents"),
+        *("raise_exception", "strftime_now", "bos_token", "eos_token", "pad_token", "unk_token"),
+        *("sep_token", "cls_token", "mask_token", "image_token"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptFormat:
+    """What stands around a caption.
+
+    Attributes:
+        text: what the processor is called with, beside a photo.
+        before: blanks between the prompt and the caption, which belong to the caption's tokens.
+        end_ids: tokens that end a caption in a search; training uses the first one.
+    """
+
+    text: str
+    before: str
+    end_ids: tuple[int, ...]
+
+    @property
+    def end_id(self) -> int:
+        """The token that ends a caption in training."""
+        return self.end_ids[0]
+
+
+def prompt_format(
+    processor: Any, folder: Path, prompt: str, template: Mapping[str, Any] | None = None
+) -> PromptFormat:
+    """How a processor's model is asked for a caption, and where the caption goes.
+
+    Models with a chat template get a user's message of the photo and the prompt. The prompt of the
+    model then holds all that the template writes before an answer, such as ``</think>``. Others
+    read the prompt as it is.
+
+    Args:
+        processor: see `captioning.processors.load_processor`.
+        folder: of the model.
+        prompt: such as ``"Describe the image."`` or ``"a photo of"``; may be empty.
+        template: options of the chat template, such as ``{"enable_thinking": False}``.
+
+    Raises:
+        ValueError: the model names no token that ends its texts, its template has no such option,
+            has no place for the photo or for the answer, or the model reads no prompt.
+    """
+    options = dict(template or {})
+    chat = chat_template(processor)
+    if chat is not None:
+        _check_options(chat, options, folder)
+        return _of_chat(processor, folder, prompt, chat, options)
+    if options:
+        raise ValueError(
+            f"model.template={options}: {folder} has no chat template; leave model.template out"
+        )
+    kind = model_kind(folder)
+    if prompt and kind in PHOTOS_ALONE:
+        raise ValueError(
+            f"model.prompt={prompt!r}: {kind} models read photos alone; leave model.prompt empty"
+        )
+    gap = " " if prompt and not prompt[-1].isspace() and _continues(folder) else ""
+    mark = "<image>" if kind == "paligemma" else ""  # others add the photo's place
+    ends = _ends(processor, folder)
+    return PromptFormat(text=f"{mark}{prompt}", before=gap, end_ids=ends)
+
+
+def chat_template(processor: Any) -> str | None:
+    """The model's chat template; one of the tokenizer alone counts where it has photos."""
+    own = getattr(processor, "chat_template", None)
+    if isinstance(own, dict):
+        own = own.get("default") or next(iter(own.values()), None)
+    if own:
+        return own
+    other = getattr(processor.tokenizer, "chat_template", None)
+    return other if isinstance(other, str) and "image" in other else None
+
+
+def _check_options(chat: str, options: Mapping[str, Any], folder: Path) -> None:
+    """Refuse options that the template does not read: it would ignore them.
+
+    Raises:
+        ValueError: such an option; names those that there are.
+    """
+    jinja: Any = importlib.import_module("jinja2")
+    meta: Any = importlib.import_module("jinja2.meta")
+    environment = jinja.Environment(extensions=["jinja2.ext.loopcontrols"])
+    # transformers' own block, which jinja does not know
+    source = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", chat)
+    try:
+        names = meta.find_undeclared_variables(environment.parse(source))
+    except jinja.TemplateError as error:
+        raise ValueError(
+            f"{folder}: its chat template cannot be read ({error}); save the model's processor anew"
+        ) from error
+    known = sorted(name for name in names if name not in _GIVEN)
+    for name in options:
+        if name not in known:
+            raise ValueError(
+                f"model.template.{name}: the chat template of {folder} has no option of this name; "
+                f"it has {', '.join(known) or 'none'}"
+            )
+
+
+def _of_chat(
+    processor: Any, folder: Path, prompt: str, chat: str, options: dict[str, Any]
+) -> PromptFormat:
+    """The format by a chat template."""
+    problems: list[str] = []
+    for style in _styles(processor, prompt):
+        try:
+            return _in_style(processor, folder, chat, options, style)
+        except _Unfit as problem:
+            problems += [str(problem)] if str(problem) not in problems else []
+    raise ValueError(
+        f"{folder}: its chat template ({type(processor).__name__}) cannot hold a photo, a prompt "
+        f"and a caption ({'; '.join(problems)}); save the model's own chat template with its "
+        "processor"
+    )
+
+
+class _Unfit(Exception):
+    """A template that does not take a style of messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Style:
+    """How a template wants the content of messages.
+
+    Attributes:
+        question: content of the user's message with the photo's place.
+        blind: the same without it.
+        answer: content of the answer.
+    """
+
+    question: Any
+    blind: Any
+    answer: Any
+
+
+def _styles(processor: Any, prompt: str) -> list[_Style]:
+    """Content as lists of parts, and as texts."""
+    words = {"type": "text", "text": prompt}
+    in_parts = _Style(
+        question=[{"type": "image"}, words],
+        blind=[words],
+        answer=[{"type": "text", "text": CAPTION_MARK}],
+    )
+    styles = [in_parts, replace(in_parts, answer=CAPTION_MARK)]
+    place = getattr(processor, "image_token", None)
+    if isinstance(place, str):
+        text = _Style(question=f"{place}\n{prompt}", blind=prompt, answer=CAPTION_MARK)
+        styles.append(text)
+    return styles
+
+
+def _in_style(
+    processor: Any, folder: Path, chat: str, options: dict[str, Any], style: _Style
+) -> PromptFormat:
+    asked = {"role": "user", "content": style.question}
+    answered = {"role": "assistant", "content": style.answer}
+    whole = _rendered(processor, [asked, answered], chat, options)
+    blind = _rendered(processor, [{**asked, "content": style.blind}, answered], chat, options)
+    if whole.count(CAPTION_MARK) != 1:
+        raise _Unfit(f"it writes the answer {whole.count(CAPTION_MARK)} times")
+    if _PRINTED.search(whole):
+        raise _Unfit("it prints the list of a message's parts as text")
+    if whole == blind:
+        raise _Unfit("it has no place for a photo")
+    head, _, after = whole.partition(CAPTION_MARK)
+    ends = _ends(processor, folder, after)
+    if not _first_added(processor.tokenizer, after):
+        # Some end an answer with what begins the next question alone.
+        try:
+            longer = _rendered(processor, [asked, answered, asked], chat, options)
+        except _Unfit:
+            longer = whole
+        ends = _ends(processor, folder, longer.partition(CAPTION_MARK)[2])
+    # Templates write the token that begins texts, and so does the tokenizer.
+    first = processor.tokenizer.bos_token or ""
+    head = head.removeprefix(first) if _adds_start(processor) else head
+    text = head.rstrip(" ")
+    return PromptFormat(text=text, before=head[len(text) :], end_ids=ends)
+
+
+def _rendered(
+    processor: Any, messages: Sequence[Mapping[str, Any]], chat: str, options: Mapping[str, Any]
+) -> str:
+    try:
+        return processor.apply_chat_template(
+            list(messages), chat_template=chat, tokenize=False, **options
+        )
+    except Exception as error:  # jinja's own types, and whatever Python makes of the template
+        raise _Unfit(" ".join(str(error).split())[:150]) from error
+
+
+def _first_added(tokenizer: Any, text: str) -> int | None:
+    """The first token of a text, if it is no part of words but a mark of its own."""
+    ids = tokenizer(text.lstrip(), add_special_tokens=False).input_ids[:1] if text.strip() else []
+    return ids[0] if ids and ids[0] in tokenizer.added_tokens_decoder else None
+
+
+def _continues(folder: Path) -> bool:
+    """Whether a caption continues the prompt's own text; else it is a text of its own."""
+    config = read_json(folder / "config.json")
+    text = config.get("text_config") or {}
+    is_own = config.get("is_encoder_decoder") or text.get("is_encoder_decoder")
+    return not (is_own or text.get("model_type") == "t5" or config.get("model_type") == "paligemma")
+
+
+def _adds_start(processor: Any) -> bool:
+    tokenizer = processor.tokenizer
+    start = tokenizer.bos_token_id
+    return start is not None and tokenizer("a").input_ids[:1] == [start]
+
+
+def _ends(processor: Any, folder: Path, after: str = "") -> tuple[int, ...]:
+    """Tokens that end a caption: the template's first, then all of the generation's settings."""
+    tokenizer = processor.tokenizer
+    if model_kind(folder) in ENDS_WITH_SEPARATOR:
+        return (tokenizer.sep_token_id,)
+    settings = folder / "generation_config.json"
+    configured = read_json(settings).get("eos_token_id") if settings.is_file() else None
+    listed = configured if isinstance(configured, list) else [configured]
+    named = [number for number in listed if isinstance(number, int)] or [tokenizer.eos_token_id]
+    ends = [_first_added(tokenizer, after), *named]
+    known = tuple(dict.fromkeys(number for number in ends if isinstance(number, int)))
+    if not known:
+        raise ValueError(
+            f"{folder}: neither generation_config.json nor the tokenizer names an eos_token, with "
+            "which captions end; add eos_token_id to generation_config.json"
+        )
+    return known

@@ -1,0 +1,306 @@
+"""Photos and a prompt as tensors of an image-to-text model, joined to batches.
+
+A processor of transformers gives tensors of four kinds. A tensor *by token* has a place for each
+token of the text. A tensor *by photo* has one row a photo, one *by row* as many as the photo needs
+(tiles, patches). An *index* holds numbers of such rows, counted over all photos of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from captioning.processors import PHOTOS_ALONE, image_text_folder, load_processor, model_kind
+from captioning.text.prompts import prompt_format
+
+PREFIX = "prompt."
+COUNTS = ".counts"  # rows of each photo, beside each tensor of photos
+CAPTION = ".caption"  # what a caption's token has there, beside each tensor by token
+# Made for training by the library's own loop, or for people.
+NOT_READ = ("labels", "num_crops", "num_image_tokens", "image_flags", "offset_mapping")
+# What the token of an answer has where the processor tells only of a prompt's.
+OF_ANSWERS = {"paligemma": {"token_type_ids": 1}}
+# Numbers of the rows of another tensor, counted over a call's photos; negative ones stand for none.
+# Each row has as many as the product of the named dimensions.
+INDICES = {"molmo2": {"image_token_pooling": ("pixel_values", 1)}}
+# Tensors whose rows stand side by side in the last dimension.
+IN_LAST = {"minicpmv4_6": ("pixel_values",)}
+# Two sizes, of which processors tile the larger.
+PROBES = ((64, 48), (1024, 640))
+PROBE_TEXT = " a dog runs on the grass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLayout:
+    """What a processor's tensors are.
+
+    Attributes:
+        by_text: names of tensors whose second dimension grows with the text.
+        captions: of those with a place for each token, ``(1, 1, ...)`` what a caption's token has.
+    """
+
+    by_text: frozenset[str]
+    captions: Mapping[str, Tensor]
+
+
+class PromptedProcessor:
+    """Photos and one prompt as the tensors of an image-to-text model.
+
+    Tensors have the processor's names with `PREFIX` before them. Those by token, such as
+    ``prompt.input_ids (I, P)``, are padded at the left; beside each of them but the ids,
+    ``prompt.NAME.caption (I, 1)`` is what a caption's tokens have there. Beside each tensor of
+    photos, ``prompt.NAME.counts (I,)`` says how many rows are of each photo.
+
+    What a tensor is, calls with photos and texts of two sizes tell. Joined photos are held against
+    the processor's own call for both.
+
+    Args:
+        pretrained: hub name or folder of the model.
+        prompt: see `captioning.text.prompts.prompt_format`.
+        options: of the processor's call, such as ``{size: {height: 224, width: 224}}``.
+        template: options of the chat template.
+
+    Raises:
+        FileNotFoundError, ConnectionError: no such model.
+        ValueError: its processor does not fit, or gives a tensor that is not understood.
+    """
+
+    def __init__(
+        self,
+        *,
+        pretrained: str,
+        prompt: str = "",
+        options: Mapping[str, Any] | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder = image_text_folder(pretrained)
+        self.kind = model_kind(self.folder)
+        self.processor = load_processor(self.folder)
+        self.format = prompt_format(self.processor, self.folder, prompt, template)
+        self._options = dict(options or {})
+        self.layout = self._understood()
+
+    def read_photo(self, photo: Image.Image, text: str | None = None) -> dict[str, Tensor]:
+        """The processor's tensors of one photo, without those that `joined` adds.
+
+        Args:
+            photo: RGB, of any size.
+            text: in place of the prompt's, as `PromptFormat.text` has it.
+
+        Raises:
+            ValueError: the processor refuses the photo or its options.
+        """
+        return self._called([photo], [self.format.text if text is None else text])
+
+    def _called(self, photos: list[Image.Image], texts: list[str]) -> dict[str, Tensor]:
+        """One call of the processor."""
+        words: dict[str, Any] = {} if self.kind in PHOTOS_ALONE else {"text": texts}
+        if len(photos) > 1 and words:
+            words |= {"padding": True, "padding_side": "left"}
+        try:
+            outputs = self._outputs(photos, words)
+        except Exception as error:  # each processor has its own types
+            reason = " ".join(str(error).split())[:200]
+            name = type(self.processor).__name__
+            raise ValueError(
+                f"{name} cannot prepare a photo of {photos[0].width}x{photos[0].height} with the "
+                f"prompt {texts[0]!r} and features.reader.options={self._options}: {reason}"
+            ) from error
+        return {
+            f"{PREFIX}{name}": torch.as_tensor(value)
+            for name, value in outputs.items()
+            if name not in NOT_READ and isinstance(value, Tensor | np.ndarray)
+        }
+
+    def _outputs(self, photos: list[Image.Image], words: Mapping[str, Any]) -> Mapping[str, Any]:
+        if len(photos) == 1:
+            return self.processor(images=photos, return_tensors="pt", **words, **self._options)
+        # Some want the photos of each text in a list, some all in one.
+        nested: list[Any] = [[photo] for photo in photos] if words else photos
+        try:
+            return self.processor(images=nested, return_tensors="pt", **words, **self._options)
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError):
+            return self.processor(images=photos, return_tensors="pt", **words, **self._options)
+
+    def _understood(self) -> PromptLayout:
+        """What the tensors are, by calls with photos and texts of two sizes.
+
+        Raises:
+            ValueError: joined photos are not what the processor makes of both.
+        """
+        rng = np.random.default_rng(0)
+        photos = [
+            Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+            for width, height in PROBES
+        ]
+        text = self.format.text
+        small, large = (self.read_photo(photo) for photo in photos)
+        if self.kind in PHOTOS_ALONE:
+            return PromptLayout(by_text=frozenset(), captions={})
+        longer = self.read_photo(photos[0], text + PROBE_TEXT)
+        ids = f"{PREFIX}input_ids"
+        if ids not in small:
+            raise ValueError(f"{type(self.processor).__name__} gives no input_ids of a text")
+        number = longer[ids].shape[1] - small[ids].shape[1]
+        by_text, captions = set(), {}
+        for name, value in small.items():
+            if value.dim() < 2 or longer[name].shape[1] == value.shape[1]:
+                continue
+            by_text.add(name)
+            is_by_token = value.shape[:2] == small[ids].shape
+            if is_by_token and name != ids:
+                captions[name] = self._of_caption(name, longer[name], number)
+        layout = PromptLayout(by_text=frozenset(by_text), captions=captions)
+        return self._checked(layout, photos, [small, large])
+
+    def _of_caption(self, name: str, value: Tensor, number: int) -> Tensor:
+        """``(1, 1, ...)`` what each of a text's last ``number`` tokens has."""
+        short = name.removeprefix(PREFIX)
+        of_answer = OF_ANSWERS.get(self.kind, {}).get(short)
+        last = value[:, -1:]
+        if of_answer is not None:
+            return torch.full_like(last, of_answer)
+        if not (value[:, value.shape[1] - number + 1 :] == last).all():
+            raise ValueError(
+                f"{type(self.processor).__name__}: its tensor {short!r} has values by token that "
+                f"differ within a text, and {self.kind} is not known to the framework: a caption's "
+                "values there cannot be told"
+            )
+        return last.clone()
+
+    def _checked(
+        self,
+        layout: PromptLayout,
+        photos: list[Image.Image],
+        single: Sequence[Mapping[str, Tensor]],
+    ) -> PromptLayout:
+        """The layout, if with it two joined photos are what the processor makes of both."""
+        texts = [self.format.text] * len(photos)
+        own = self._called(photos, texts)
+        unlike = self._unlike(layout, single, own)
+        if unlike:
+            name = sorted(unlike)[0].removeprefix(PREFIX)
+            raise ValueError(
+                f"{type(self.processor).__name__}: its tensor {name!r} of two photos is none of "
+                f"those of each, side by side, and {self.kind} is not known to the framework; use "
+                "another model"
+            )
+        return layout
+
+    def _unlike(
+        self,
+        layout: PromptLayout,
+        single: Sequence[Mapping[str, Tensor]],
+        own: Mapping[str, Tensor],
+    ) -> set[str]:
+        """Names of tensors that differ when joined from those of the processor's own call."""
+        joined = with_indices(self.kind, _joined(self.kind, self._pad_id, layout, single))
+        return {
+            name
+            for name, value in own.items()
+            if joined[name].shape != value.shape
+            or not torch.allclose(joined[name].double(), value.double(), atol=1e-4)
+        }
+
+    @property
+    def _pad_id(self) -> int:
+        return self.processor.tokenizer.pad_token_id or 0
+
+    def joined(self, photos: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """The tensors of I photos: prompts padded at the left, pixels side by side."""
+        return _joined(self.kind, self._pad_id, self.layout, photos)
+
+
+def _joined(
+    kind: str, pad_id: int, layout: PromptLayout, photos: Sequence[Mapping[str, Tensor]]
+) -> dict[str, Tensor]:
+    joined: dict[str, Tensor] = {}
+    for name in photos[0]:
+        values = [photo[name] for photo in photos]
+        if name in layout.by_text:
+            joined[name] = _left_padded(values, pad_id if name.endswith("input_ids") else 0)
+            if name in layout.captions:
+                caption = layout.captions[name]
+                joined[f"{name}{CAPTION}"] = caption.repeat_interleave(len(photos), 0)
+            continue
+        if name.removeprefix(PREFIX) in IN_LAST.get(kind, ()):
+            values = [value.movedim(-1, 0) for value in values]
+        joined[name] = _stacked(values)
+        joined[f"{name}{COUNTS}"] = torch.tensor([len(value) for value in values])
+    return joined
+
+
+def rows_of(
+    tensors: Mapping[str, Tensor], image_index: Tensor, host: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """The tensors of B captions from those of I photos.
+
+    Args:
+        tensors: see `PromptedProcessor.joined`.
+        image_index: ``(B,)`` the photo of each caption.
+        host: the same tensors on the host, so that the device need not be asked.
+    """
+    host = tensors if host is None else host
+    places = image_index.tolist() if host is tensors else None
+    rows = {}
+    for name, value in tensors.items():
+        counts = host.get(f"{name}{COUNTS}")
+        if counts is None or bool((counts == 1).all()):
+            rows[name] = value.index_select(0, image_index)
+        else:
+            places = image_index.tolist() if places is None else places
+            parts = value.split(counts.tolist())
+            rows[name] = torch.cat([parts[i] for i in places])
+    return rows
+
+
+def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Joined tensors as the processor's own call gives them.
+
+    Indices of each photo's rows become those of the whole batch's, and what stands side by side in
+    the last dimension goes there.
+
+    Args:
+        kind: of the model.
+        tensors: see `PromptedProcessor.joined`.
+    """
+    changed = dict(tensors)
+    for short, (other, first) in INDICES.get(kind, {}).items():
+        name, rows = f"{PREFIX}{short}", tensors[f"{PREFIX}{other}"]
+        each = prod(rows.shape[1 : 1 + first])
+        counts, own = tensors[f"{PREFIX}{other}{COUNTS}"], tensors[f"{name}{COUNTS}"]
+        begins = (counts.cumsum(0) - counts) * each
+        offsets = begins.repeat_interleave(own).view(-1, *[1] * (tensors[name].dim() - 1))
+        changed[name] = torch.where(tensors[name] >= 0, tensors[name] + offsets, tensors[name])
+    for short in IN_LAST.get(kind, ()):
+        changed[f"{PREFIX}{short}"] = tensors[f"{PREFIX}{short}"].movedim(0, -1)
+    return changed
+
+
+def _left_padded(rows: Sequence[Tensor], value: int) -> Tensor:
+    """``(I, P, ...)`` of rows ``(1, P_i, ...)``."""
+    width = max(row.shape[1] for row in rows)
+    padded = [
+        functional.pad(row, (0, 0) * (row.dim() - 2) + (width - row.shape[1], 0), value=value)
+        for row in rows
+    ]
+    return torch.cat(padded)
+
+
+def _stacked(values: Sequence[Tensor]) -> Tensor:
+    """Tensors side by side; smaller ones get zeros at the end of each further dimension."""
+    sizes = [max(lengths) for lengths in zip(*(value.shape[1:] for value in values), strict=True)]
+    padded = []
+    for value in values:
+        missing = [size - length for size, length in zip(sizes, value.shape[1:], strict=True)]
+        pads = [amount for missing_here in reversed(missing) for amount in (0, missing_here)]
+        padded.append(functional.pad(value, pads) if any(missing) else value)
+    return torch.cat(padded)
