@@ -264,6 +264,10 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             return self.parts.attend_step(tokens, state)
         return super().attend_step(tokens, state)
 
+    def low_rank_layers(self) -> list[str]:
+        """All linear layers of the language model, without its head and what selects experts."""
+        return self.parts.language_layers(self)
+
     def generate_tokens(
         self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any
     ) -> Generated:

@@ -15,12 +15,13 @@ from captioning.processors import PHOTOS_ALONE, model_kind
 CAPTION_MARK = "§caption§"
 # These end captions with their separator; the end token of their configs is another one.
 ENDS_WITH_SEPARATOR = ("blip", "git")
+_BEGIN = "add_generation_prompt"
 # A template that expects texts prints a content list as Python or JSON would.
 _PRINTED = re.compile(r"""\{\s*['"]type['"]\s*:""")
 # Variables of every template, which are no options of one.
 _GIVEN = frozenset(
     (
-        *("messages", "conversations", "add_generation_prompt", "tools", "documents"),
+        *("messages", "conversations", _BEGIN, "tools", "documents"),
         *("raise_exception", "strftime_now", "bos_token", "eos_token", "pad_token", "unk_token"),
         *("sep_token", "cls_token", "mask_token", "image_token"),
     )
@@ -189,6 +190,7 @@ def _in_style(
     if whole == blind:
         raise _Unfit("it has no place for a photo")
     head, _, after = whole.partition(CAPTION_MARK)
+    head = _begun(head, _rendered(processor, [asked], chat, {**options, _BEGIN: True}))
     ends = _ends(processor, folder, after)
     if not _first_added(processor.tokenizer, after):
         # Some end an answer with what begins the next question alone.
@@ -202,6 +204,17 @@ def _in_style(
     head = head.removeprefix(first) if _adds_start(processor) else head
     text = head.rstrip(" ")
     return PromptFormat(text=text, before=head[len(text) :], end_ids=ends)
+
+
+def _begun(head: str, asked: str) -> str:
+    """The prompt, from a conversation up to its answer and a question that waits for one.
+
+    Some templates write more before an answer that is awaited than before one that is given, such
+    as an empty thought. What is left open there, such as ``<think>``, waits for more than a caption.
+    """
+    more = asked.removeprefix(head) if asked.startswith(head) else ""
+    is_open = any(f"</{name}>" not in more for name in re.findall(r"<(\w+)>", more))
+    return head if is_open else head + more
 
 
 def _rendered(

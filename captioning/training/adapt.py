@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Sequence
+from typing import Any
 
 from omegaconf import DictConfig
 from torch import nn
 
 from captioning.extras import import_extra
+from captioning.models.base import AbstractCaptioner
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
@@ -35,34 +38,26 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
         raise ValueError("model.frozen leaves nothing to train: name fewer parameters")
 
 
-def add_low_rank(model: nn.Module, settings: DictConfig) -> None:
+def add_low_rank(model: AbstractCaptioner[Any], settings: DictConfig) -> None:
     """Freeze the model and train low-rank additions to some of its layers (Hu et al., 2022).
 
     Args:
         model: the captioner.
         settings: ``rank``, ``alpha``, ``dropout``; ``modules``: last parts of the layers' names,
-            such as ``query``; and ``within``: a shell pattern of complete names, such as
-            ``"*language_model*"``, which the layers' names must match; None for all.
+            such as ``query``, or None for all linear layers of the language model but its head;
+            and ``within``: a shell pattern of complete names, such as ``"*language_model*"``, which
+            the layers' names must match; None for the language model, ``"*"`` for all.
 
     Raises:
         ModuleNotFoundError: peft is not installed.
         ValueError: no layer has such a name.
     """
     peft = import_extra("peft", extra="vlm", purpose="model.lora")
-    names = list(settings.modules)
-    known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    if missing := sorted(set(names) - known):
-        layers = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-        linear = {name.rpartition(".")[2] for name in layers}
-        raise ValueError(
-            f"model.lora.modules: no layer is named {', '.join(missing)}; linear layers are named "
-            f"{', '.join(sorted(linear))}"
-        )
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
-        target_modules=_complete_names(model, names, settings.get("within")),
+        target_modules=_layers(model, settings.get("modules"), settings.get("within")),
     )
     model.requires_grad_(False)
     peft.inject_adapter_in_model(config, model)
@@ -71,21 +66,47 @@ def add_low_rank(model: nn.Module, settings: DictConfig) -> None:
             parameter.data = parameter.data.float()
 
 
-def _complete_names(model: nn.Module, names: Sequence[str], within: str | None) -> list[str]:
-    """The layers' names as peft takes them: their last parts, or complete ones."""
-    if within is None:
-        return list(names)
-    complete = [
+def _layers(
+    model: AbstractCaptioner[Any], modules: Sequence[str] | None, within: str | None
+) -> list[str]:
+    """Complete names of the layers that get additions."""
+    linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    usual = model.low_rank_layers()
+    if modules is None and usual is None:
+        raise ValueError(
+            f"model.lora.modules: {type(model).__name__} has no language model of its own to "
+            f"choose by; name layers: {_listed(linear)}"
+        )
+    if modules is not None:
+        known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+        if missing := sorted(set(modules) - known):
+            raise ValueError(
+                f"model.lora.modules: no layer is named {', '.join(missing)}; linear layers are "
+                f"named {_listed(linear)}"
+            )
+    names = [name for name, _ in model.named_modules()] if modules else usual or []
+    if modules and within is None and usual is not None:
+        home = os.path.commonprefix([name.split(".") for name in usual])
+        within = f"{'.'.join(home)}.*" if home else None
+    chosen = [
         name
-        for name, _ in model.named_modules()
-        if name.rpartition(".")[2] in names and fnmatch.fnmatch(name, within)
+        for name in names
+        if (not modules or name.rpartition(".")[2] in modules)
+        and (within is None or fnmatch.fnmatch(name, within))
     ]
-    if not complete:
-        raise ValueError(f"model.lora.within: no layer of model.lora.modules is in {within!r}")
-    return complete
+    if not chosen:
+        raise ValueError(
+            f"model.lora.within: no layer of model.lora.modules is in {within!r}; all of them are "
+            'chosen by model.lora.within="*"'
+        )
+    return chosen
 
 
-def adapt(model: nn.Module, settings: DictConfig) -> None:
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(sorted({name.rpartition(".")[2] for name in names}))
+
+
+def adapt(model: AbstractCaptioner[Any], settings: DictConfig) -> None:
     """Carry out ``model.lora`` and ``model.frozen``, where the config has them.
 
     Args:

@@ -89,7 +89,6 @@ class Sweep(pl.Callback):
     def __init__(self, settings: SweepSettings) -> None:
         self.settings = settings
         self.losses: list[float] = []
-        self._sum, self._number = 0.0, 0
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -107,14 +106,10 @@ class Sweep(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Keep the loss; batches that are accumulated make one update."""
-        # The mean over processes is the whole batch's loss (`shared_loss`): all decide alike.
-        loss = trainer.strategy.reduce(outputs["loss"].detach().clone(), reduce_op="mean")
-        self._sum, self._number = self._sum + float(loss), self._number + 1
+        """Keep the loss of each update, over all of its batches and processes."""
         if trainer.global_step == len(self.losses):
             return
-        self.losses.append(self._sum / self._number)
-        self._sum, self._number = 0.0, 0
+        self.losses.append(float(outputs["update_loss"]))  # the same in all processes
         smoothed = running_mean(self.losses)
         rise = smoothed[-1] - smoothed[0] > (DIVERGED - 1) * abs(min(smoothed))
         if not math.isfinite(smoothed[-1]) or (len(smoothed) > SKIPPED and rise):

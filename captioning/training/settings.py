@@ -150,7 +150,7 @@ class LowRank(TypedDict):
     rank: PositiveInt
     alpha: PositiveFloat
     dropout: DropRate
-    modules: Annotated[Sequence[str], MinLen(1)]
+    modules: NotRequired[Annotated[Sequence[str], MinLen(1)] | None]
     within: NotRequired[Name | None]
 
 

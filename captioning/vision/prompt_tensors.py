@@ -145,7 +145,7 @@ class PromptedProcessor:
         small, large = (self.read_photo(photo) for photo in photos)
         if self.kind in PHOTOS_ALONE:
             return PromptLayout(by_text=frozenset(), captions={})
-        longer = self.read_photo(photos[0], text + PROBE_TEXT)
+        longer = self._longer(photos[0])
         ids = f"{PREFIX}input_ids"
         if ids not in small:
             raise ValueError(f"{type(self.processor).__name__} gives no input_ids of a text")
@@ -160,6 +160,13 @@ class PromptedProcessor:
                 captions[name] = self._of_caption(name, longer[name], number)
         layout = PromptLayout(by_text=frozenset(by_text), captions=captions)
         return self._checked(layout, photos, [small, large])
+
+    def _longer(self, photo: Image.Image) -> dict[str, Tensor]:
+        """The tensors of a longer text than the prompt, which it begins with where it can."""
+        try:
+            return self.read_photo(photo, self.format.text + PROBE_TEXT)
+        except ValueError:  # a task's name, which stands alone (Florence-2)
+            return self.read_photo(photo, PROBE_TEXT)
 
     def _of_caption(self, name: str, value: Tensor, number: int) -> Tensor:
         """``(1, 1, ...)`` what each of a text's last ``number`` tokens has."""

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from captioning.models.layers.speaker import Inputs, Speaker, SpeakerState
 from captioning.text.prompts import ENDS_WITH_SEPARATOR
 from captioning.vision.prompt_tensors import COUNTS, PREFIX, with_indices
 
 WITH_QFORMER = ("blip-2", "instructblip")
+# Parts of names of layers that choose experts or keys, which low-rank additions leave alone.
+SELECTING = {"gate", "router", "indexer"}
 
 
 class ImageTextParts:
@@ -80,6 +82,29 @@ class ImageTextParts:
         if self.kind == "blip":
             return self._of_blip(inputs)
         return self._of_qformer(inputs) if self.kind in WITH_QFORMER else inputs
+
+    def language_layers(self, owner: nn.Module) -> list[str]:
+        """Names within ``owner`` of the linear layers of the language model.
+
+        Neither the head nor layers that choose experts are among them.
+        """
+        text: nn.Module = self.network.get_decoder()
+        head = self.network.get_output_embeddings()
+        photos = {
+            id(layer)
+            for part in text.modules()
+            if getattr(part, "main_input_name", None) == "pixel_values" and part is not text
+            for layer in part.modules()
+        }
+        layers = {
+            id(layer)
+            for name, layer in text.named_modules()
+            if (isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D")
+            and layer is not head
+            and id(layer) not in photos
+            and not SELECTING & {*name.split(".")}
+        }
+        return [name for name, layer in owner.named_modules() if id(layer) in layers]
 
     def start(self, tensors: Mapping[str, Tensor]) -> SpeakerState:
         """The memory before the first token of I photos, whose tensors may be on the host.

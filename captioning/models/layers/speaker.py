@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,8 @@ class SpeakerState(AbstractDecoderState):
         if self.cache is None:
             raise ValueError("a search reads the first token of each image before it selects")
         inputs = {name: _selected(name, value, index) for name, value in self.inputs.items()}
-        cache = _mapped(self.cache, lambda tensor: tensor.index_select(0, index))
+        cache = _copied(self.cache)
+        cache.reorder_cache(index)
         return SpeakerState(inputs=inputs, cache=cache)
 
 
@@ -52,29 +53,26 @@ def _selected(name: str, value: Any, index: Tensor) -> Any:
     return value.index_select(dim, rows)
 
 
-def _mapped(cache: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """A cache of transformers with other states, of as many layers; the old one stays.
+def _copied(cache: Any) -> Any:
+    """A cache of transformers that can be changed in place; the old one stays.
 
-    Its own ``reorder_cache`` changes it in place, but searches may go back to a memory.
+    Searches may go back to a memory, but layers and ``reorder_cache`` change it.
     """
     new = copy.copy(cache)
     for name, value in vars(cache).items():
-        setattr(new, name, _mapped_item(value, function))
+        setattr(new, name, _copied_part(value))
     return new
 
 
-def _mapped_item(item: Any, function: Callable[[Tensor], Tensor], *, owned: bool = False) -> Any:
-    """A part of a cache; tensors in dictionaries are states, which networks change in place."""
-    if isinstance(item, Tensor):
-        mapped = function(item) if item.dim() > 1 else item
-        return mapped.clone() if owned and mapped is item else mapped
-    if isinstance(item, list):
-        return [_mapped_item(part, function) for part in item]
-    if isinstance(item, dict):
-        return {key: _mapped_item(part, function, owned=True) for key, part in item.items()}
-    if hasattr(item, "get_seq_length") or hasattr(item, "reorder_cache"):
-        return _mapped(item, function)
-    return item
+def _copied_part(part: Any, *, is_state: bool = False) -> Any:
+    """Keys and values are replaced when they grow; states in dictionaries are written into."""
+    if isinstance(part, Tensor):
+        return part.clone() if is_state else part
+    if isinstance(part, list):
+        return [_copied_part(item) for item in part]
+    if isinstance(part, dict):
+        return {key: _copied_part(item, is_state=True) for key, item in part.items()}
+    return _copied(part) if hasattr(part, "reorder_cache") else part
 
 
 def changes_in_place(cache: Any) -> bool:
@@ -226,7 +224,7 @@ class Speaker(AbstractStepper[SpeakerState]):
             {name: value for name, value in inputs.items() if name != "input_ids"},
             is_first_iteration=False,
             next_sequence_length=tokens.shape[1],
-            past_key_values=_mapped(state.cache, lambda tensor: tensor),
+            past_key_values=_copied(state.cache),
         )
         return outputs, SpeakerState(inputs=inputs, cache=outputs.past_key_values)
 
@@ -267,7 +265,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         return self.network(
             encoder_outputs=BaseModelOutput(last_hidden_state=inputs.pop("states")),
             decoder_input_ids=tokens,
-            past_key_values=None if cache is None else _mapped(cache, lambda tensor: tensor),
+            past_key_values=None if cache is None else _copied(cache),
             use_cache=cache is not None,
             **inputs,
             **self._options,

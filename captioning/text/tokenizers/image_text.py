@@ -197,7 +197,9 @@ def _start_id(processor: Any, end_ids: Sequence[int]) -> int:
     tokenizer = processor.tokenizer
     names = ("bos_token_id", "cls_token_id", "image_token_id", "pad_token_id", "unk_token_id")
     named = [getattr(tokenizer, name, None) for name in names]
-    for value in (*named, *tokenizer.all_special_ids):
+    # Some tokenizers name none of their marks.
+    others = [number for number, token in tokenizer.added_tokens_decoder.items() if token.special]
+    for value in (*named, *tokenizer.all_special_ids, *others):
         if isinstance(value, int) and value not in end_ids:
             return value
     raise ValueError(

@@ -1,0 +1,340 @@
+"""Every image-to-text family of transformers is trained and searched as by its own code.
+
+Small networks of random weights in the hub's format. What is expected comes from transformers
+alone: a family's own forward pass on what its own processor makes of the whole text, and its own
+``generate``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from PIL import Image, ImageOps
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModelForImageTextToText
+
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.constrained import ConstrainedBeamSearch
+from captioning.decoding.constraints import constrain
+from captioning.decoding.greedy import GreedySearch
+from captioning.models.vlm import Vlm
+from captioning.processors import PHOTOS_ALONE, load_processor
+from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.training.adapt import adapt
+from captioning.types import Batch
+from captioning.vision.prompt_tensors import PromptedProcessor
+from tests.families.registry import FAMILIES, PROMPTS, VARIANTS, family_folder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+EVERY = (*FAMILIES, *VARIANTS)
+# Module scope keeps the tests of a family together, so that it is built once.
+every_family = pytest.mark.parametrize("family", EVERY, scope="module")
+# Of other lengths, so that a batch pads them; several of a photo, so that they share its prompt.
+CAPTIONS = ("a dog runs on the grass", "two dogs", "a ball", "a man near a tall tree", "a red ball")
+INDEX = (0, 0, 1, 2, 2)
+SIZES = ((60, 40), (48, 48), (200, 120))
+# A text's answer has other token types than its prompt there.
+ANSWERS = {"paligemma": {"token_type_ids": 1}}
+LENGTH = 5
+
+
+def photos() -> list[Image.Image]:
+    """Noise of three sizes, the last of which is tiled where a family tiles."""
+    rng = np.random.default_rng(0)
+    shapes = [(height, width, 3) for width, height in SIZES]
+    return [Image.fromarray(rng.integers(0, 255, shape, dtype=np.uint8)) for shape in shapes]
+
+
+class Case:
+    """A family's captioner, and its own network and processor with the same weights."""
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+        self.folder = family_folder(family)
+        name = str(self.folder)
+        self.prompt = PROMPTS.get(family, "Describe it.")
+        self.processor = PromptedProcessor(pretrained=name, prompt=self.prompt)
+        self.tokenizer = ImageTextTokenizer.of_model(name=name, prompt=self.prompt)
+        self.model = Vlm(
+            pretrained=name,
+            tokenizer=self.tokenizer,
+            search=BeamSearch.with_settings(beam_size=3, max_length=LENGTH),
+        )
+        self.model.network = widened(self.model.network).double()
+        self.model.eval()
+        self.own = AutoModelForImageTextToText.from_pretrained(self.folder)
+        self.own.load_state_dict(self.model.network.state_dict())
+        self.own = widened(self.own).double().eval()
+        self.own_processor = load_processor(self.folder)
+
+    def batch(
+        self, captions: tuple[str, ...], index: tuple[int, ...], pictures: list[Image.Image]
+    ) -> Batch:
+        rows = [torch.tensor(self.tokenizer.encode(caption)) for caption in captions]
+        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
+        extras = self.processor.joined([self.processor.read_photo(photo) for photo in pictures])
+        return Batch(
+            rows=torch.arange(len(rows)),
+            sample_ids=tuple(f"s{number}" for number in range(len(rows))),
+            image_ids=tuple(f"i{number}" for number in range(len(pictures))),
+            image_index=torch.tensor(index),
+            tokens=padded.clamp(min=0).masked_fill(padded < 0, self.tokenizer.pad_id),
+            token_mask=padded >= 0,
+            extras={n: v.double() if v.is_floating_point() else v for n, v in extras.items()},
+        )
+
+    def inputs(self, photo: Image.Image, more: str = "") -> dict[str, Any]:
+        """What the family's own processor makes of one photo and a text."""
+        words = {} if self.model.parts.kind in PHOTOS_ALONE else {"text": [self.text + more]}
+        outputs = self.own_processor(images=[photo], return_tensors="pt", **words)
+        tensors = {
+            n: torch.as_tensor(v) for n, v in outputs.items() if isinstance(v, Tensor | np.ndarray)
+        }
+        tensors = {n: v for n, v in tensors.items() if n not in ("labels", "num_crops")}
+        return {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
+
+    @property
+    def text(self) -> str:
+        return self.processor.format.text
+
+    def own_loss(self, photo: Image.Image, caption: str) -> Tensor:
+        """The mean over the caption's tokens and its end, the prompt at -100."""
+        ids = torch.tensor([self.tokenizer.encode(caption)[1:]])
+        logits = self._own_logits(self.inputs(photo), ids)
+        return functional.cross_entropy(logits[0].double(), ids[0])
+
+    def _own_logits(self, inputs: dict[str, Any], ids: Tensor) -> Tensor:
+        number, starts = ids.shape[1], self.model.parts.speaker.start_ids
+        if starts:
+            begun = torch.cat([torch.tensor([starts]), ids[:, :-1]], dim=1)
+            return self.own(**inputs, decoder_input_ids=begun).logits[:, -number:]
+        if self.model.parts.kind in ("git", "blip"):
+            length = inputs["input_ids"].shape[1]
+            inputs = {
+                n: v[:, :-1] if v.dim() == 2 and v.shape[1] == length else v
+                for n, v in inputs.items()
+            }
+        if self.family == "blip":
+            inputs["input_ids"][:, 0] = self.own.config.text_config.bos_token_id
+        length = inputs["input_ids"].shape[1]
+        fills = {"attention_mask": 1, **ANSWERS.get(self.family, {})}
+        for name, value in list(inputs.items()):
+            if name == "input_ids":
+                inputs[name] = torch.cat([value, ids[:, :-1]], dim=1)
+            elif value.dim() >= 2 and value.shape[1] == length and name in BY_TOKEN:
+                last = torch.full_like(value[:, -1:], fills[name]) if name in fills else None
+                last = (
+                    (value[:, -1:] if name in REPEATED else torch.zeros_like(value[:, -1:]))
+                    if last is None
+                    else last
+                )
+                inputs[name] = torch.cat([value, last.repeat_interleave(number - 1, 1)], dim=1)
+        return self.own(**inputs).logits[:, -number:]
+
+    def own_tokens(self, photo: Image.Image, num_beams: int) -> tuple[list[int], float]:
+        """Tokens of the family's own search for one photo by itself, and their score."""
+        inputs = self.inputs(photo)
+        starts = self.model.parts.speaker.start_ids
+        if starts:
+            inputs["decoder_input_ids"] = torch.tensor([starts])
+        elif self.model.parts.kind == "git":
+            inputs = {n: v[:, :-1] if v.dim() == 2 else v for n, v in inputs.items()}
+        outputs = self.own.generate(
+            **inputs,
+            max_new_tokens=LENGTH,
+            num_beams=num_beams,
+            do_sample=False,
+            eos_token_id=[self.tokenizer.eos_id, *self.tokenizer.further_ends],
+            pad_token_id=self.tokenizer.pad_id,
+            early_stopping="never" if num_beams > 1 else None,
+            length_penalty=0.0,
+            repetition_penalty=1.0,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        ids = outputs.sequences[0]
+        if starts:
+            ids = ids[len(starts) :]
+        elif "input_ids" in inputs and self.model.parts.kind not in (
+            "blip",
+            "blip-2",
+            "instructblip",
+        ):
+            ids = ids[inputs["input_ids"].shape[1] :]
+        elif self.model.parts.kind == "blip":
+            ids = ids[inputs["input_ids"].shape[1] - 1 :]
+        score = getattr(outputs, "sequences_scores", None)
+        return ids.tolist(), None if score is None else float(score)
+
+
+# Inputs with a place for each token, by the families' own documentation.
+BY_TOKEN = (
+    *("attention_mask", "token_type_ids", "mm_token_type_ids", "image_embeds_position_mask"),
+    *("cross_attention_mask", "image_attention_mask", "moe_mm_token_type_ids", "position_ids"),
+)
+REPEATED = ("cross_attention_mask", "image_attention_mask")
+
+
+def widened(network: Any) -> Any:
+    """The network, its experts in a form that computes in float64."""
+    if getattr(network, "set_experts_implementation", None) is not None:
+        try:
+            network.set_experts_implementation("eager")
+        except (ValueError, AttributeError):
+            return network
+    return network
+
+
+_cases: dict[str, Case] = {}
+
+
+def case_of(family: str) -> Case:
+    """Kept for the tests of one family, which follow one another."""
+    if family not in _cases:
+        _cases.clear()
+        _cases[family] = Case(family)
+    return _cases[family]
+
+
+@every_family
+def test_losses_are_the_familys_own(family: str) -> None:
+    """Of captions by themselves, padded in a batch, and sharing the prompt of a photo."""
+    case, pictures = case_of(family), photos()
+    own = torch.stack([case.own_loss(pictures[i], c) for i, c in zip(INDEX, CAPTIONS, strict=True)])
+    with torch.no_grad():
+        alone = [
+            case.model.losses(case.batch((c,), (0,), [pictures[i]])).per_sample
+            for i, c in zip(INDEX, CAPTIONS, strict=True)
+        ]
+        torch.testing.assert_close(torch.cat(alone), own, rtol=1e-6, atol=1e-6, check_dtype=False)
+        some = (0, 2, 3)
+        padded = case.model.losses(
+            case.batch(tuple(CAPTIONS[i] for i in some), (0, 1, 2), pictures)
+        ).per_sample
+        torch.testing.assert_close(padded, own[list(some)], rtol=1e-6, atol=1e-6, check_dtype=False)
+        shared = case.model.losses(case.batch(CAPTIONS, INDEX, pictures)).per_sample
+        torch.testing.assert_close(shared, own, rtol=1e-6, atol=1e-6, check_dtype=False)
+
+
+@every_family
+def test_gradients_are_the_familys_own(family: str) -> None:
+    """Those of the mean over all captions' tokens, some of which share a photo's prompt."""
+    case, pictures = case_of(family), photos()
+    case.model.train()
+    case.model.zero_grad()
+    case.own.zero_grad()
+    case.model.losses(case.batch(CAPTIONS, INDEX, pictures)).total.backward()
+    case.model.eval()
+    lengths = [len(case.tokenizer.encode(caption)) - 1 for caption in CAPTIONS]
+    for photo, caption, length in zip(INDEX, CAPTIONS, lengths, strict=True):
+        loss = case.own_loss(pictures[photo], caption)
+        (loss * length / sum(lengths)).backward()
+    expected = {n: p.grad for n, p in case.own.named_parameters() if p.grad is not None}
+    assert expected
+    found = {n: p.grad for n, p in case.model.network.named_parameters() if p.grad is not None}
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    for name, gradient in expected.items():
+        mine = found.get(name, torch.zeros_like(gradient))
+        torch.testing.assert_close(
+            mine, gradient, rtol=1e-5, atol=1e-6 * largest, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+@every_family
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_searches_are_the_familys_own(family: str, num_beams: int) -> None:
+    """Of three photos in one batch, against ``generate`` for each photo by itself."""
+    case, pictures = case_of(family), photos()
+    search = BeamSearch.with_settings(beam_size=num_beams, max_length=LENGTH)
+    if num_beams == 1:
+        search = GreedySearch.with_settings(max_length=LENGTH)
+    batch = case.batch(CAPTIONS[:3], (0, 1, 2), pictures)
+    found = case.model.candidates(batch, search=search)
+    for (mine, *_), photo in zip(found, pictures, strict=True):
+        tokens, score = case.own_tokens(photo, num_beams)
+        assert mine.caption == case.tokenizer.decode(tokens)
+        if score is not None:
+            assert mine.score == pytest.approx(score, abs=1e-4)
+
+
+@every_family
+def test_constrained_search_says_the_words(family: str) -> None:
+    case = case_of(family)
+    constraints = constrain(
+        (("ball",), ("tree",)),
+        case.tokenizer.spellings,
+        continues=case.tokenizer.continuing(),
+        missing="error",
+    )
+    batch = case.batch(CAPTIONS[:2], (0, 1), photos()[:2])
+    search = ConstrainedBeamSearch.with_settings(beam_size=2, max_length=12)
+    machines = [constraints.machine] * 2
+    for prediction in case.model.generate(batch, search=search, machines=machines):
+        assert "ball" in prediction.caption.lower()
+        assert "tree" in prediction.caption.lower()
+
+
+@every_family
+@torch.no_grad()
+def test_a_photo_matters_to_its_own_captions_alone(family: str) -> None:
+    case, pictures = case_of(family), photos()
+    before = case.model.losses(case.batch(CAPTIONS, INDEX, pictures)).per_sample
+    changed = [*pictures[:1], ImageOps.invert(pictures[1]), *pictures[2:]]
+    after = case.model.losses(case.batch(CAPTIONS, INDEX, changed)).per_sample
+    differs = ~torch.isclose(before, after, rtol=1e-7, atol=1e-9)
+    assert differs.tolist() == [photo == 1 for photo in INDEX]
+
+
+@every_family
+def test_low_rank_additions_go_to_the_language_model(family: str) -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    case = case_of(family)
+    name = str(case.folder)
+    model = Vlm(pretrained=name, tokenizer=case.tokenizer, search=case.model.search)
+    lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": None, "within": None}
+    adapt(model, OmegaConf.create({"lora": lora}))
+    trained = [n for n, p in model.named_parameters() if p.requires_grad]
+    assert len(trained) >= 4
+    assert not [n for n in trained if "vision" in n or "visual" in n or "image_encoder" in n]
+    assert not [n for n in trained if "lm_head" in n]
+    pixels = {
+        n: v.float()
+        for n, v in case.batch(CAPTIONS, INDEX, photos()).extras.items()
+        if v.is_floating_point()
+    }
+    batch = case.batch(CAPTIONS, INDEX, photos())
+    batch = replace(batch, extras={**batch.extras, **pixels})
+    model.losses(batch).total.backward()
+    without = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert not without
+
+
+@every_family
+def test_captions_hold_no_text_of_templates(family: str) -> None:
+    """A caption's tokens decode to it, and the prompt holds what a template writes before it."""
+    case = case_of(family)
+    for caption in CAPTIONS:
+        ids = case.tokenizer.encode(caption)
+        assert ids[-1] in (case.tokenizer.eos_id,)
+        assert case.tokenizer.decode(ids) == caption
+    chat = getattr(case.own_processor, "chat_template", None)
+    if chat is None:
+        return
+    content: list[dict[str, str]] = [{"type": "image"}, {"type": "text", "text": case.prompt}]
+    answer = [{"type": "text", "text": CAPTIONS[0]}]
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": answer}]
+    whole = case.own_processor.apply_chat_template(messages, tokenize=False)
+    form = case.processor.format
+    assert CAPTIONS[0] in whole
+    told = whole.partition(CAPTIONS[0])[0]
+    assert f"{form.text}{form.before}".endswith(told[-12:]) or told[-5:] in form.text
