@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from captioning.files import read_json, write_json
 from captioning.model_folder import checkpoint_layers
@@ -104,6 +104,17 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         parameters = self.named_parameters(remove_duplicate=False)
         names = {name for name, value in parameters if not value.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name in names}
+
+    def train(self, mode: bool = True) -> Vlm:
+        """As of any module, but batch normalisation keeps the statistics that it came with.
+
+        Otherwise a caption's loss would depend on the other photos of its batch.
+        """
+        super().train(mode)
+        for module in self.network.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
 
     def setup(self, stage: str) -> None:
         """Sum frozen weights up as they were read, before the trainer moves or converts them."""
@@ -231,13 +242,12 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             return None
         speaker = self.parts.speaker
         with by_image(batch):
-            first, state = speaker.read_prompts(
-                self.parts.prompts(self._prompts(batch)), batch.image_index
-            )
-        if torch.is_grad_enabled() and changes_in_place(state.cache):
+            prompts = self.parts.prompts(self._prompts(batch))
+            first, state = speaker.read_prompts(prompts, batch.image_index)
+        if state.cache is None or (torch.is_grad_enabled() and changes_in_place(state.cache)):
             log.warning(
-                f"{type(self.network).__name__} writes into its memory of what it has read, so "
-                "captions of a photo do not share it in training: each reads photo and prompt anew"
+                f"{type(self.network).__name__} keeps no memory of what it has read that captions "
+                "of a photo could share in training: each reads photo and prompt anew"
             )
             self.shares_prompts = False
             return None

@@ -210,7 +210,8 @@ def _begun(head: str, asked: str) -> str:
     """The prompt, from a conversation up to its answer and a question that waits for one.
 
     Some templates write more before an answer that is awaited than before one that is given, such
-    as an empty thought. What is left open there, such as ``<think>``, waits for more than a caption.
+    as an empty thought. What is left open there, such as ``<think>``, waits for
+    more than a caption.
     """
     more = asked.removeprefix(head) if asked.startswith(head) else ""
     is_open = any(f"</{name}>" not in more for name in re.findall(r"<(\w+)>", more))

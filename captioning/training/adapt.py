@@ -86,8 +86,7 @@ def _layers(
             )
     names = [name for name, _ in model.named_modules()] if modules else usual or []
     if modules and within is None and usual is not None:
-        home = os.path.commonprefix([name.split(".") for name in usual])
-        within = f"{'.'.join(home)}.*" if home else None
+        within = f"{os.path.commonpath([n.replace('.', '/') for n in usual]).replace('/', '.')}.*"
     chosen = [
         name
         for name in names

@@ -141,7 +141,6 @@ class PromptedProcessor:
             Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
             for width, height in PROBES
         ]
-        text = self.format.text
         small, large = (self.read_photo(photo) for photo in photos)
         if self.kind in PHOTOS_ALONE:
             return PromptLayout(by_text=frozenset(), captions={})

@@ -13,8 +13,10 @@ from captioning.text.prompts import ENDS_WITH_SEPARATOR
 from captioning.vision.prompt_tensors import COUNTS, PREFIX, with_indices
 
 WITH_QFORMER = ("blip-2", "instructblip")
-# Parts of names of layers that choose experts or keys, which low-rank additions leave alone.
-SELECTING = {"gate", "router", "indexer"}
+# Parts of names of layers without low-rank additions: they choose experts or keys, or their
+# weights are read past the layer.
+NOT_ADDED = {"gate", "router", "indexer", "altup"}
+OF_PHOTOS = ("vision", "visual", "image")  # in names within some decoders
 
 
 class ImageTextParts:
@@ -88,21 +90,14 @@ class ImageTextParts:
 
         Neither the head nor layers that choose experts are among them.
         """
-        text: nn.Module = self.network.get_decoder()
         head = self.network.get_output_embeddings()
-        photos = {
-            id(layer)
-            for part in text.modules()
-            if getattr(part, "main_input_name", None) == "pixel_values" and part is not text
-            for layer in part.modules()
-        }
         layers = {
             id(layer)
-            for name, layer in text.named_modules()
+            for name, layer in self.network.get_decoder().named_modules()
             if (isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D")
             and layer is not head
-            and id(layer) not in photos
-            and not SELECTING & {*name.split(".")}
+            and not any(word in name for word in OF_PHOTOS)
+            and not NOT_ADDED & {*name.split(".")}
         }
         return [name for name, layer in owner.named_modules() if id(layer) in layers]
 

@@ -131,11 +131,13 @@ class Speaker(AbstractStepper[SpeakerState]):
             image_index: ``(B,)`` the photo of each caption.
 
         Returns:
-            Logits ``(B, V)`` of the captions' first tokens, and the memory before them.
+            Logits ``(B, V)`` of the captions' first tokens, and the memory before them, whose
+            cache is None where the network keeps none in training.
         """
         # the first call looks at no tokens
         logits, state = self.next_logits(image_index, self.start(prompts))
-        return logits[image_index], state.select(image_index)
+        logits = logits[image_index]
+        return logits, state if state.cache is None else state.select(image_index)
 
     def read_captions(
         self, first: Tensor, state: SpeakerState, captions: Tensor, exist: Tensor
