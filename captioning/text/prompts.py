@@ -213,6 +213,8 @@ def _begun(head: str, asked: str) -> str:
     as an empty thought. What is left open there, such as ``<think>``, waits for
     more than a caption.
     """
+    if head.split() == asked.split():  # other blanks around a role's name
+        return asked.rstrip(" ") + head[len(head.rstrip(" ")) :]
     more = asked.removeprefix(head) if asked.startswith(head) else ""
     is_open = any(f"</{name}>" not in more for name in re.findall(r"<(\w+)>", more))
     return head if is_open else head + more

@@ -32,7 +32,9 @@ OF_ANSWERS = {"paligemma": {"token_type_ids": 1}}
 # Each row has as many as the product of the named dimensions.
 INDICES = {"molmo2": {"image_token_pooling": ("pixel_values", 1)}}
 # Tensors whose rows stand side by side in the last dimension.
-IN_LAST = {"minicpmv4_6": ("pixel_values",)}
+IN_LAST = {"minicpmv4_6": ("pixel_values",), "minicpmv4_7": ("pixel_values",)}
+# Tensors with one row a photo whose tiles the network counts by their number alone.
+OF_TILES = {"perception_lm": ("pixel_values",)}
 # Two sizes, of which processors tile the larger.
 PROBES = ((64, 48), (1024, 640))
 PROBE_TEXT = " a dog runs on the grass"
@@ -189,8 +191,9 @@ class PromptedProcessor:
         single: Sequence[Mapping[str, Tensor]],
     ) -> PromptLayout:
         """The layout, if with it two joined photos are what the processor makes of both."""
-        texts = [self.format.text] * len(photos)
-        own = self._called(photos, texts)
+        if self.kind in OF_TILES:  # whose processor takes photos of one number of tiles alone
+            return layout
+        own = self._called(photos, [self.format.text] * len(photos))
         unlike = self._unlike(layout, single, own)
         if unlike:
             name = sorted(unlike)[0].removeprefix(PREFIX)
@@ -212,7 +215,8 @@ class PromptedProcessor:
         return {
             name
             for name, value in own.items()
-            if joined[name].shape != value.shape
+            if name not in joined
+            or joined[name].shape != value.shape
             or not torch.allclose(joined[name].double(), value.double(), atol=1e-4)
         }
 
@@ -229,15 +233,20 @@ def _joined(
     kind: str, pad_id: int, layout: PromptLayout, photos: Sequence[Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
     joined: dict[str, Tensor] = {}
-    for name in photos[0]:
-        values = [photo[name] for photo in photos]
+    for name in dict.fromkeys(name for photo in photos for name in photo):
+        # Some processors leave out what a photo has none of, such as its tiles.
+        given = next(photo[name] for photo in photos if name in photo)
+        values = [photo.get(name, given[:0]) for photo in photos]
         if name in layout.by_text:
             joined[name] = _left_padded(values, pad_id if name.endswith("input_ids") else 0)
             if name in layout.captions:
                 caption = layout.captions[name]
                 joined[f"{name}{CAPTION}"] = caption.repeat_interleave(len(photos), 0)
             continue
-        if name.removeprefix(PREFIX) in IN_LAST.get(kind, ()):
+        short = name.removeprefix(PREFIX)
+        if short in OF_TILES.get(kind, ()):
+            values = [value.transpose(0, 1) for value in values]
+        if short in IN_LAST.get(kind, ()):
             values = [value.movedim(-1, 0) for value in values]
         joined[name] = _stacked(values)
         joined[f"{name}{COUNTS}"] = torch.tensor([len(value) for value in values])
@@ -278,7 +287,7 @@ def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         kind: of the model.
         tensors: see `PromptedProcessor.joined`.
     """
-    changed = dict(tensors)
+    changed = {name: value for name, value in tensors.items() if len(value)}
     for short, (other, first) in INDICES.get(kind, {}).items():
         name, rows = f"{PREFIX}{short}", tensors[f"{PREFIX}{other}"]
         each = prod(rows.shape[1 : 1 + first])

@@ -25,7 +25,7 @@ from captioning.decoding.constraints import constrain
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.search import AbstractSearch
 from captioning.models.vlm import Vlm
-from captioning.processors import PHOTOS_ALONE, load_processor
+from captioning.processors import PHOTOS_ALONE, load_processor, model_kind
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.adapt import adapt
 from captioning.types import Batch
@@ -48,6 +48,8 @@ SIZES = ((60, 40), (48, 48), (200, 120))
 # A text's answer has other token types than its prompt there.
 ANSWERS = {"paligemma": {"token_type_ids": 1}}
 LENGTH = 5
+# Their masks hold numbers that float64 cannot.
+SINGLE = ("kosmos_2", "kosmos_2_5")
 # Begun by transformers with weights so small that photos hardly matter.
 LARGE = (*image_text_folders.FAMILIES,)
 
@@ -67,6 +69,10 @@ class Case:
         self.folder = family_folder(family)
         name = str(self.folder)
         self.prompt = PROMPTS.get(family, "Describe it.")
+        if model_kind(self.folder) in PHOTOS_ALONE:
+            self.prompt = ""
+        self.dtype = torch.float32 if family in SINGLE else torch.float64
+        self.atol = 2e-5 if family in SINGLE else 1e-6
         self.processor = PromptedProcessor(pretrained=name, prompt=self.prompt)
         self.tokenizer = ImageTextTokenizer.of_model(name=name, prompt=self.prompt)
         self.model = Vlm(
@@ -79,11 +85,11 @@ class Case:
             with torch.no_grad():
                 for parameter in self.model.network.parameters():
                     parameter.normal_(0, 0.3, generator=generator)
-        self.model.network = widened(self.model.network).double()
+        self.model.network = widened(self.model.network).to(self.dtype)
         self.model.eval()
         self.own = AutoModelForImageTextToText.from_pretrained(self.folder)
         self.own.load_state_dict(self.model.network.state_dict())
-        self.own = widened(self.own).double().eval()
+        self.own = widened(self.own).to(self.dtype).eval()
         self.own_processor = load_processor(self.folder)
 
     def batch(
@@ -99,7 +105,7 @@ class Case:
             image_index=torch.tensor(index),
             tokens=padded.clamp(min=0).masked_fill(padded < 0, self.tokenizer.pad_id),
             token_mask=padded >= 0,
-            extras={n: v.double() if v.is_floating_point() else v for n, v in extras.items()},
+            extras={n: self.typed(v) for n, v in extras.items()},
         )
 
     def inputs(self, photo: Image.Image, more: str = "") -> dict[str, Any]:
@@ -110,7 +116,15 @@ class Case:
             n: torch.as_tensor(v) for n, v in outputs.items() if isinstance(v, Tensor | np.ndarray)
         }
         tensors = {n: v for n, v in tensors.items() if n not in ("labels", "num_crops")}
-        return {n: v.double() if v.is_floating_point() else v for n, v in tensors.items()}
+        return {n: self.typed(v) for n, v in tensors.items()}
+
+    def typed(self, value: Tensor) -> Tensor:
+        """In the type of the weights."""
+        return value.to(self.dtype) if value.is_floating_point() else value
+
+    @property
+    def tokenizer_begin(self) -> str:
+        return self.own_processor.tokenizer.bos_token or ""
 
     @property
     def text(self) -> str:
@@ -158,14 +172,17 @@ class Case:
             inputs["decoder_input_ids"] = torch.tensor([starts])
         elif kind == "git":
             inputs = {n: v[:, :-1] if v.dim() == 2 else v for n, v in inputs.items()}
-        ends = {"eos_token_id": [self.tokenizer.eos_id, *self.tokenizer.further_ends]}
+        marks = {
+            "eos_token_id": [self.tokenizer.eos_id, *self.tokenizer.further_ends],
+            "pad_token_id": self.tokenizer.pad_id,
+        }
+        self.own.generation_config.forced_eos_token_id = None  # Florence-2, at the greatest length
         outputs = self.own.generate(
             **inputs,
-            **({} if kind == "blip" else ends),
+            **({} if kind == "blip" else marks),
             max_new_tokens=LENGTH,
             num_beams=num_beams,
             do_sample=False,
-            pad_token_id=self.tokenizer.pad_id,
             early_stopping="never" if num_beams > 1 else None,
             length_penalty=0.0,
             repetition_penalty=1.0,
@@ -217,14 +234,16 @@ def test_losses_are_the_familys_own(family: str) -> None:
             case.model.losses(case.batch((c,), (0,), [pictures[i]])).per_sample
             for i, c in zip(INDEX, CAPTIONS, strict=True)
         ]
-        torch.testing.assert_close(torch.cat(alone), own, rtol=1e-6, atol=1e-6, check_dtype=False)
+        torch.testing.assert_close(torch.cat(alone), own, rtol=0, atol=case.atol, check_dtype=False)
         some = (0, 2, 3)
         padded = case.model.losses(
             case.batch(tuple(CAPTIONS[i] for i in some), (0, 1, 2), pictures)
         ).per_sample
-        torch.testing.assert_close(padded, own[list(some)], rtol=1e-6, atol=1e-6, check_dtype=False)
+        torch.testing.assert_close(
+            padded, own[list(some)], rtol=0, atol=case.atol, check_dtype=False
+        )
         shared = case.model.losses(case.batch(CAPTIONS, INDEX, pictures)).per_sample
-        torch.testing.assert_close(shared, own, rtol=1e-6, atol=1e-6, check_dtype=False)
+        torch.testing.assert_close(shared, own, rtol=0, atol=case.atol, check_dtype=False)
 
 
 @every_family
@@ -243,12 +262,12 @@ def test_gradients_are_the_familys_own(family: str) -> None:
     expected = {n: p.grad for n, p in case.own.named_parameters() if p.grad is not None}
     assert expected
     found = {n: p.grad for n, p in case.model.network.named_parameters() if p.grad is not None}
-    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    whole = float(torch.stack([gradient.norm() for gradient in expected.values()]).norm())
     for name, gradient in expected.items():
         mine = found.get(name, torch.zeros_like(gradient))
-        torch.testing.assert_close(
-            mine, gradient, rtol=1e-5, atol=1e-6 * largest, msg=lambda text, n=name: f"{n}: {text}"
-        )
+        # Some compute rotations and norms in single precision.
+        most = 1e-3 * float(gradient.norm()) + 10 * case.atol * whole
+        assert float((mine - gradient).norm()) <= most, name
 
 
 @every_family
@@ -256,9 +275,10 @@ def test_gradients_are_the_familys_own(family: str) -> None:
 def test_searches_are_the_familys_own(family: str, num_beams: int) -> None:
     """Of three photos in one batch, against ``generate`` for each photo by itself."""
     case, pictures = case_of(family), photos()
-    search: AbstractSearch = BeamSearch.with_settings(beam_size=num_beams, max_length=LENGTH)
+    settings = {"max_length": LENGTH, "special_tokens": True}
+    search: AbstractSearch = BeamSearch.with_settings(beam_size=num_beams, **settings)
     if num_beams == 1:
-        search = GreedySearch.with_settings(max_length=LENGTH)
+        search = GreedySearch.with_settings(**settings)
     batch = case.batch(CAPTIONS[:3], (0, 1, 2), pictures)
     found = case.model.candidates(batch, search=search)
     for (mine, *_), photo in zip(found, pictures, strict=True):
@@ -338,4 +358,8 @@ def test_captions_hold_no_text_of_templates(family: str) -> None:
     form = case.processor.format
     assert CAPTIONS[0] in whole
     told = whole.partition(CAPTIONS[0])[0]
-    assert f"{form.text}{form.before}".endswith(told[-12:]) or told[-5:] in form.text
+    told = told.removeprefix(case.tokenizer_begin)
+    # All that stands before an answer is in the prompt, in other blanks at most.
+    asked = f"{form.text}{form.before}".removeprefix(case.tokenizer_begin)
+    assert asked.split()[: len(told.split())] == told.split()
+    assert (asked[-1:] == " ") == (told[-1:] == " ")

@@ -32,13 +32,16 @@ MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
 QWEN = {**TEXT, "model_type": "qwen2", "num_key_value_heads": 1}
 QWEN_IDS = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0}
 QWEN_ENDS = {**QWEN_IDS, "eos_token_id": [2, 0]}
-IM_TURNS = ("<|im_start|>user\n", "<|im_start|>assistant\n")
+IM_TURNS = ("<|im_start|>{{ m['role'] }}\n", "<|im_start|>assistant\n")
 # 60x40 gives 8 tokens of 16 pixels, 48x48 gives 9 and 200x120 40.
 EDGES = {"shortest_edge": 256, "longest_edge": 48 * 256}
 # 60x40 fits two tiles of 48 pixels and 200x120 four, each with the whole photo before them.
 NEXT_GRID = [[48, 96], [96, 48], [96, 96], [144, 48], [48, 144]]
 NAMES = ["<unk>", "<s>", "</s>"]
-POLITE = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+POLITE = (
+    "{% if messages[0]['role']!='system' %}<|im_start|>system\nYou are a helpful assistant."
+    "<|im_end|>{{ '\\n' }}{% endif %}"
+)
 
 
 def _chat(
@@ -340,7 +343,11 @@ def perception_lm() -> Parts:
         patch_size=16,
         pooling_ratio=2,
         chat_template=_chat(
-            turn.format("user"), turn.format("assistant"), marks[0], end, start=special[1]
+            turn.format("{{ m['role'] }}"),
+            turn.format("assistant"),
+            marks[0],
+            end,
+            start=special[1],
         ),
     )
     return _network("PerceptionLM", config, **{**ids, "eos_token_id": [2, 3]}), processor

@@ -18,6 +18,8 @@ QWEN_NAMES = {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
 QWEN_IDS = {"pad_token_id": 0, "eos_token_id": 2, "bos_token_id": None}
 QWEN = {**TEXT, "num_key_value_heads": 1, "max_position_embeddings": 1024, **QWEN_IDS}
 
+EDGES = {"shortest_edge": 64, "longest_edge": 1024}
+
 
 def _chat(
     turn: tuple[str, str],
@@ -30,8 +32,9 @@ def _chat(
     assistant: str = "assistant",
 ) -> str:
     """A template; ``answer`` stands before an answer, ``opening`` at the prompt's end."""
-    head, end = turn
-    ask, reply = head.replace("{role}", user), head.replace("{role}", assistant)
+    ask, asked = (part.replace("{role}", user) for part in turn)
+    reply, replied = (part.replace("{role}", assistant) for part in turn)
+    end = f"{{% if m['role']=='assistant' %}}{replied}{{% else %}}{asked}{{% endif %}}"
     return (
         f"{start}{{% for m in messages %}}{{% if m['role']=='assistant' %}}{reply}{answer}"
         f"{{% else %}}{ask}{{% endif %}}{{% if m['content'] is string %}}{{{{ m['content'] }}}}"
@@ -141,7 +144,7 @@ def kimi_k25() -> Parts:
     ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 7}
     text = {**TEXT, **MLA, **MOE, **ids, "model_type": "deepseek_v3", "n_shared_experts": 1}
     text |= {"first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "num_key_value_heads": 2}
-    vision = {"patch_size": 4, "pos_emb_height": 8, "pos_emb_width": 8, "num_attention_heads": 2}
+    vision = {"patch_size": 8, "pos_emb_height": 8, "pos_emb_width": 8, "num_attention_heads": 2}
     vision |= {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48}
     config = transformers.Kimi_K25Config(
         text_config={**text, "vocab_size": len(tokenizer)},
@@ -156,12 +159,12 @@ def kimi_k25() -> Parts:
     photo = "<|media_begin|>image<|media_content|><|media_pad|><|media_end|>\n"
     turn = ("<|im_{role}|>{role}<|im_middle|>", "<|im_end|>")
     template = _chat(turn, photo, answer="<think></think>", opening="<think>")
-    # 60x40 has 2x2 tokens, 200x120 3x2: sides are padded to whole tokens.
-    sizes = {"size": {"max_height": 5, "max_width": 5}, "patch_size": 4, "max_patches": 16}
+    # Sides are padded to whole tokens: 4x3 for 60x40, 8x5 for 200x120.
+    sizes = {"size": {"max_height": 16, "max_width": 16}, "patch_size": 8, "max_patches": 160}
     processor = transformers.Kimi_K25Processor(
         transformers.Kimi_K25ImageProcessor(**sizes),
         tokenizer,
-        transformers.Kimi_K25VideoProcessor(patch_size=4),
+        transformers.Kimi_K25VideoProcessor(patch_size=8),
         chat_template=template,
     )
     return _network("Kimi_K25ForConditionalGeneration", config, **ids), processor
@@ -175,7 +178,7 @@ OCR_TEXT = {**TEXT, **MOE, **OCR_IDS, "num_key_value_heads": 2, "n_shared_expert
 
 def deepseek_ocr2() -> Parts:
     tokenizer = byte_pairs(OCR_SPECIAL, first=OCR_SPECIAL[0], **OCR_NAMES)
-    sam = {**SAM, "image_size": 24, "patch_size": 2, "window_size": 8, "global_attn_indexes": [1]}
+    sam = {**SAM, "image_size": 72, "patch_size": 6, "window_size": 8, "global_attn_indexes": [1]}
     encoder = {**TEXT, "num_key_value_heads": 1, "vocab_size": 1}
     vision = {"sam_config": {**sam, "downsample_channels": [8, 32]}, "encoder_config": encoder}
     text = {**OCR_TEXT, "mlp_layer_types": ["dense", "sparse"], "vocab_size": len(tokenizer)}
@@ -186,9 +189,11 @@ def deepseek_ocr2() -> Parts:
     )
     # A view has 144 tokens whatever its size: so many queries are in the vision model.
     photos = transformers.DeepseekOcr2ImageProcessor(
-        size={"height": 24, "width": 24}, tile_size=24
+        size={"height": 72, "width": 72}, tile_size=72, max_patches=2
     )
-    processor = transformers.DeepseekOcr2Processor(photos, tokenizer, patch_size=1, downsample_ratio=2)
+    processor = transformers.DeepseekOcr2Processor(
+        photos, tokenizer, patch_size=2, downsample_ratio=3
+    )
     return _network("DeepseekOcr2ForConditionalGeneration", config, **OCR_IDS), processor
 
 
@@ -202,7 +207,7 @@ def minimax_m3_vl() -> Parts:
     text |= {"num_experts_per_tok": 2, "num_local_experts": 4, "shared_intermediate_size": 24}
     text |= {"dense_intermediate_size": 48, "mlp_layer_types": ["dense", "sparse"]}
     text |= {"layer_types": ["full_attention", "minimax_m3_sparse"], "index_n_heads": 1}
-    text |= {"index_head_dim": 16, "index_block_size": 8, "index_topk_blocks": 2}
+    text |= {"index_head_dim": 16, "index_block_size": 8, "index_topk_blocks": 16}
     vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     vision |= {"num_attention_heads": 2, "image_size": 64, "patch_size": 4}
     config = transformers.MiniMaxM3VLConfig(
@@ -220,9 +225,8 @@ def minimax_m3_vl() -> Parts:
         opening="<mm:think>",
         assistant="ai",
     )
-    edges = {"shortest_edge": 64, "longest_edge": 1024}
     processor = transformers.MiniMaxM3VLProcessor(
-        transformers.MiniMaxM3VLImageProcessor(size=edges, patch_size=4),
+        transformers.MiniMaxM3VLImageProcessor(size=EDGES, patch_size=4),
         tokenizer,
         transformers.MiniMaxM3VLVideoProcessor(patch_size=4),
         chat_template=template,
@@ -242,9 +246,7 @@ def step3p7() -> Parts:
     text |= {"mlp_layer_types": ["dense", "sparse"], "vocab_size": len(tokenizer)}
     vision = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "mlp_ratio": 1.5}
     vision |= {"image_size": 96, "patch_size": 8, "max_position_embeddings": 144}
-    config = transformers.Step3p7Config(
-        text_config=text, vision_config=vision, image_token_id=3
-    )
+    config = transformers.Step3p7Config(text_config=text, vision_config=vision, image_token_id=3)
     # 60x40 fits the view of the whole; 200x120 has 3x2 windows beside it.
     photos = transformers.Step3p7ImageProcessor(
         size={"height": 96, "width": 96}, patch_size=64, vision_patch_size=8
@@ -257,7 +259,8 @@ def step3p7() -> Parts:
 def hyperclovax_vision_v2() -> Parts:
     pads = ["<|IMAGE_PAD|>", "<|VIDEO_PAD|>", "<|image_start|>", "<|image_end|>"]
     special = ["<|pad|>", "<|im_start|>", "<|im_end|>", "<|endofturn|>", *pads]
-    special += ["<|mime_start|>", "<|mime_end|>", "<|endoftext|>", "<|stop|>", "<think>", "</think>"]
+    special += ["<|mime_start|>", "<|mime_end|>", "<|endoftext|>", "<|stop|>"]
+    special += ["<think>", "</think>"]
     names = {"pad_token": "<|pad|>", "eos_token": "<|endofturn|>", "bos_token": "<|endoftext|>"}
     tokenizer = _grid_words(special, names, pads[0], video_token=pads[1])
     ids = {"pad_token_id": 0, "bos_token_id": 10, "eos_token_id": [3, 11, 2]}
@@ -277,7 +280,7 @@ def hyperclovax_vision_v2() -> Parts:
     )
     template = _chat(CHATML, photo, opening="<think>\n\n</think>\n\n")
     processor = transformers.HyperCLOVAXVisionV2Processor(
-        transformers.Qwen2VLImageProcessor(size={"shortest_edge": 64, "longest_edge": 1024}, **PATCHES),
+        transformers.Qwen2VLImageProcessor(size=EDGES, **PATCHES),
         tokenizer,
         transformers.Qwen2VLVideoProcessor(**PATCHES),
         chat_template=template,
@@ -285,15 +288,244 @@ def hyperclovax_vision_v2() -> Parts:
     return _network("HyperCLOVAXVisionV2ForConditionalGeneration", config, **ids), processor
 
 
+INKLING = ["<|endoftext|>", "<|message_user|>", "<|message_model|>", "<|message_system|>"]
+INKLING += ["<|content_text|>", "<|content_image|>", "<|content_model_end_sampling|>"]
+INKLING += ["<|content_audio_input|>", "<|end_message|>", "<|unused_200053|>", "<|unused_200054|>"]
+INKLING_IDS = {"eos_token_id": 6, "pad_token_id": 0}
+INKLING_TEXT = {
+    **{name: value for name, value in TEXT.items() if name != "intermediate_size"},
+    **MOE,
+    **INKLING_IDS,
+    "bos_token_id": None,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "swa_num_attention_heads": 2,
+    "swa_num_key_value_heads": 1,
+    "swa_head_dim": 16,
+    "sliding_window_size": 16,
+    "d_rel": 4,
+    "rel_extent": 32,
+    "layer_types": ["hybrid_sliding", "hybrid"],
+}
+# Each part of a turn is a message of its own, and the model opens its answer by itself.
+INKLING_CHAT = (
+    "<|message_system|><|content_text|>Thinking effort level: 0.9<|end_message|>"
+    "{% for m in messages %}{% set by='model' if m['role']=='assistant' else 'user' %}"
+    "{% for c in [{'type': 'text', 'text': m['content']}] if m['content'] is string "
+    "else m['content'] %}<|message_{{ by }}|>{% if c['type']=='image' %}"
+    "<|content_image|><|unused_200054|>{% else %}<|content_text|>{{ c['text'] }}{% endif %}"
+    "<|end_message|>{% endfor %}{% if by=='model' %}<|content_model_end_sampling|>{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|message_model|>{% endif %}"
+)
+
+
+def inkling_mm_model() -> Parts:
+    tokenizer = byte_pairs(INKLING, pad_token=INKLING[0], eos_token=INKLING[6])
+    text = {**INKLING_TEXT, "vocab_size": len(tokenizer) + 3, "unpadded_vocab_size": len(tokenizer)}
+    text |= {"intermediate_size": 48, "mlp_layer_types": ["dense", "sparse"], "n_shared_experts": 1}
+    config = transformers.InklingConfig(
+        text_config=text,
+        vision_config={"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2},
+        audio_config={"n_mel_bins": 4, "mel_vocab_size": 8},
+        image_token_id=10,
+        audio_token_id=9,
+        image_bos_token_id=5,
+        audio_bos_token_id=7,
+    )
+    processor = transformers.InklingProcessor(
+        transformers.InklingFeatureExtractor(feature_size=4),
+        transformers.InklingImageProcessor(),
+        tokenizer,
+        chat_template=INKLING_CHAT,
+    )
+    return _network("InklingForConditionalGeneration", config, **INKLING_IDS), processor
+
+
+def inkling2() -> Parts:
+    tokenizer = byte_pairs(INKLING, pad_token=INKLING[0], eos_token=INKLING[6])
+    text = {**INKLING_TEXT, "vocab_size": len(tokenizer) + 3, "unpadded_vocab_size": len(tokenizer)}
+    text |= {"n_layers_per_attn_res_block": 1, "log_scaling_n_floor": 128}
+    vision = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vision |= {"posemb_grid_size": 8, "projection_hidden_dim": 32, "text_hidden_size": 32}
+    config = transformers.Inkling2Config(
+        text_config=text, vision_config={**vision, "mlp_ratio": 1.5}, image_token_id=10
+    )
+    processor = transformers.Inkling2Processor(
+        transformers.Inkling2ImageProcessor(), tokenizer, chat_template=INKLING_CHAT
+    )
+    return _network("Inkling2ForConditionalGeneration", config, **INKLING_IDS), processor
+
+
+MUSE = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad|>", "<|start|>"]
+MUSE += ["<|message|>", "<|eom|>", "<|eot|>", "<|patch|>", "<|video|>", "<|image_start|>"]
+MUSE += ["<|image_end|>", "<|vid_start|>", "<|vid_end|>", "<|vid_frame_separator|>", "<|audio|>"]
+MUSE += ["<|soft_audio_start|>", "<|soft_audio_end|>"]
+MUSE_NAMES = dict(zip(("bos_token", "eos_token", "pad_token"), MUSE, strict=False))
+MUSE_IDS = {"bos_token_id": 0, "eos_token_id": [1, 6], "pad_token_id": 2}
+MUSE_CHAT = (
+    "<|begin_of_text|>{% for m in messages %}<|start|>{{ m['role'] }}"
+    "{% if m['role']=='assistant' %} to=user{% endif %}<|message|>"
+    "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
+    "{% if c['type']=='image' %}<|patch|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}<|eot|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+
+
+def _muse(kind: str, text: dict[str, Any], **more: Any) -> tuple[Any, dict[str, Any]]:
+    # The tokenizer writes the begin token a second time before what the template writes.
+    tokenizer = byte_pairs(MUSE, first=MUSE[0], **MUSE_NAMES)
+    vision = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 8}
+    vision |= {"intermediate_size": 48, "pos_emb_height": 8, "pos_emb_width": 8}
+    shared = {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 16, **MUSE_IDS}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config={**TEXT, **shared, **text, "vocab_size": len(tokenizer)},
+        vision_config={**vision, "layer_types": ["window_attention", "full_attention"]},
+        image_token_id=7,
+        video_token_id=8,
+        out_hidden_size=128,
+        projector_hidden_size=32,
+        **more,
+    )
+    parts = {
+        "image_processor": transformers.MuseGlimmerImageProcessor(
+            patch_size=8, max_image_tokens=40
+        ),
+        "video_processor": transformers.MuseGlimmerVideoProcessor(patch_size=8),
+        "tokenizer": tokenizer,
+        "chat_template": MUSE_CHAT,
+    }
+    return _network(f"{kind}ForConditionalGeneration", config, **MUSE_IDS), parts
+
+
+def muse_glimmer() -> Parts:
+    network, parts = _muse("MuseGlimmer", {})
+    return network, transformers.MuseGlimmerProcessor(**parts)
+
+
+def muse_spark() -> Parts:
+    text = {"moe_intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2}
+    text |= {"moe_hidden_size": 32, "mlp_layer_types": ["dense", "sparse"]}
+    audio = {"hidden_sizes": [8, 8], "patch_sizes": [16, 6], "depths": [1, 1]}
+    audio |= {"num_hidden_layers": 2, "out_hidden_size": 32}
+    network, parts = _muse("MuseSpark", text, audio_config=audio, audio_token_id=14)
+    sounds = transformers.MuseSparkFeatureExtractor()
+    return network, transformers.MuseSparkProcessor(**parts, feature_extractor=sounds)
+
+
+def dots3_note() -> Parts:
+    special = ["<|endoftext|>", "<|userprompt|>", "<|endofuserprompt|>", "<|response|>"]
+    special += ["<|endofresponse|>", "<|img|>", "<|imgpad|>", "<|endofimg|>", "<|video_pad|>"]
+    special += ["<|audio_comp_pad|>", "<|pad|>"]
+    tokenizer = byte_pairs(special, pad_token="<|pad|>", eos_token="<|endofresponse|>")
+    ids = {"pad_token_id": 10, "bos_token_id": 0, "eos_token_id": 4}
+    text = {**TEXT, **MLA, **MOE, **ids, "num_key_value_heads": 2, "head_dim": 16}
+    text |= {"moe_shared_expert_intermediate_size": 24, "sliding_window": 16}
+    text |= {"layer_types": ["indexed_attention", "sliding_attention"], "index_topk": 128}
+    text |= {"index_head_dim": 16, "index_n_heads": 2, "swa_num_attention_heads": 2}
+    text |= {"swa_num_key_value_heads": 2, "swa_q_lora_rank": 16, "swa_kv_lora_rank": 16}
+    text |= {"swa_head_dim": 16, "swa_qk_nope_head_dim": 8, "swa_v_head_dim": 16}
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    vision |= {"num_attention_heads": 2, "patch_size": 4, "moe_intermediate_size": 24}
+    vision |= {"pyramid_num_routed": [-1, 4], "adapter_in_dim": 32, "adapter_out_dim": 32}
+    audio = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+    audio |= {"num_attention_heads": 2, "feature_size": 16, "downsample_hidden_size": 8}
+    audio |= {"adapter_input_size": 32, "adapter_out_dim": 32}
+    config = transformers.Dots3NoteConfig(
+        text_config={**text, "vocab_size": len(tokenizer)},
+        vision_config=vision,
+        audio_config=audio,
+        image_token_id=6,
+        video_token_id=8,
+        audio_token_id=9,
+    )
+    names = {"user": "userprompt", "assistant": "response"}
+    template = _chat(("<|{role}|>", "<|endof{role}|>"), "<|img|><|imgpad|><|endofimg|>", **names)
+    processor = transformers.Dots3NoteProcessor(
+        transformers.Qwen2VLImageProcessor(size=EDGES, **PATCHES),
+        tokenizer,
+        transformers.Qwen3VLVideoProcessor(**PATCHES),
+        transformers.Dots3NoteFeatureExtractor(feature_size=16),
+        chat_template=template,
+    )
+    return _network("Dots3NoteForConditionalGeneration", config, **ids), processor
+
+
+def unlimited_ocr() -> Parts:
+    tokenizer = byte_pairs(OCR_SPECIAL, first=OCR_SPECIAL[0], **OCR_NAMES)
+    sam = {**SAM, "image_size": 64, "patch_size": 4, "window_size": 8, "global_attn_indexes": [1]}
+    encoder = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    encoder |= {"num_attention_heads": 2, "image_size": 64, "patch_size": 16}
+    config = transformers.UnlimitedOcrConfig(
+        vision_config={
+            "sam_config": {**sam, "downsample_channels": [8, 32]},
+            "encoder_config": encoder,
+        },
+        # Of what is written, a token sees the last four; of the prompt, all.
+        text_config={**OCR_TEXT, "sliding_window": 4, "vocab_size": len(tokenizer)},
+        image_token_id=3,
+    )
+    size = {"height": 64, "width": 64}
+    photos = transformers.UnlimitedOcrImageProcessor(size=size, tile_size=64, max_patches=2)
+    processor = transformers.UnlimitedOcrProcessor(photos, tokenizer, patch_size=4)
+    return _network("UnlimitedOcrForConditionalGeneration", config, **OCR_IDS), processor
+
+
+COSMOS = [*CHATML_SPECIAL, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+COSMOS_IDS = {"image_token_id": 5, "video_token_id": 6}
+COSMOS_IDS |= {"vision_start_token_id": 3, "vision_end_token_id": 4}
+COSMOS_MROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2]}
+COSMOS_CHAT = _chat(CHATML, "<|vision_start|><|image_pad|><|vision_end|>")
+
+
+def _cosmos(kind: str, text: dict[str, Any], vision: dict[str, Any]) -> tuple[Any, Any]:
+    tokenizer = _grid_words(COSMOS, QWEN_NAMES, "<|image_pad|>", video_token="<|video_pad|>")
+    shared = {**QWEN, "head_dim": 16, "rope_parameters": COSMOS_MROPE}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config={**shared, "vocab_size": len(tokenizer), **text},
+        vision_config={"hidden_size": 32, "intermediate_size": 48, **vision},
+        **COSMOS_IDS,
+    )
+    ids = {"eos_token_id": 2, "pad_token_id": 0}
+    return _network(f"{kind}ForConditionalGeneration", config, **ids), tokenizer
+
+
+def cosmos3_edge() -> Parts:
+    vision = {"num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 8, "num_patches": 64}
+    network, tokenizer = _cosmos("Cosmos3Edge", {}, vision)
+    size = {"shortest_edge": 256, "longest_edge": 10240}
+    processor = transformers.Cosmos3EdgeProcessor(
+        transformers.Cosmos3EdgeImageProcessor(size=size, patch_size=8),
+        tokenizer,
+        transformers.Cosmos3EdgeVideoProcessor(patch_size=8),
+        chat_template=COSMOS_CHAT,
+    )
+    return network, processor
+
+
+def cosmos3_omni() -> Parts:
+    vision = {"depth": 2, "num_heads": 2, "patch_size": 4, "out_hidden_size": 32}
+    vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
+    network, tokenizer = _cosmos("Cosmos3Omni", {"model_type": "qwen3_vl_text"}, vision)
+    processor = transformers.Qwen3VLProcessor(
+        transformers.Qwen2VLImageProcessor(size=EDGES, **PATCHES),
+        tokenizer,
+        transformers.Qwen3VLVideoProcessor(**PATCHES),
+        chat_template=COSMOS_CHAT,
+    )
+    return network, processor
+
+
 PROMPTS: dict[str, str] = {
     "got_ocr2": f"{GOT_SYSTEM}<|im_start|>user\n<img><imgpad></img>\n OCR: <|im_end|>"
     "<|im_start|>assistant\n",
     "deepseek_ocr2": "<image>\nFree OCR.",
+    "unlimited_ocr": "<image>document parsing.",
 }
 REASONS: dict[str, str] = {}
 FAMILIES: dict[str, Callable[[], Parts]] = {
     function.__name__: function for function in (
         got_ocr2, pp_chart2table, qianfan_ocr, kimi_k25, deepseek_ocr2, minimax_m3_vl, step3p7,
-        hyperclovax_vision_v2,
+        hyperclovax_vision_v2, inkling_mm_model, inkling2, muse_glimmer, muse_spark, dots3_note,
+        unlimited_ocr, cosmos3_edge, cosmos3_omni,
     )
-}
+}  # fmt: skip

@@ -263,6 +263,7 @@ def glm5_next() -> Parts:
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
     text = {
         "num_key_value_heads": 2,
+        "rope_parameters": None,  # it knows order by its recurrent layers alone
         "layer_types": ["linear_attention", "indexed_attention"],
         "mlp_layer_types": ["dense", "sparse"],
         "linear_head_dim": 16,

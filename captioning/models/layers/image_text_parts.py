@@ -13,6 +13,14 @@ from captioning.text.prompts import ENDS_WITH_SEPARATOR
 from captioning.vision.prompt_tensors import COUNTS, PREFIX, with_indices
 
 WITH_QFORMER = ("blip-2", "instructblip")
+# Their text networks speak; photos are read before.
+SPOKEN_BY = {
+    "blip": "text_decoder",
+    "blip-2": "language_model",
+    "instructblip": "language_model",
+    "kosmos-2": "text_model",
+    "kosmos-2.5": "text_model",
+}
 # Parts of names of layers without low-rank additions: they choose experts or keys, or their
 # weights are read past the layer.
 NOT_ADDED = {"gate", "router", "indexer", "altup"}
@@ -22,8 +30,8 @@ OF_PHOTOS = ("vision", "visual", "image")  # in names within some decoders
 class ImageTextParts:
     """A network of transformers as images, prompts and a `Speaker`.
 
-    Most networks speak themselves. In BLIP, BLIP-2 and InstructBLIP a text network of its own does;
-    their photos are read here, once for all captions of a photo.
+    Most networks speak themselves. In BLIP, BLIP-2, InstructBLIP and Kosmos-2 a text network of its
+    own does; their photos are read here, once for all captions of a photo.
 
     Args:
         network: an image-to-text model.
@@ -32,11 +40,7 @@ class ImageTextParts:
     def __init__(self, network: Any) -> None:
         self.network = network
         self.kind = network.config.model_type
-        spoken = network
-        if self.kind == "blip":
-            spoken = network.text_decoder
-        elif self.kind in WITH_QFORMER:
-            spoken = network.language_model
+        spoken = getattr(network, SPOKEN_BY[self.kind]) if self.kind in SPOKEN_BY else network
         self.speaker = Speaker(spoken, start_ids=_start_ids(spoken))
 
     @property
@@ -83,17 +87,20 @@ class ImageTextParts:
             inputs = self._without_end(inputs)
         if self.kind == "blip":
             return self._of_blip(inputs)
-        return self._of_qformer(inputs) if self.kind in WITH_QFORMER else inputs
+        if self.kind in WITH_QFORMER:
+            return self._of_qformer(inputs)
+        return self._of_kosmos(inputs) if self.kind.startswith("kosmos") else inputs
 
     def language_layers(self, owner: nn.Module) -> list[str]:
         """Names within ``owner`` of the linear layers of the language model.
 
         Neither the head nor layers that choose experts are among them.
         """
-        head = self.network.get_output_embeddings()
+        text: Any = self.speaker.network if self.reads_photos else self.network.get_decoder()
+        head = self.network.get_output_embeddings() or text.get_output_embeddings()
         layers = {
             id(layer)
-            for name, layer in self.network.get_decoder().named_modules()
+            for name, layer in text.named_modules()
             if (isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D")
             and layer is not head
             and not any(word in name for word in OF_PHOTOS)
@@ -145,6 +152,20 @@ class ImageTextParts:
         places = (inputs["input_ids"] == self.network.config.image_token_id)[..., None]
         vectors = vectors.masked_scatter(places, read.to(vectors.dtype))
         return {"inputs_embeds": vectors, "attention_mask": inputs["attention_mask"]}
+
+    def _of_kosmos(self, inputs: Inputs) -> Inputs:
+        """The photo's vectors, whose places in the prompt a mask tells."""
+        network = self.network
+        if self.kind == "kosmos-2":
+            states = network.vision_model(inputs.pop("pixel_values")).last_hidden_state
+            states = network.vision_model.model.post_layernorm(states)
+        else:
+            patches = inputs.pop("flattened_patches")
+            states = network.vision_model(flattened_patches=patches).last_hidden_state
+            for name in ("width", "height"):  # of the patches, which the network does not read
+                inputs.pop(name, None)
+        vectors = nn.functional.normalize(states, dim=-1)
+        return {**inputs, "image_embeds": network.image_to_text_projection(vectors)[0]}
 
 
 def _start_ids(network: Any) -> tuple[int, ...]:

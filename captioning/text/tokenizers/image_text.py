@@ -28,12 +28,12 @@ class ImageTextTokenizer(AbstractTokenizer):
         definition: content of a ``tokenizer.json``.
         size: V; of the model's output.
         before: text between prompt and caption.
-        bos_id, eos_id, pad_id, unk_id: ids in [0, V); ``bos_id`` differs from ``eos_id``.
+        bos_id, eos_id, pad_id, unk_id: ids in [0, V).
         further_ends: ids that end a caption in a search, too.
         max_tokens: captions are cut after so many tokens, begin and end counted.
 
     Raises:
-        ValueError: an id outside [0, V), or a begin token that is the end token.
+        ValueError: an id outside [0, V).
     """
 
     def __init__(
@@ -59,8 +59,6 @@ class ImageTextTokenizer(AbstractTokenizer):
                     f"{name} must be in [0, {size}): got {value}; the tokenizer and the model do "
                     "not belong together"
                 )
-        if bos_id == eos_id:
-            raise ValueError(f"bos_id must differ from eos_id: got {bos_id} for both")
         self._definition, self._size, self._before = definition, size, before
         self.max_tokens, self._further_ends = max_tokens, tuple(further_ends)
 
@@ -93,7 +91,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         form = prompt_format(processor, folder, prompt, template)
         tokenizer = processor.tokenizer
         size = _vocabulary_size(read_json(folder / "config.json"), len(tokenizer))
-        if len(tokenizer) > size:
+        if len(tokenizer) > size and not _are_marks(tokenizer, size):
             raise ValueError(
                 f"{name}: its tokenizer has {len(tokenizer)} tokens, its model {size}: they do not "
                 "belong together"
@@ -104,7 +102,7 @@ class ImageTextTokenizer(AbstractTokenizer):
             definition=tokenizer.backend_tokenizer.to_str(),
             size=size,
             before=form.before,
-            bos_id=_start_id(processor, form.end_ids),
+            bos_id=_start_id(processor, form.end_ids, size),
             eos_id=form.end_id,
             pad_id=pad_id,
             unk_id=unk_id,
@@ -141,6 +139,7 @@ class ImageTextTokenizer(AbstractTokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         """Text up to the first end token, without special tokens."""
         ids = list(ids)
+        ids = ids[1:] if ids[:1] == [self.bos_id] else ids  # it may be the end token, too
         ends = {self.eos_id, *self._further_ends}
         ids = ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
         return self._tokenizer.decode([token for token in ids if token != self.bos_id]).strip()
@@ -192,17 +191,19 @@ def _vocabulary_size(config: dict[str, Any], default: int) -> int:
     return int(size) if size else default
 
 
-def _start_id(processor: Any, end_ids: Sequence[int]) -> int:
-    """A token that no caption holds and that does not end one: it stands for the prompt."""
+def _are_marks(tokenizer: Any, size: int) -> bool:
+    """Whether tokens that the model reads and cannot write, from ``size``, are no words."""
+    marks = tokenizer.added_tokens_decoder
+    return all(number in marks for number in range(size, len(tokenizer)))
+
+
+def _start_id(processor: Any, end_ids: Sequence[int], size: int) -> int:
+    """A token that no caption holds and that stands for the prompt, at best no end."""
     tokenizer = processor.tokenizer
     names = ("bos_token_id", "cls_token_id", "image_token_id", "pad_token_id", "unk_token_id")
     named = [getattr(tokenizer, name, None) for name in names]
     # Some tokenizers name none of their marks.
     others = [number for number, token in tokenizer.added_tokens_decoder.items() if token.special]
-    for value in (*named, *tokenizer.all_special_ids, *others):
-        if isinstance(value, int) and value not in end_ids:
-            return value
-    raise ValueError(
-        f"{type(processor).__name__}: its tokenizer has no special token beside the end of "
-        "texts; add a padding token"
-    )
+    known = [value for value in (*named, *tokenizer.all_special_ids, *others) if value is not None]
+    free = [value for value in known if value < size and value not in end_ids]
+    return free[0] if free else end_ids[0]
