@@ -46,11 +46,12 @@ class PromptLayout:
 
     Attributes:
         by_text: names of tensors whose second dimension grows with the text.
-        captions: of those with a place for each token, ``(1, 1, ...)`` what a caption's token has.
+        captions: of those with a place for each token, ``(1, 1, ...)`` what a caption's token has;
+            None: the same as the prompt's last one.
     """
 
     by_text: frozenset[str]
-    captions: Mapping[str, Tensor]
+    captions: Mapping[str, Tensor | None]
 
 
 class PromptedProcessor:
@@ -151,14 +152,14 @@ class PromptedProcessor:
         if ids not in small:
             raise ValueError(f"{type(self.processor).__name__} gives no input_ids of a text")
         number = longer[ids].shape[1] - small[ids].shape[1]
-        by_text, captions = set(), {}
+        by_text, captions = set[str](), dict[str, Tensor | None]()
         for name, value in small.items():
             if value.dim() < 2 or longer[name].shape[1] == value.shape[1]:
                 continue
             by_text.add(name)
             is_by_token = value.shape[:2] == small[ids].shape
             if is_by_token and name != ids:
-                captions[name] = self._of_caption(name, longer[name], number)
+                captions[name] = self._of_caption(name, value, longer[name], number)
         layout = PromptLayout(by_text=frozenset(by_text), captions=captions)
         return self._checked(layout, photos, [small, large])
 
@@ -169,8 +170,8 @@ class PromptedProcessor:
         except ValueError:  # a task's name, which stands alone (Florence-2)
             return self.read_photo(photo, PROBE_TEXT)
 
-    def _of_caption(self, name: str, value: Tensor, number: int) -> Tensor:
-        """``(1, 1, ...)`` what each of a text's last ``number`` tokens has."""
+    def _of_caption(self, name: str, prompt: Tensor, value: Tensor, number: int) -> Tensor | None:
+        """``(1, 1, ...)`` what each of a text's last ``number`` tokens has; None: as the prompt."""
         short = name.removeprefix(PREFIX)
         of_answer = OF_ANSWERS.get(self.kind, {}).get(short)
         last = value[:, -1:]
@@ -182,7 +183,7 @@ class PromptedProcessor:
                 f"differ within a text, and {self.kind} is not known to the framework: a caption's "
                 "values there cannot be told"
             )
-        return last.clone()
+        return None if torch.equal(last, prompt[:, -1:]) else last.clone()
 
     def _checked(
         self,
@@ -241,7 +242,8 @@ def _joined(
             joined[name] = _left_padded(values, pad_id if name.endswith("input_ids") else 0)
             if name in layout.captions:
                 caption = layout.captions[name]
-                joined[f"{name}{CAPTION}"] = caption.repeat_interleave(len(photos), 0)
+                last = [value[:, -1:] if caption is None else caption for value in values]
+                joined[f"{name}{CAPTION}"] = torch.cat(last)
             continue
         short = name.removeprefix(PREFIX)
         if short in OF_TILES.get(kind, ()):

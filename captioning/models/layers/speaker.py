@@ -19,6 +19,7 @@ Inputs = dict[str, Any]
 Generated = tuple[Tensor, Tensor]
 # What a caption's token has in an input by token; see `captioning.vision.prompt_tensors`.
 CAPTION = ".caption"
+NEXT = "next_sequence_length"
 # What stays for the tokens after the first, beside inputs by token.
 STAYING = ("attention_mask", "position_ids", "encoder_hidden_states", "encoder_attention_mask")
 
@@ -225,7 +226,7 @@ class Speaker(AbstractStepper[SpeakerState]):
             inputs["input_ids"],
             {name: value for name, value in inputs.items() if name != "input_ids"},
             is_first_iteration=False,
-            next_sequence_length=tokens.shape[1],
+            **{NEXT: tokens.shape[1]},
             past_key_values=_copied(state.cache),
         )
         return outputs, SpeakerState(inputs=inputs, cache=outputs.past_key_values)
@@ -234,6 +235,11 @@ class Speaker(AbstractStepper[SpeakerState]):
         call = self.network.prepare_inputs_for_generation(
             ids, use_cache=True, **generation, **_without_captions(inputs)
         )
+        if self.network.training:  # in which some networks ask for what their generate leaves out
+            number = ids.shape[1] if generation["is_first_iteration"] else generation[NEXT]
+            for name, value in _by_token(inputs):
+                if call.get(name) is None and name in self._arguments:
+                    call[name] = value[:, -number:]
         return self.network(**call, **self._options, return_dict=True)
 
     def _new_cache(self) -> Any:
