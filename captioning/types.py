@@ -344,7 +344,8 @@ class CaptionLosses:
         smoothed: ``(B,)`` the same with the model's label smoothing, detached. None: the model does
             not give it, and curation that ranks by it is refused.
         means: the means that add up to ``total``, by which it is taken over several processes
-            (`captioning.models.shared_loss`), on each in the same order; empty: it is one mean of
+            (`captioning.models.shared_loss`) and over accumulated batches
+            (`captioning.models.update_window`), in each in the same order; empty: it is one mean of
             the batch's captions.
     """
 

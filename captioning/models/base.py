@@ -23,6 +23,12 @@ from captioning.loadable import loadable
 from captioning.models.given_losses import check_losses
 from captioning.models.layers.cuda_graphs import AbstractGraphedPart
 from captioning.models.shared_loss import shared_loss
+from captioning.models.update_window import (
+    UpdateWindow,
+    WindowLoss,
+    check_strategy,
+    keep_compiled_graphs,
+)
 from captioning.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
 
@@ -56,12 +62,14 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         compiled: whether its networks are; then dropout is torch's own, not by sample.
         half_weights: whether it can be trained with weights in half precision.
         attends: whether `attend_step` gives weights.
+        several_means: whether its loss may be a sum of several means (`CaptionLosses.means`).
     """
 
     loss_is_bound: bool = False
     compiled: bool = False
     half_weights: bool = True
     attends: bool = False
+    several_means: bool = False
     objective: Objective | None = None
 
     def __init__(
@@ -81,6 +89,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         self._optimizer = optimizer
         self._schedule = schedule
         self.horizon = horizon
+        self._window = UpdateWindow()
 
     @abstractmethod
     def losses(self, batch: Batch) -> CaptionLosses:
@@ -115,6 +124,10 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         with nullcontext() if self.compiled else by_image(batch):
             return self.backbone.grid(batch.images)
 
+    def low_rank_layers(self) -> list[str] | None:
+        """Names of the layers that ``model.lora`` adds to by itself; None: they must be named."""
+        return None
+
     def encoded(self, batch: Batch) -> Batch:
         """The batch with the backbone's features, with gradient, in the place of pixels."""
         if batch.regions is not None or batch.images is None or self.backbone is None:
@@ -146,24 +159,32 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
             bias.data.copy_(torch.tensor(frequencies))
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """One update; returns rows and per-caption losses for callbacks."""
+        """One batch; returns rows and per-caption losses for callbacks, and its update's loss."""
         if self.objective is None:
             losses = self.losses(batch)
         else:
             losses = self.objective(self, batch, batch_idx)
         size = len(batch)
         check_losses(losses, size, by=self.objective or self)
-        loss, total = shared_loss(losses, size)
+        shared = self._shared_loss(losses, size, batch_idx)
         # Not with prog_bar=True, for which Lightning waits for the device in every step.
-        self.log("train/loss", total, batch_size=size)
+        self.log("train/loss", shared.batch, batch_size=size)
         for name, value in losses.parts.items():
             self.log(f"train/{name}", value, batch_size=size)
         counted = slice(0, 0 if batch.filler else size)
         rows, per_sample = batch.rows[counted], losses.per_sample[counted].detach()
-        outputs = {"loss": loss, "rows": rows, "per_sample": per_sample}
+        outputs = {"loss": shared.loss, "rows": rows, "per_sample": per_sample}
+        outputs["update_loss"] = shared.update
         if losses.nll is not None:
             outputs["per_sample_sum"] = losses.nll[counted].detach()
         return outputs
+
+    def _shared_loss(self, losses: CaptionLosses, number: int, batch_idx: int) -> WindowLoss:
+        """The loss of the batch over all processes, among the batches of its update."""
+        if self._trainer is not None and self._trainer.accumulate_grad_batches > 1:
+            return self._window.add(losses, number, self._trainer, batch_idx)
+        loss, total = shared_loss(losses, number)
+        return WindowLoss(loss=loss, batch=total, update=total.detach())
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Any:
         """A `Prediction` for each of the batch's images; a callback scores them.
@@ -222,7 +243,15 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         return [captions[0] for captions in candidates]
 
     def on_fit_start(self) -> None:
-        """Train with dropout: pretrained networks are read in evaluation mode, and would stay."""
+        """Train with dropout: pretrained networks are read in evaluation mode, and would stay.
+
+        Raises:
+            ValueError: a strategy by which accumulated batches would not make one mean.
+        """
+        several = self.several_means or getattr(self.objective, "several_means", False)
+        check_strategy(self.trainer, several_means=several)
+        if several and self.compiled and self.trainer.accumulate_grad_batches > 1:
+            keep_compiled_graphs()
         self.train()
 
     def configure_optimizers(self) -> Any:
@@ -260,8 +289,13 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
                 f"checkpoint is of model {saved['class']}, this run's model is "
                 f"{type(self).__name__}; choose the same model= as the run that wrote it"
             )
-        if saved["tokenizer"] != self.tokenizer.state():
+        if _vocabulary(saved["tokenizer"]) != _vocabulary(self.tokenizer.state()):
             raise ValueError(
                 "checkpoint has another vocabulary than this run; evaluate it with "
                 "`python evaluate.py run=FOLDER`, which uses its own, or train anew"
             )
+
+
+def _vocabulary(state: dict[str, Any]) -> dict[str, Any]:
+    """A tokenizer's state without the further ends of searches, which older checkpoints lack."""
+    return {name: value for name, value in state.items() if name != "further_ends"}

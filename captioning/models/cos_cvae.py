@@ -121,6 +121,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         latent_form = LatentForm(**(form or {}))
         self.words = InputWords(latent_form, self.tokenizer, dropout=word_dropout)
         self.phases = (LossWeights(**(first or {})), LossWeights(**(later or {})))
+        self.several_means = any(phase.nll_nn or phase.kl_nn for phase in self.phases)
         self.split = ObjectSplit(tokenizer=self.tokenizer, words=build_object_words(objects))
         self.project = None
         if projection_size is not None:

@@ -137,10 +137,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if self.trainer.global_step or self.trainer.current_epoch:
             self.shares_prompts = not path.is_file() or read_json(path)["shares_prompts"]
             return
-        datamodule: Any = self.trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
-        processor = next(
-            (r.processor for r in datamodule.readers.values() if hasattr(r, "processor")), None
-        )
+        datamodule: Any = getattr(self.trainer, "datamodule", None)
+        readers = [] if datamodule is None else datamodule.readers.values()
+        processor = next((r.processor for r in readers if hasattr(r, "processor")), None)
         is_sharded = any(hasattr(parameter, "full_tensor") for parameter in self.parameters())
         if not self.check or processor is None or is_sharded:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from curation.adapters.dataset import ROW, check_loader
 from curation.adapters.losses import IGNORED, per_sample_losses
 from curation.adapters.processes import is_writer
 from curation.adapters.state import read_state, write_state
+from curation.amend.down_weight import DownWeight
 
 FILE_NAME = "curation.safetensors"  # in each of the trainer's checkpoints
 
@@ -33,7 +35,9 @@ class TrainerCuration(TrainerCallback):
 
     Needs ``remove_unused_columns=False``, so that rows reach the model's call, where a hook takes
     them out again, and ``labels`` among the model's inputs. The model's own loss is left as it is,
-    with ``num_items_in_batch`` and gradient accumulation, unless samples are down-weighted.
+    with ``num_items_in_batch`` and gradient accumulation, unless samples are down-weighted. Some
+    models take no ``num_items_in_batch``: their accumulated updates are means of the batches'
+    means. That is logged, and refused together with down-weighting.
 
     Each checkpoint holds `FILE_NAME`; ``trainer.train(resume_from_checkpoint=...)`` goes on from
     it, amid an epoch too.
@@ -48,6 +52,7 @@ class TrainerCuration(TrainerCallback):
         self.shift = shift
         self._hooks: list[Any] = []
         self._rows: Tensor | None = None
+        self._means_of_means = ""  # why weights are refused
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -55,17 +60,40 @@ class TrainerCuration(TrainerCallback):
         """Check the set-up, take up the checkpoint's state, and hook into the model.
 
         Raises:
-            ValueError: settings or a data set with which curation would have no effect.
+            ValueError: settings or a data set with which curation would have no effect, or weights
+                where accumulated updates are means of means.
             FileNotFoundError: the checkpoint has no state of curation.
         """
         check_arguments(args)
         check_loader(kwargs["train_dataloader"], self.curation)
         self._resume(args, state)
         model: nn.Module = kwargs["model"]
+        self._check_accumulation(args.gradient_accumulation_steps, model)
         self._hooks = [
             model.register_forward_pre_hook(self._before, with_kwargs=True),
             model.register_forward_hook(self._after, with_kwargs=True),
         ]
+
+    def _check_accumulation(self, steps: int, model: nn.Module) -> None:
+        """Log where accumulated updates are means of means; refuse weights there."""
+        self._means_of_means = ""
+        if steps == 1 or accepts_num_items(model):
+            return
+        name = type(base_model(model)).__name__
+        self._means_of_means = (
+            f"gradient_accumulation_steps={steps}: {name} takes no num_items_in_batch, so an "
+            f"update is the mean of {steps} batches' means, and tokens of a batch with few count "
+            "more: set gradient_accumulation_steps=1 with a larger per_device_train_batch_size"
+        )
+        policy = self.curation._curator.policy
+        if self.curation.mean_weight != 1.0 or isinstance(policy.amend, DownWeight):
+            raise self._refusal()
+        log.warning(self._means_of_means)
+
+    def _refusal(self) -> ValueError:
+        return ValueError(
+            f"curation: weights are of tokens of a whole update. {self._means_of_means}"
+        )
 
     def _resume(self, args: TrainingArguments, state: TrainerState) -> None:
         epoch = state.epoch or 0.0
@@ -138,6 +166,8 @@ class TrainerCuration(TrainerCallback):
             with torch.no_grad():
                 self.curation.add(rows, caption_losses(outputs, labels, shift=self.shift))
             return None
+        if self._means_of_means:
+            raise self._refusal()
         losses = caption_losses(outputs, labels, shift=self.shift)
         self.curation.add(rows, losses)
         return self._weighted(outputs, losses, rows, kwargs)
@@ -159,6 +189,21 @@ class TrainerCuration(TrainerCallback):
         total = counts.sum() if total is None else total
         outputs["loss"] = (weights * losses * counts).sum() / total
         return outputs
+
+
+def base_model(model: nn.Module) -> nn.Module:
+    """The model within PEFT's."""
+    find = getattr(model, "get_base_model", None)
+    return model if find is None else find()
+
+
+def accepts_num_items(model: nn.Module) -> bool:
+    """Whether transformers' ``Trainer`` passes it ``num_items_in_batch``; decided as there."""
+    model = base_model(model)
+    if hasattr(model, "accepts_loss_kwargs"):
+        return bool(model.accepts_loss_kwargs)
+    parameters = inspect.signature(model.forward).parameters.values()
+    return any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tensor:

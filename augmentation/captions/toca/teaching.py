@@ -29,6 +29,7 @@ from captioning.devices import chosen_device
 from captioning.text.causal import causal_source, imported, load_causal
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
+from captioning.types import Mean
 
 PRECISIONS = ("float32", "bf16-mixed")
 
@@ -110,8 +111,10 @@ def fit(
     """
     size, half = config.training.batch_size, config.precision == "bf16-mixed"
 
-    def loss_of(_: int, generator: torch.Generator) -> Tensor:
-        return mean_loss_of(network, *lessons["train"].draw(size, generator), half=half)
+    def loss_of(_: int, generator: torch.Generator) -> Mean:
+        tokens, mask, labels = lessons["train"].draw(size, generator)
+        value = mean_loss_of(network, tokens, mask, labels, half=half)
+        return Mean(value=value, number=int((labels != IGNORED).sum()))
 
     @torch.inference_mode()
     def validate(_: int) -> dict[str, float]:

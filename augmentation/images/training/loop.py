@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from augmentation.images.training.identity import refuse_other_training
 from captioning.allocator import step_ended
 from captioning.files import write_atomically
+from captioning.models.layers.weighted_mean import LEAST
 from captioning.training.optim import cosine
+from captioning.types import Mean
 
 log = logging.getLogger(__name__)
 
-LossOf = Callable[[int, torch.Generator], Tensor]
+LossOf = Callable[[int, torch.Generator], Tensor | Mean]
 Validate = Callable[[int], dict[str, float]]
 Prepare = Callable[[torch.Generator], None]
 
@@ -90,7 +92,8 @@ class TrainingLoop:
         """Train to the last step, from the checkpoint if there is one.
 
         Args:
-            loss_of: the loss of a step's part, by the step's number and a generator of its own.
+            loss_of: the loss of a step's part, by the step's number and a generator of its own: a
+                scalar where all parts count the same, a `Mean` where their denominators differ.
             validate: scores with averaged weights, by the number of steps made.
             prepare: is called before a part's loss with the generator of the next part, so that
                 what this will need is read meanwhile.
@@ -128,13 +131,24 @@ class TrainingLoop:
 
     def _update(self, loss_of: LossOf, prepare: Prepare | None) -> None:
         parts = self.settings.accumulate
+        losses: list[Tensor] = []
+        denominator: Tensor | None = None  # of the step's parts so far
         for part in range(parts):
             number = self.step * parts + part
             if prepare is not None and number + 1 < self.settings.num_steps * parts:
                 prepare(self._generator(number + 1))
-            loss = loss_of(self.step, self._generator(number)) / parts
+            loss = loss_of(self.step, self._generator(number))
+            if isinstance(loss, Mean):
+                before, denominator = denominator, loss.denominator
+                if before is not None:
+                    denominator = denominator + before
+                    losses = self._scale(losses, before / denominator.clamp(min=LEAST))
+                loss = loss.value * (loss.denominator / denominator.clamp(min=LEAST))
+            else:
+                loss = loss / parts
             loss.backward()
-            self._uncounted.append((self.step, loss.detach()))
+            losses.append(loss.detach())
+        self._uncounted += [(self.step, loss) for loss in losses]
         if _is_at_hand(self._uncounted[-1][1]):
             self._count_losses()
         nn.utils.clip_grad_norm_(self.trained.values(), self.settings.clip)
@@ -144,6 +158,12 @@ class TrainingLoop:
         self.step += 1
         self._average()
         step_ended()
+
+    def _scale(self, losses: list[Tensor], kept: Tensor) -> list[Tensor]:
+        """The losses of a step's parts so far, scaled as their gradient is."""
+        gradients = [value.grad for value in self.trained.values() if value.grad is not None]
+        torch._foreach_mul_(gradients, kept)  # pyright: ignore[reportPrivateImportUsage]
+        return [loss * kept for loss in losses]
 
     def _generator(self, number: int) -> torch.Generator:
         """Of a part of a step, counted over all steps."""

@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -17,6 +19,7 @@ from omegaconf import OmegaConf
 from captioning import sample_dropout
 from captioning.configuration import compose_config
 from captioning.training.find_lr import (
+    Sweep,
     SweepSettings,
     _suggested,
     find_lr,
@@ -47,6 +50,15 @@ def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> No
     # the folder is free for the training, and the same sweep gives the same rate
     assert find_lr(config).losses == suggestion.losses
     train(small("num_epochs=1", f"optimizer.lr={suggestion.rate}"))
+
+
+def test_a_sweep_keeps_a_loss_an_update_however_many_batches_it_has() -> None:
+    sweep, trainer = Sweep(SweepSettings()), SimpleNamespace(global_step=0, should_stop=False)
+    for updates, loss in ((0, 5.0), (0, 4.0), (1, 3.0), (1, 9.0), (2, 2.0)):
+        trainer.global_step = updates
+        outputs: Any = {"loss": torch.tensor(loss / 3), "update_loss": torch.tensor(loss)}
+        sweep.on_train_batch_end(trainer, None, outputs, None, 0)
+    assert sweep.losses == [3.0, 2.0]
 
 
 def test_a_sweep_takes_the_settings_of_a_training(small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from plain_run import Rows, files_of, opened
 from transformers import (
     AutoModelForCausalLM,
     AutoProcessor,
+    GitForCausalLM,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -18,6 +19,7 @@ from transformers import (
 
 from captioning.vision.photos import load_rgb
 from curation import CuratedDataset, TrainerCuration, per_sample_losses, with_rows
+from curation.adapters.curation import Curation
 from curation.adapters.trainer import caption_losses, check_arguments
 from curation.amend.down_weight import DownWeight
 from curation.select.top import Top
@@ -188,6 +190,51 @@ def test_weights_mean_the_same_however_gradients_are_accumulated(train, tmp_path
     at_once, in_steps, plain = results[8, False], results[4, False], results[8, True]
     assert all(torch.allclose(at_once[name], in_steps[name], atol=1e-6) for name in at_once)
     assert not all(torch.allclose(at_once[name], plain[name], atol=1e-6) for name in plain)
+
+
+@pytest.fixture
+def without_num_items(monkeypatch):
+    """As models whose forward pass takes no num_items_in_batch."""
+    monkeypatch.setattr(GitForCausalLM, "accepts_loss_kwargs", False, raising=False)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_updates_of_means_of_means_are_logged(train, tmp_path, without_num_items, caplog, steps):
+    policy = {"policy": make_policy(ratio=0.0)}
+    _, trainer = train(tmp_path, max_steps=1, gradient_accumulation_steps=steps, curation=policy)
+    assert not trainer.model_accepts_loss_kwargs
+    messages = [text for text in caplog.messages if "num_items_in_batch" in text]
+    assert len(messages) == steps - 1
+    if messages:
+        assert "GitForCausalLM takes no num_items_in_batch" in messages[0]
+        assert "mean of 2 batches' means" in messages[0]
+        assert "set gradient_accumulation_steps=1" in messages[0]
+
+
+def test_updates_of_one_mean_are_not_logged(train, tmp_path, caplog):
+    _, trainer = train(tmp_path, max_steps=1, gradient_accumulation_steps=2)
+    assert trainer.model_accepts_loss_kwargs
+    assert not any("num_items_in_batch" in text for text in caplog.messages)
+
+
+def test_weights_are_refused_where_updates_are_means_of_means(
+    train, tmp_path, without_num_items, weighted_policy
+):
+    with pytest.raises(ValueError, match="weights are of tokens of a whole update.*GitForCausalLM"):
+        train(tmp_path / "a", gradient_accumulation_steps=2, curation={"policy": weighted_policy})
+    later = make_policy(amend=DownWeight(factor=0.25))
+    with pytest.raises(ValueError, match="curation: weights .*gradient_accumulation_steps=1"):
+        train(tmp_path / "b", gradient_accumulation_steps=2, curation={"policy": later})
+    train(tmp_path / "c", max_steps=1, curation={"policy": later})
+
+
+def test_weights_of_another_amender_are_refused_when_they_come(
+    train, tmp_path, without_num_items, monkeypatch
+):
+    lowered = property(lambda curation: 0.5 if curation.epoch else 1.0)
+    monkeypatch.setattr(Curation, "mean_weight", lowered)
+    with pytest.raises(ValueError, match="weights are of tokens of a whole update"):
+        train(tmp_path, gradient_accumulation_steps=2)
 
 
 def test_fused_outputs_are_read_and_weighted(train, tmp_path):

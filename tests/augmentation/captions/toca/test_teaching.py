@@ -238,6 +238,47 @@ def test_epochs_are_of_captions_however_many_a_step_has(
     assert asked == [steps]
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_step_is_one_mean_over_the_tokens_of_its_parts(
+    accumulate: int, gold, folder: Path, tokenizer, tmp_path: Path, monkeypatch
+) -> None:
+    """Two draws whose answers differ in length."""
+    drawn = [
+        lessons(gold, tokenizer, 0.5).draw(number, torch.Generator().manual_seed(number))
+        for number in (2, 5)
+    ][:accumulate]
+    numbers = [int((labels != IGNORED).sum()) for _, _, labels in drawn]
+    assert len(set(numbers)) == accumulate
+    network, gradients = load_causal(str(folder)).eval().double(), []
+
+    class Taught:
+        def __len__(self) -> int:
+            return 9
+
+        def draw(self, *_: object) -> tuple[torch.Tensor, ...]:
+            return waiting.pop(0)
+
+    def keep(*_: object) -> None:
+        gradients.append([p.grad for p in network.parameters() if p.grad is not None])
+        raise ConnectionError
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", keep)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    training = (f"training.accumulate={accumulate}", "training.num_steps=1", "val_batches=1")
+    waiting = [drawn[0], *drawn]  # the first is validated
+    overrides = [*training, "name=x", f"out={tmp_path / 'taught'}"]
+    parts = {"train": Taught(), "val": Taught()}
+    composed = compose_config("teaching", overrides)
+    with pytest.raises(ConnectionError):
+        teaching.fit(network, parts, composed, identity={})
+    losses = [mean_loss_of(network, *lesson, half=False) for lesson in drawn]
+    whole = sum(n * loss for n, loss in zip(numbers, losses, strict=True)) / sum(numbers)
+    expected = torch.autograd.grad(whole, [p for p in network.parameters() if p.grad is not None])
+    (found,) = gradients
+    for one, other in zip(found, expected, strict=True):
+        assert float((one - other).abs().max()) <= 1e-6 * float(other.abs().max())
+
+
 def test_a_folder_of_another_teaching_is_refused(folder: Path, corpus: Path) -> None:
     steps = ("training.num_steps=1", "threads=1")
     teach(settings(folder, corpus, *steps))

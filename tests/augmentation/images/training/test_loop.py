@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from augmentation.images.training import loop as loop_module
 from augmentation.images.training.loop import TrainingLoop
+from captioning.types import Mean
 
 IDENTITY = {"seed": 3, "training": {"lr": 0.2}}
 TARGET = torch.tensor([1.0, -2.0, 3.0])
@@ -286,3 +287,38 @@ def test_a_checkpoint_that_tells_no_settings_is_refused(tmp_path: Path) -> None:
     torch.save({k: v for k, v in state.items() if k != "identity"}, tmp_path / "last.ckpt")
     with pytest.raises(ValueError, match="of an earlier version and does not tell its settings"):
         train(tmp_path / "last.ckpt")
+
+
+@pytest.mark.parametrize("numbers", [(3,), (1, 4), (5, 2, 1)])
+def test_parts_of_different_sizes_make_one_mean(
+    numbers: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point, gradients = Point(), []
+    clip = nn.utils.clip_grad_norm_
+
+    def keep(parameters: Any, norm: float) -> None:
+        gradients.append(point.place.grad.clone())
+        clip(parameters, norm)
+
+    monkeypatch.setattr(nn.utils, "clip_grad_norm_", keep)
+    loop = TrainingLoop(
+        model=point,
+        settings=settings(num_steps=2, accumulate=len(numbers), log_every=1, lr=0.0),
+        checkpoint=tmp_path / "last.ckpt",
+        seed=0,
+        identity=IDENTITY,
+    )
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.rand(number, 3, generator=generator) for number in numbers]
+    waiting = [*parts, *parts]
+
+    def loss_of(step: int, generator: torch.Generator) -> Mean:
+        part = waiting.pop(0)
+        return Mean(value=((point.place + 1) * part).sum(1).mean(), number=len(part))
+
+    history = loop.run(loss_of, lambda step: {})
+    expected = torch.cat(parts).mean(0)
+    assert len(gradients) == 2
+    for gradient, line in zip(gradients, history, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=0)
+        assert line["loss"] == pytest.approx(float(expected.sum()), rel=1e-6)
