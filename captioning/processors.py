@@ -14,6 +14,18 @@ from captioning.model_folder import damage_named, model_folder
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 NO_HUB = "a folder of another model, or model=updown_small"
+# Families of transformers' list of image-to-text models that write no captions of photos.
+REFUSED = {
+    "diffusion_gemma": "it denoises the tokens of a text together, so a caption has no loss by "
+    "token",
+    "evolla": "it reads proteins, no photos",
+    "idefics": "each of its steps reads the photo anew; take idefics2 or idefics3",
+    "instructblipvideo": "it reads films of four frames; take instructblip",
+    "mistral4": "it reads text alone; photos of this text model go through mistral3",
+    "pi0": "it moves a robot and writes no words",
+    "shieldgemma2": "its processor asks questions of its own, about safety",
+    "udop": "its processor reads the words of a page, by OCR",
+}
 # On the hub these have an image processor and a tokenizer, but no processor of both.
 WITHOUT_PROCESSOR = ("vision-encoder-decoder",)
 # These read no prompt: their decoder begins with the caption.
@@ -72,6 +84,7 @@ def load_processor(folder: Path) -> Any:
         ValueError: it cannot be read, or belongs to another kind of model.
         ModuleNotFoundError: it needs a package that is not installed.
     """
+    check_family(folder, str(folder))
     transformers: Any = importlib.import_module("transformers")  # slow, and needed here only
     if (
         not (folder / "processor_config.json").is_file()
@@ -115,6 +128,17 @@ def _check_kind(processor: Any, folder: Path) -> None:
         raise ValueError(
             f"{folder}: {name} has no fast tokenizer (tokenizer.json); save the model with one"
         )
+
+
+def check_family(folder: Path, name: str) -> None:
+    """Refuse a model of a family that cannot caption photos.
+
+    Raises:
+        ValueError: such a model; names the family and the reason.
+    """
+    kind = model_kind(folder)
+    if kind in REFUSED:
+        raise ValueError(f"{name}: {kind} is no captioner: {REFUSED[kind]}")
 
 
 def model_kind(folder: Path) -> str:

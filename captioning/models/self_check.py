@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Largest differences in nats a token that rounding explains, by the type of the weights.
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+ALONE = "set loader.batch_size=1 and loader.eval_batch_size=1, or take another model"
 NUM_GREEDY = 4  # tokens that are searched
 
 
@@ -58,13 +59,16 @@ class SelfCheck:
 
 
 @torch.no_grad()
-def self_check(model: Vlm, processor: PromptedProcessor, samples: Sequence[Sample]) -> SelfCheck:
+def self_check(
+    model: Vlm, processor: PromptedProcessor, samples: Sequence[Sample], *, one_by_one: bool = False
+) -> SelfCheck:
     """Compare two captions' losses and the first greedy tokens with the network's own.
 
     Args:
         model: in evaluation mode, on its device.
         processor: of its photos.
         samples: of the training split; two of different photos are read.
+        one_by_one: whether every batch has one caption and one photo, so that none is padded.
 
     Raises:
         ValueError: a difference that rounding does not explain; names family, what differs and
@@ -77,14 +81,19 @@ def self_check(model: Vlm, processor: PromptedProcessor, samples: Sequence[Sampl
     own = torch.stack([batches.own_loss(number) for number in numbers])
     alone = torch.cat([batches.losses([number]) for number in numbers])
     _refuse(family, "the loss of a caption", _most(alone, own), most)
+    if one_by_one:
+        numbers = range(1)
     padded = batches.losses(numbers)
-    _refuse(family, "the loss of a caption in a batch with another", _most(padded, own), most)
+    own = own[: len(numbers)]
+    _refuse(
+        family, "the loss of a caption in a batch with another", _most(padded, own), most, ALONE
+    )
     shared = None
     if model.shares_prompts and not model.checkpointing:
         of_first = torch.stack([batches.own_loss(number, photo=0) for number in numbers])
         shared = _most(batches.shared_losses(), of_first)
-    greedy = batches.greedy_gap()
-    _refuse(family, "the likeliest token of its own generate", greedy, most)
+    greedy = batches.greedy_gap(numbers)
+    _refuse(family, "the likeliest token of its own generate", greedy, most, ALONE)
     changed = (batches.losses(numbers, negative=0) - padded).abs()
     if not changed[0] > 0:
         raise ValueError(
@@ -96,7 +105,7 @@ def self_check(model: Vlm, processor: PromptedProcessor, samples: Sequence[Sampl
         raise ValueError(
             f"model.pretrained: {family}: the loss of a caption changes by {float(changed[1]):.2g} "
             "nats a token when the photo of another one is replaced; this family is not read right "
-            "in batches: set loader.batch_size=1, or take another model"
+            f"in batches: {ALONE}"
         )
     return SelfCheck(
         family=family,
@@ -113,13 +122,15 @@ def _most(losses: Tensor, own: Tensor) -> float:
     return float((losses.double() - own.double()).abs().max())
 
 
-def _refuse(family: str, what: str, difference: float, most: float) -> None:
+def _refuse(
+    family: str, what: str, difference: float, most: float, remedy: str = "take another model"
+) -> None:
     """Raise where a difference is more than rounding."""
     if not difference <= most:
         raise ValueError(
             f"model.pretrained: {family}: {what} differs by {difference:.2g} nats a token from the "
-            f"network's own forward pass (at most {most:.2g}), so training would be wrong; take "
-            "another model, or set model.check=false to train all the same"
+            f"network's own forward pass (at most {most:.2g}), so training would be wrong; "
+            f"{remedy}, or set model.check=false to train all the same"
         )
 
 
@@ -189,13 +200,14 @@ class _Batches:
         exist = torch.ones_like(caption[None, :-1], dtype=torch.bool)
         return parts.speaker.read(inputs, caption[None, :-1], exist)[0]
 
-    def greedy_gap(self) -> float:
+    def greedy_gap(self, numbers: Sequence[int]) -> float:
         """How much less likely the tokens of ``generate`` are than the likeliest ones here."""
-        batch = self._batch(self.photos, self.captions, range(len(self.photos)))
+        photos = [self.photos[number] for number in numbers]
+        batch = self._batch(photos, [self.captions[number] for number in numbers], numbers)
         gap = 0.0
-        for number, photo in enumerate(self.photos):
+        for number, photo in enumerate(photos):
             state = self.model.start(batch)
-            last = batch.rows.new_full((len(self.photos),), self.model.tokenizer.bos_id)
+            last = batch.rows.new_full((len(photos),), self.model.tokenizer.bos_id)
             for token in self._generated(photo):
                 log_probs, state = self.model.step(last, state)
                 gap = max(gap, float(log_probs[number].max() - log_probs[number, token]))

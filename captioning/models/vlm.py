@@ -141,12 +141,14 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         readers = [] if datamodule is None else datamodule.readers.values()
         processor = next((r.processor for r in readers if hasattr(r, "processor")), None)
         is_sharded = any(hasattr(parameter, "full_tensor") for parameter in self.parameters())
-        if not self.check or processor is None or is_sharded:
+        if not self.check or datamodule is None or processor is None or is_sharded:
             return
         began = time.perf_counter()
         self.eval()
         try:
-            result = self_check(self, processor, datamodule.train.samples)
+            loader = datamodule.loader
+            alone = loader.batch_size == 1 and loader.eval_batch_size == 1
+            result = self_check(self, processor, datamodule.train.samples, one_by_one=alone)
         finally:
             self.train()
         if not result.shares_prompts and self.shares_prompts:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from captioning.model_folder import load_network
-from captioning.processors import image_text_folder
+from captioning.processors import check_family, image_text_folder
 
 WeightType = Literal["float32", "bfloat16", "float16"]
 
@@ -27,6 +27,7 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
     """
     transformers: Any = importlib.import_module("transformers")  # slow, and needed here only
     folder = image_text_folder(name, weights=True)
+    check_family(folder, name)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         known = transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING

@@ -170,7 +170,9 @@ def kimi_k25() -> Parts:
     return _network("Kimi_K25ForConditionalGeneration", config, **ids), processor
 
 
-OCR_SPECIAL = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>", "<image>"]
+BAR = "\uff5c"  # DeepSeek's tokens have a wide one
+DEEPSEEK = [f"<{BAR}{name}{BAR}>" for name in ("begin▁of▁sentence", "end▁of▁sentence", "▁pad▁")]
+OCR_SPECIAL = [*DEEPSEEK, "<image>"]
 OCR_NAMES = dict(zip(("bos_token", "eos_token", "pad_token"), OCR_SPECIAL, strict=False))
 OCR_IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 OCR_TEXT = {**TEXT, **MOE, **OCR_IDS, "num_key_value_heads": 2, "n_shared_experts": 1}
@@ -235,7 +237,7 @@ def minimax_m3_vl() -> Parts:
 
 
 def step3p7() -> Parts:
-    special = ["<｜▁pad▁｜>", "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<im_patch>"]
+    special = [*DEEPSEEK[::-1], "<im_patch>"]
     special += ["<im_start>", "<im_end>", "<patch_start>", "<patch_end>", "<patch_newline>"]
     special += ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
     names = {"pad_token": special[0], "eos_token": "<|im_end|>", "bos_token": special[2]}
@@ -311,8 +313,8 @@ INKLING_TEXT = {
 INKLING_CHAT = (
     "<|message_system|><|content_text|>Thinking effort level: 0.9<|end_message|>"
     "{% for m in messages %}{% set by='model' if m['role']=='assistant' else 'user' %}"
-    "{% for c in [{'type': 'text', 'text': m['content']}] if m['content'] is string "
-    "else m['content'] %}<|message_{{ by }}|>{% if c['type']=='image' %}"
+    "{% for c in ([{'type': 'text', 'text': m['content']}] if m['content'] is string "
+    "else m['content']) %}<|message_{{ by }}|>{% if c['type']=='image' %}"
     "<|content_image|><|unused_200054|>{% else %}<|content_text|>{{ c['text'] }}{% endif %}"
     "<|end_message|>{% endfor %}{% if by=='model' %}<|content_model_end_sampling|>{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|message_model|>{% endif %}"
@@ -323,9 +325,10 @@ def inkling_mm_model() -> Parts:
     tokenizer = byte_pairs(INKLING, pad_token=INKLING[0], eos_token=INKLING[6])
     text = {**INKLING_TEXT, "vocab_size": len(tokenizer) + 3, "unpadded_vocab_size": len(tokenizer)}
     text |= {"intermediate_size": 48, "mlp_layer_types": ["dense", "sparse"], "n_shared_experts": 1}
+    text |= {"logits_mup_width_multiplier": 1.0}
     config = transformers.InklingConfig(
         text_config=text,
-        vision_config={"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2},
+        vision_config={"patch_size": 24, "hidden_size": 32, "num_hidden_layers": 3},
         audio_config={"n_mel_bins": 4, "mel_vocab_size": 8},
         image_token_id=10,
         audio_token_id=9,
@@ -334,7 +337,7 @@ def inkling_mm_model() -> Parts:
     )
     processor = transformers.InklingProcessor(
         transformers.InklingFeatureExtractor(feature_size=4),
-        transformers.InklingImageProcessor(),
+        transformers.InklingImageProcessor(size={"height": 24, "width": 24}),
         tokenizer,
         chat_template=INKLING_CHAT,
     )
@@ -430,6 +433,7 @@ def dots3_note() -> Parts:
     audio = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
     audio |= {"num_attention_heads": 2, "feature_size": 16, "downsample_hidden_size": 8}
     audio |= {"adapter_input_size": 32, "adapter_out_dim": 32}
+    patches = {**PATCHES, "temporal_patch_size": 1}
     config = transformers.Dots3NoteConfig(
         text_config={**text, "vocab_size": len(tokenizer)},
         vision_config=vision,
@@ -441,9 +445,9 @@ def dots3_note() -> Parts:
     names = {"user": "userprompt", "assistant": "response"}
     template = _chat(("<|{role}|>", "<|endof{role}|>"), "<|img|><|imgpad|><|endofimg|>", **names)
     processor = transformers.Dots3NoteProcessor(
-        transformers.Qwen2VLImageProcessor(size=EDGES, **PATCHES),
+        transformers.Qwen2VLImageProcessor(size=EDGES, **patches),
         tokenizer,
-        transformers.Qwen3VLVideoProcessor(**PATCHES),
+        transformers.Qwen3VLVideoProcessor(**patches),
         transformers.Dots3NoteFeatureExtractor(feature_size=16),
         chat_template=template,
     )
@@ -477,13 +481,16 @@ COSMOS_MROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 
 COSMOS_CHAT = _chat(CHATML, "<|vision_start|><|image_pad|><|vision_end|>")
 
 
-def _cosmos(kind: str, text: dict[str, Any], vision: dict[str, Any]) -> tuple[Any, Any]:
+def _cosmos(
+    kind: str, text: dict[str, Any], vision: dict[str, Any], **more: Any
+) -> tuple[Any, Any]:
     tokenizer = _grid_words(COSMOS, QWEN_NAMES, "<|image_pad|>", video_token="<|video_pad|>")
     shared = {**QWEN, "head_dim": 16, "rope_parameters": COSMOS_MROPE}
     config = getattr(transformers, f"{kind}Config")(
         text_config={**shared, "vocab_size": len(tokenizer), **text},
         vision_config={"hidden_size": 32, "intermediate_size": 48, **vision},
         **COSMOS_IDS,
+        **more,
     )
     ids = {"eos_token_id": 2, "pad_token_id": 0}
     return _network(f"{kind}ForConditionalGeneration", config, **ids), tokenizer
@@ -491,7 +498,7 @@ def _cosmos(kind: str, text: dict[str, Any], vision: dict[str, Any]) -> tuple[An
 
 def cosmos3_edge() -> Parts:
     vision = {"num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 8, "num_patches": 64}
-    network, tokenizer = _cosmos("Cosmos3Edge", {}, vision)
+    network, tokenizer = _cosmos("Cosmos3Edge", {}, vision, projector_hidden_size=48)
     size = {"shortest_edge": 256, "longest_edge": 10240}
     processor = transformers.Cosmos3EdgeProcessor(
         transformers.Cosmos3EdgeImageProcessor(size=size, patch_size=8),

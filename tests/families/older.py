@@ -301,7 +301,7 @@ def _fuyu_words() -> Any:
         initial_alphabet=["▁", "\n", *(chr(code) for code in range(33, 127))],
         show_progress=False,
     )
-    trained.train_from_iterator([f"▁{text.replace(' ', '▁')}" for text in CAPTIONS], trainer)
+    trained.train_from_iterator([f"▁{word}" for text in CAPTIONS for word in text.split()], trainer)
     model = json.loads(trained.to_str())["model"]
     # Its marks are words like others, merged letter by letter before all else, so that a space
     # is written even before a text of marks; the processor takes that space off again.

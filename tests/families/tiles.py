@@ -202,6 +202,8 @@ GRANITE_SCALES = {
     "residual_multiplier": 0.22,
     "attention_multiplier": 0.0625,
     "logits_scaling": 4.0,
+    # Without it a photo would hardly be seen beside the multiplied embeddings.
+    "initializer_range": 0.1,
 }
 
 
@@ -541,6 +543,7 @@ def granite_docling() -> Parts:
     config = transformers.GraniteDoclingConfig(
         vision_config={
             **VISION,
+            **WIDE,
             "image_size": 64,
             "patch_size": 16,
             "num_hidden_layers": 3,
