@@ -32,7 +32,11 @@ OF_ANSWERS = {"paligemma": {"token_type_ids": 1}}
 # Each row has as many as the product of the named dimensions.
 INDICES = {"molmo2": {"image_token_pooling": ("pixel_values", 1)}}
 # Tensors whose rows stand side by side in the last dimension.
-IN_LAST = {"minicpmv4_6": ("pixel_values",), "minicpmv4_7": ("pixel_values",)}
+IN_LAST = dict.fromkeys(("minicpmv4_6", "minicpmv4_7", "minicpm_ocr"), ("pixel_values",))
+# Numbers by photo that the network wants as a list.
+AS_LISTS = {"unlimited_ocr": ("num_local_patches", "patches_grid")}
+# Options of a processor's call without which it leaves out what its network needs.
+ASKED = {"cosmos3_edge": {"return_mm_token_type_ids": True}}
 # Tensors with one row a photo whose tiles the network counts by their number alone.
 OF_TILES = {"perception_lm": ("pixel_values",)}
 # Two sizes, of which processors tile the larger.
@@ -88,7 +92,7 @@ class PromptedProcessor:
         self.kind = model_kind(self.folder)
         self.processor = load_processor(self.folder)
         self.format = prompt_format(self.processor, self.folder, prompt, template)
-        self._options = dict(options or {})
+        self._options = {**ASKED.get(self.kind, {}), **(options or {})}
         self.layout = self._understood()
 
     def read_photo(self, photo: Image.Image, text: str | None = None) -> dict[str, Tensor]:
@@ -117,11 +121,19 @@ class PromptedProcessor:
                 f"{name} cannot prepare a photo of {photos[0].width}x{photos[0].height} with the "
                 f"prompt {texts[0]!r} and features.reader.options={self._options}: {reason}"
             ) from error
-        return {
-            f"{PREFIX}{name}": torch.as_tensor(value)
-            for name, value in outputs.items()
-            if name not in NOT_READ and isinstance(value, Tensor | np.ndarray)
-        }
+        named = {name: value for name, value in outputs.items() if name not in NOT_READ}
+        return {f"{PREFIX}{name}": self._tensor(name, value) for name, value in named.items()}
+
+    def _tensor(self, name: str, value: Any) -> Tensor:
+        """An output of the processor; some give numbers as lists."""
+        try:
+            return torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"{type(self.processor).__name__}: its output {name!r} is a "
+                f"{type(value).__name__} and no tensor, and {self.kind} is not known to the "
+                "framework; use another model"
+            ) from error
 
     def _outputs(self, photos: list[Image.Image], words: Mapping[str, Any]) -> Mapping[str, Any]:
         if len(photos) == 1:
@@ -216,8 +228,10 @@ class PromptedProcessor:
         real = own.get(f"{PREFIX}attention_mask")
 
         def alike(name: str, value: Tensor) -> bool:
-            mine = joined.get(name)
-            if mine is None or mine.shape != value.shape:
+            if name not in joined:
+                return False
+            mine = torch.as_tensor(joined[name])
+            if mine.shape != value.shape:
                 return False
             if real is not None and value.shape[:2] == real.shape and name in layout.by_text:
                 mine, value = mine[real.bool()], value[real.bool()]  # padding is never read
@@ -283,7 +297,7 @@ def rows_of(
     return rows
 
 
-def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Joined tensors as the processor's own call gives them.
 
     Indices of each photo's rows become those of the whole batch's, and what stands side by side in
@@ -293,7 +307,7 @@ def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         kind: of the model.
         tensors: see `PromptedProcessor.joined`.
     """
-    changed = {name: value for name, value in tensors.items() if len(value)}
+    changed: dict[str, Any] = {name: value for name, value in tensors.items() if len(value)}
     for short, (other, first) in INDICES.get(kind, {}).items():
         name, rows = f"{PREFIX}{short}", tensors[f"{PREFIX}{other}"]
         each = prod(rows.shape[1 : 1 + first])
@@ -301,6 +315,8 @@ def with_indices(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         begins = (counts.cumsum(0) - counts) * each
         offsets = begins.repeat_interleave(own).view(-1, *[1] * (tensors[name].dim() - 1))
         changed[name] = torch.where(tensors[name] >= 0, tensors[name] + offsets, tensors[name])
+    for short in AS_LISTS.get(kind, ()):
+        changed[f"{PREFIX}{short}"] = tensors[f"{PREFIX}{short}"].tolist()
     for short in IN_LAST.get(kind, ()):
         changed[f"{PREFIX}{short}"] = tensors[f"{PREFIX}{short}"].movedim(0, -1)
     return changed

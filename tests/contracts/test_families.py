@@ -48,8 +48,13 @@ SIZES = ((60, 40), (48, 48), (200, 120))
 # A text's answer has other token types than its prompt there.
 ANSWERS = {"paligemma": {"token_type_ids": 1}}
 LENGTH = 5
-# Their masks hold numbers that float64 cannot.
-SINGLE = ("kosmos_2", "kosmos_2_5")
+# Parts of them compute in float32 alone.
+SINGLE = ("kosmos_2", "kosmos_2_5", "nemotron_h_omni", "inkling2", "dots3_note")
+# A photo's or a caption's own results depend on what else is in the batch, in transformers too.
+ONE_BY_ONE = ("emu3", "minimax_m3_vl")
+# Their own beams fail, or read other patches than their photo's.
+OWN_BEAMS = ("llama4", "fuyu")
+ASKED = {"cosmos3_edge": {"return_mm_token_type_ids": True}}
 # Begun by transformers with weights so small that photos hardly matter.
 LARGE = (*image_text_folders.FAMILIES,)
 
@@ -108,15 +113,21 @@ class Case:
             extras={n: self.typed(v) for n, v in extras.items()},
         )
 
+    def batches(self, pictures: list[Image.Image]) -> list[Batch]:
+        """All captions in one batch, or each in its own where the family needs that."""
+        if self.family not in ONE_BY_ONE:
+            return [self.batch(CAPTIONS, INDEX, pictures)]
+        pairs = zip(CAPTIONS, INDEX, strict=True)
+        return [self.batch((caption,), (0,), [pictures[photo]]) for caption, photo in pairs]
+
     def inputs(self, photo: Image.Image, more: str = "") -> dict[str, Any]:
         """What the family's own processor makes of one photo and a text."""
         words = {} if self.model.parts.kind in PHOTOS_ALONE else {"text": [self.text + more]}
+        words |= ASKED.get(self.family, {})
         outputs = self.own_processor(images=[photo], return_tensors="pt", **words)
-        tensors = {
-            n: torch.as_tensor(v) for n, v in outputs.items() if isinstance(v, Tensor | np.ndarray)
-        }
-        tensors = {n: v for n, v in tensors.items() if n not in ("labels", "num_crops")}
-        return {n: self.typed(v) for n, v in tensors.items()}
+        named = {n: v for n, v in outputs.items() if n not in ("labels", "num_crops")}
+        tensors = {n: v if isinstance(v, list) else torch.as_tensor(v) for n, v in named.items()}
+        return {n: v if isinstance(v, list) else self.typed(v) for n, v in tensors.items()}
 
     def typed(self, value: Tensor) -> Tensor:
         """In the type of the weights."""
@@ -154,7 +165,7 @@ class Case:
         for name, value in list(inputs.items()):
             if name == "input_ids":
                 inputs[name] = torch.cat([value, ids[:, :-1]], dim=1)
-            elif value.dim() >= 2 and value.shape[1] == length and name in BY_TOKEN:
+            elif name in BY_TOKEN and value.dim() >= 2 and value.shape[1] == length:
                 last = torch.full_like(value[:, -1:], fills[name]) if name in fills else None
                 last = (
                     (value[:, -1:] if name in REPEATED else torch.zeros_like(value[:, -1:]))
@@ -235,6 +246,8 @@ def test_losses_are_the_familys_own(family: str) -> None:
             for i, c in zip(INDEX, CAPTIONS, strict=True)
         ]
         torch.testing.assert_close(torch.cat(alone), own, rtol=0, atol=case.atol, check_dtype=False)
+        if family in ONE_BY_ONE:
+            return
         some = (0, 2, 3)
         padded = case.model.losses(
             case.batch(tuple(CAPTIONS[i] for i in some), (0, 1, 2), pictures)
@@ -250,12 +263,14 @@ def test_losses_are_the_familys_own(family: str) -> None:
 def test_gradients_are_the_familys_own(family: str) -> None:
     """Those of the mean over all captions' tokens, some of which share a photo's prompt."""
     case, pictures = case_of(family), photos()
+    lengths = [len(case.tokenizer.encode(caption)) - 1 for caption in CAPTIONS]
     case.model.train()
     case.model.zero_grad()
     case.own.zero_grad()
-    case.model.losses(case.batch(CAPTIONS, INDEX, pictures)).total.backward()
+    for batch in case.batches(pictures):
+        number = int(batch.token_mask[:, 1:].sum())
+        (case.model.losses(batch).total * number / sum(lengths)).backward()
     case.model.eval()
-    lengths = [len(case.tokenizer.encode(caption)) - 1 for caption in CAPTIONS]
     for photo, caption, length in zip(INDEX, CAPTIONS, lengths, strict=True):
         loss = case.own_loss(pictures[photo], caption)
         (loss * length / sum(lengths)).backward()
@@ -276,11 +291,15 @@ def test_searches_are_the_familys_own(family: str, num_beams: int) -> None:
     """Of three photos in one batch, against ``generate`` for each photo by itself."""
     case, pictures = case_of(family), photos()
     settings = {"max_length": LENGTH, "special_tokens": True}
+    if num_beams > 1 and family in OWN_BEAMS:
+        pytest.skip(f"{family}: its own beams fail, or read other patches")
     search: AbstractSearch = BeamSearch.with_settings(beam_size=num_beams, **settings)
     if num_beams == 1:
         search = GreedySearch.with_settings(**settings)
-    batch = case.batch(CAPTIONS[:3], (0, 1, 2), pictures)
-    found = case.model.candidates(batch, search=search)
+    batches = [case.batch(CAPTIONS[:3], (0, 1, 2), pictures)]
+    if family in ONE_BY_ONE:
+        batches = [case.batch(CAPTIONS[:1], (0,), [picture]) for picture in pictures]
+    found = [group for b in batches for group in case.model.candidates(b, search=search)]
     for (mine, *_), photo in zip(found, pictures, strict=True):
         tokens, score = case.own_tokens(photo, num_beams)
         assert mine.caption == case.tokenizer.decode(tokens)

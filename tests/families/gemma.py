@@ -460,12 +460,3 @@ VARIANTS: dict[str, Callable[[], Parts]] = {
 }
 # Families without a chat template, with the prompt to give them.
 PROMPTS: dict[str, str] = {"t5gemma2": "<start_of_image> a photo of"}
-REASONS: dict[str, str] = {
-    "shieldgemma2": "ShieldGemma2Processor drops the text it is given and writes prompts of its "
-    "own about safety, three rows a photo; its saved weights are named model.model.*, which the "
-    "auto class of image-text-to-text does not find",
-    "mistral4": "Mistral4ForCausalLM reads text only and has no processor; the photos of Mistral "
-    "Small 4 go through mistral3, whose text_config is mistral4 (variant mistral_small4)",
-    "diffusion_gemma": "DiffusionGemmaForBlockDiffusion denoises a canvas of tokens at once: its "
-    "forward takes no labels and gives no next token's logits, its generate is its own",
-}

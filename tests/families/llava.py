@@ -517,5 +517,3 @@ FAMILIES: dict[str, Callable[[], Parts]] = {
         deepseek_vl_hybrid, video_llava,
     )
 }  # fmt: skip
-
-REASONS: dict[str, str] = {}

@@ -528,7 +528,6 @@ PROMPTS: dict[str, str] = {
     "deepseek_ocr2": "<image>\nFree OCR.",
     "unlimited_ocr": "<image>document parsing.",
 }
-REASONS: dict[str, str] = {}
 FAMILIES: dict[str, Callable[[], Parts]] = {
     function.__name__: function for function in (
         got_ocr2, pp_chart2table, qianfan_ocr, kimi_k25, deepseek_ocr2, minimax_m3_vl, step3p7,

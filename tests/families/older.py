@@ -384,13 +384,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     )
 }  # fmt: skip
 UNRUN: dict[str, Callable[[], Any]] = {"udop": udop, "instructblipvideo": instructblipvideo}
-"""Builders of types that have a reason below, to see that they are refused."""
-REASONS: dict[str, str] = {
-    "udop": "its processor reads a page's words by OCR (pytesseract), or wants words and boxes",
-    "instructblipvideo": "its processor writes places for four frames, and a photo is one frame",
-    "evolla": "its processor takes proteins and messages, and has no images",
-    "pi0": "its forward needs a robot's state, and gives velocities of actions, no word logits",
-}
+"""Builders of types that are refused."""
 PROMPTS: dict[str, str] = {
     "kosmos_2": "An image of",
     "pix2struct": "A picture of",

@@ -383,5 +383,3 @@ FAMILIES: dict[str, Callable[[], Parts]] = {
         glm5_next, glmga,
     )
 }  # fmt: skip
-
-REASONS: dict[str, str] = {}

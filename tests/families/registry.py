@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
-import importlib.util
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from captioning.processors import REFUSED
 from tests import image_text_folders
 
 GROUPS = ("gemma", "qwen", "llava", "tiles", "older", "newest")
@@ -21,20 +21,21 @@ GROUPS = ("gemma", "qwen", "llava", "tiles", "older", "newest")
 
 def _all(name: str) -> dict[str, Any]:
     """What the groups of families have under a name."""
-    modules = [
-        importlib.import_module(f"tests.families.{group}")
-        for group in GROUPS
-        if importlib.util.find_spec(f"tests.families.{group}")
-    ]
+    modules = [importlib.import_module(f"tests.families.{group}") for group in GROUPS]
     return {key: value for module in modules for key, value in getattr(module, name, {}).items()}
 
 
-FAMILIES: dict[str, Callable[[], Any]] = {**image_text_folders.FAMILIES, **_all("FAMILIES")}
+_BUILT: dict[str, Callable[[], Any]] = {**image_text_folders.FAMILIES, **_all("FAMILIES")}
+_REFUSED = [kind.replace("-", "_").replace(".", "_") for kind in REFUSED]
+FAMILIES = {name: build for name, build in _BUILT.items() if name not in _REFUSED}
 """Builders of network and processor by model type, "_" in the place of "-" and "."."""
 VARIANTS: dict[str, Callable[[], Any]] = _all("VARIANTS")
 """Further forms of a model type, which published models have."""
-REASONS: dict[str, str] = _all("REASONS")
-"""Why a model type cannot caption photos by its own processor."""
+UNRUN: dict[str, Callable[[], Any]] = {
+    **{name: build for name, build in _BUILT.items() if name in _REFUSED},
+    **_all("UNRUN"),
+}
+"""Builders of model types that are refused."""
 PROMPTS: dict[str, str] = {"florence2": "<CAPTION>", "paligemma": "caption en", **_all("PROMPTS")}
 """Prompts of families that are not asked in words of a chat."""
 
@@ -45,7 +46,7 @@ def family_folder(family: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=f"{family}_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     torch.manual_seed(0)
-    network, processor = {**FAMILIES, **VARIANTS}[family]()
+    network, processor = {**FAMILIES, **VARIANTS, **UNRUN}[family]()
     network.save_pretrained(folder)
     for part in processor if isinstance(processor, tuple) else (processor,):
         part.save_pretrained(folder)

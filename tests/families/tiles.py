@@ -645,4 +645,3 @@ FAMILIES: dict[str, Callable[[], Parts]] = {
         minicpmv4_7, minicpm_ocr, lfm3_vl, granite_docling, nemotron_h_omni,
     )
 }  # fmt: skip
-REASONS: dict[str, str] = {}

@@ -1,0 +1,50 @@
+"""The table of families in docs/vlm.md: ``python -m tests.families.table`` writes it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+from captioning.processors import REFUSED
+from tests.contracts.test_families import ONE_BY_ONE, OWN_BEAMS
+from tests.families.registry import FAMILIES
+
+PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
+BEGIN, END = "<!-- families -->", "<!-- end of families -->"
+ALSO = {"blip-2": ("blip2_opt", "blip2_t5")}  # under names of their text networks
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Model type, state and reason of every family that the installed transformers lists."""
+    return [(kind, *_state(kind)) for kind in sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)]
+
+
+def _state(kind: str) -> tuple[str, str]:
+    names = ALSO.get(kind, (kind.replace("-", "_").replace(".", "_"),))
+    if kind in REFUSED:
+        return "refused", REFUSED[kind]
+    if not FAMILIES.keys() & {*names}:
+        return "not tried", ""
+    if {*names} & {*ONE_BY_ONE}:
+        return "one by one", "results depend on the batch in transformers too: `batch_size=1`"
+    if {*names} & {*OWN_BEAMS}:
+        return "held", "`search=beam`, as its own beams are wrong or fail"
+    return "held", ""
+
+
+def table() -> str:
+    """The rows as Markdown."""
+    lines = [f"| `{kind}` | {state} | {reason} |" for kind, state, reason in rows()]
+    return "\n".join(("| family | state | reason |", "|---|---|---|", *lines))
+
+
+def with_table(page: str) -> str:
+    """A page with the table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
