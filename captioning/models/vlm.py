@@ -72,7 +72,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network)
         self.attends = self.parts.attends
-        self.shares_prompts = True
+        self.shares_prompts = self.parts.shares_prompts
         self._frozen_sums: dict[str, int] | None = None
         self._changed: set[str] = set()  # frozen ones that are not as in pretrained
         self._left_out: set[str] = set()  # by the checkpoint that is being loaded

@@ -216,7 +216,9 @@ def _begun(head: str, asked: str) -> str:
     if head.split() == asked.split():  # other blanks around a role's name
         return asked.rstrip(" ") + head[len(head.rstrip(" ")) :]
     more = asked.removeprefix(head) if asked.startswith(head) else ""
-    is_open = any(f"</{name}>" not in more for name in re.findall(r"<(\w+)>", more))
+    closings = [f"</{name}>" for name in re.findall(r"<(\w+)>", more)]
+    closings += [f"<{name}|>" for name in re.findall(r"<\|(\w+)>", more)]  # Gemma 4's
+    is_open = any(closing not in more for closing in closings)
     return head if is_open else head + more
 
 

@@ -21,6 +21,8 @@ SPOKEN_BY = {
     "kosmos-2": "text_model",
     "kosmos-2.5": "text_model",
 }
+# What they attend to depends on where a prompt ends, so a shared prompt gives other losses.
+UNSHARED = ("minimax_m3_vl", "unlimited_ocr")
 # Parts of names of layers without low-rank additions: they choose experts or keys, or their
 # weights are read past the layer.
 NOT_ADDED = {"gate", "router", "indexer", "altup"}
@@ -47,6 +49,11 @@ class ImageTextParts:
     def reads_photos(self) -> bool:
         """Whether `prompts` reads the photos, so that it need be called once for each photo."""
         return self.speaker.network is not self.network
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether captions of a photo may share its prompt in training."""
+        return self.kind not in UNSHARED
 
     @property
     def attends(self) -> bool:
