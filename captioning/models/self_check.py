@@ -105,7 +105,7 @@ def self_check(
         raise ValueError(
             f"model.pretrained: {family}: the loss of a caption changes by {float(changed[1]):.2g} "
             "nats a token when the photo of another one is replaced; this family is not read right "
-            f"in batches: {ALONE}"
+            f"in batches: {ALONE}, or set model.check=false to train all the same"
         )
     return SelfCheck(
         family=family,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from captioning.processors import REFUSED
-from tests.contracts.test_families import ONE_BY_ONE, OWN_BEAMS
+from tests.contracts.test_families import BROKEN, ONE_BY_ONE, OWN_BEAMS
 from tests.families.registry import FAMILIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
@@ -26,6 +27,8 @@ def _state(kind: str) -> tuple[str, str]:
         return "refused", REFUSED[kind]
     if not FAMILIES.keys() & {*names}:
         return "not tried", ""
+    if broken := BROKEN.get(transformers.__version__, {}).get(names[0]):
+        return "fails", broken
     if {*names} & {*ONE_BY_ONE}:
         return "one by one", "results depend on the batch in transformers too: `batch_size=1`"
     if {*names} & {*OWN_BEAMS}:
