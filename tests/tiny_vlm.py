@@ -15,9 +15,9 @@ from PIL import Image
 
 from captioning.decoding.beam import BeamSearch
 from captioning.models.vlm import Vlm
-from captioning.vision.prompt_tensors import PromptedProcessor
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.types import Batch
+from captioning.vision.prompt_tensors import PromptedProcessor
 from tests.image_text_folders import save_image_text
 from tests.tiny import CAPTIONS
 

@@ -21,9 +21,9 @@ from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.models.vlm import Vlm
-from captioning.vision.prompt_tensors import PromptedProcessor
 from captioning.training.adapt import adapt
 from captioning.types import Batch
+from captioning.vision.prompt_tensors import PromptedProcessor
 from tests.image_text_folders import FAMILIES
 from tests.tiny_vlm import INDEX, PROMPT, SIZES, batch_of, captioner, model_folder, photos
 
