@@ -42,11 +42,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from captioning.decoding.beam import BeamSearch
 from captioning.models.base import AbstractCaptioner
 from captioning.models.vlm import Vlm
-from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 from captioning.results.versions import versions
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.adapt import add_low_rank
 from captioning.types import Batch
+from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 from curation.loop.ledger import LossLedger
 
 PROMPT = "USER: <image>\nDescribe the image. ASSISTANT:"
