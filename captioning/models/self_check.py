@@ -80,7 +80,8 @@ def self_check(
     numbers = range(len(chosen))
     own = torch.stack([batches.own_loss(number) for number in numbers])
     alone = torch.cat([batches.losses([number]) for number in numbers])
-    _refuse(family, "the loss of a caption", _most(alone, own), most)
+    by_itself = _most(alone, own)
+    _refuse(family, "the loss of a caption", by_itself, most)
     if one_by_one:
         numbers = range(1)
     padded = batches.losses(numbers)
@@ -91,7 +92,7 @@ def self_check(
     shared = None
     if model.shares_prompts and not model.checkpointing:
         of_first = torch.stack([batches.own_loss(number, photo=0) for number in numbers])
-        shared = _most(batches.shared_losses(), of_first)
+        shared = _most(batches.shared_losses(numbers), of_first)
     greedy = batches.greedy_gap(numbers)
     _refuse(family, "the likeliest token of its own generate", greedy, most, ALONE)
     changed = (batches.losses(numbers, negative=0) - padded).abs()
@@ -109,7 +110,7 @@ def self_check(
         )
     return SelfCheck(
         family=family,
-        alone=_most(alone, own),
+        alone=by_itself,
         padded=_most(padded, own),
         shared=shared,
         greedy=greedy,
@@ -167,9 +168,9 @@ class _Batches:
         captions = [self.captions[number] for number in numbers]
         return self.model.losses(self._batch(photos, captions, range(len(numbers)))).per_sample
 
-    def shared_losses(self) -> Tensor:
-        """Of all captions, as captions of the first photo, which has one more."""
-        captions = [*self.captions, self.captions[0]]
+    def shared_losses(self, numbers: Sequence[int]) -> Tensor:
+        """Of captions as those of the first photo, which has one more."""
+        captions = [*(self.captions[number] for number in numbers), self.captions[0]]
         batch = self._batch(self.photos[:1], captions, [0] * len(captions))
         return self.model.losses(batch).per_sample[:-1]
 
