@@ -288,12 +288,14 @@ class AbstractAmender(ABC):
     Attributes:
         changes_images: whether samples may get other pictures.
         masks_words: whether words may be masked, which the loop must leave out of its loss.
+        changes_weights: whether samples may get other weights in the loss.
         amends_at_once: whether `amend` runs no model and waits for no other process, so that it may
             be asked while an epoch is under way.
     """
 
     changes_images = False
     masks_words = False
+    changes_weights = False
     amends_at_once = False
 
     @abstractmethod

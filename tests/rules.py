@@ -43,6 +43,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Work in other processes, which import a user's plugins first.
     "captioning.spread": (*CONTRACTS, "captioning.plugins", "captioning.parts"),
     **dict.fromkeys(PARTS, CONTRACTS),
+    # A photo and its prompt are one call of a processor.
+    "captioning.vision.prompt_tensors": (*CONTRACTS, "captioning.text.prompts"),
     "captioning.metrics": (*CONTRACTS, "captioning.vision.photos", "captioning.vision.photo_keys"),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
@@ -155,7 +157,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # The contracts use torch, the type of pictures, marks of ranges and the standard library alone.
 THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types", "safetensors")
 
-MAX_LINES_OF_A_FILE = 400
 MAX_LINES_OF_A_FUNCTION = 40
 DEEPEST_NESTING = 3
 # The opener of photos, and what reads the notes in pictures that it wrote itself.
@@ -264,16 +265,6 @@ def _target(name: str, sources: Sources) -> str | None:
         return name
     parent = name.rpartition(".")[0]
     return parent if parent in sources else None
-
-
-def long_files(sources: Sources) -> list[str]:
-    """Files of more lines than anyone reads."""
-    counts = {module: len(source.splitlines()) for module, source in sources.items()}
-    return [
-        f"{module}: {count} lines, at most {MAX_LINES_OF_A_FILE}"
-        for module, count in counts.items()
-        if count > MAX_LINES_OF_A_FILE
-    ]
 
 
 def functions(source: str) -> Iterator[Function]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from PIL import Image, ImageOps
@@ -17,15 +17,16 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.image_text_parts import ImageTextParts
+from captioning.models.layers.speaker import SpeakerState
 from captioning.types import Batch, Sample
 from captioning.vision.photos import load_rgb
 from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 
-if TYPE_CHECKING:
-    from captioning.models.vlm import Vlm
-
 # Largest differences in nats a token that rounding explains, by the type of the weights.
-TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
+TENSOR_FLOAT = 0.01  # of float32 whose products a GPU rounds to 10 bits
 ALONE = "set loader.batch_size=1 and loader.eval_batch_size=1, or take another model"
 NUM_GREEDY = 4  # tokens that are searched
 
@@ -42,7 +43,8 @@ class SelfCheck:
         greedy: largest amount by which a token of ``generate`` is less likely here than the
             likeliest one.
         photo: smallest change of a caption's loss when its photo is replaced by its negative.
-        shares_prompts: whether captions of a photo share its prompt in training.
+        shared_differs: whether rounding does not explain ``shared``, so that each caption must
+            read photo and prompt by itself in training.
     """
 
     family: str
@@ -51,7 +53,7 @@ class SelfCheck:
     shared: float | None
     greedy: float
     photo: float
-    shares_prompts: bool
+    shared_differs: bool
 
     def as_plain(self) -> dict[str, Any]:
         """Plain values, for a file."""
@@ -60,63 +62,66 @@ class SelfCheck:
 
 @torch.no_grad()
 def self_check(
-    model: Vlm, processor: PromptedProcessor, samples: Sequence[Sample], *, one_by_one: bool = False
+    model: AbstractCaptioner[SpeakerState],
+    parts: ImageTextParts,
+    processor: PromptedProcessor,
+    samples: Sequence[Sample],
+    *,
+    shares_prompts: bool = True,
+    one_by_one: bool = False,
 ) -> SelfCheck:
     """Compare two captions' losses and the first greedy tokens with the network's own.
 
     Args:
         model: in evaluation mode, on its device.
+        parts: the model's network.
         processor: of its photos.
         samples: of the training split; two of different photos are read.
+        shares_prompts: whether captions of a photo share its prompt in training.
         one_by_one: whether every batch has one caption and one photo, so that none is padded.
 
     Raises:
         ValueError: a difference that rounding does not explain; names family, what differs and
             by how much. Where only captions that share a prompt differ, the result says so.
     """
-    chosen = _chosen(samples, model)
-    family, most = model.parts.kind, TOLERANCES.get(model.network.dtype, 1e-3)
-    batches = _Batches(model, processor, chosen)
-    numbers = range(len(chosen))
+    batches = _Batches(model, parts, processor, _chosen(samples, model))
+    family, most = parts.kind, tolerance(parts.network)
+    numbers = range(len(batches.photos))
     own = torch.stack([batches.own_loss(number) for number in numbers])
-    alone = torch.cat([batches.losses([number]) for number in numbers])
-    by_itself = _most(alone, own)
-    _refuse(family, "the loss of a caption", by_itself, most)
+    alone = _most(torch.cat([batches.losses([number]) for number in numbers]), own)
+    _refuse(family, "the loss of a caption", alone, most)
     if one_by_one:
-        numbers = range(1)
-    padded = batches.losses(numbers)
-    own = own[: len(numbers)]
-    _refuse(
-        family, "the loss of a caption in a batch with another", _most(padded, own), most, ALONE
-    )
+        numbers, own = range(1), own[:1]
+    losses = batches.losses(numbers)
+    padded = _most(losses, own)
+    _refuse(family, "the loss of a caption in a batch with another", padded, most, ALONE)
     shared = None
-    if model.shares_prompts and not model.checkpointing:
+    if shares_prompts:
         of_first = torch.stack([batches.own_loss(number, photo=0) for number in numbers])
         shared = _most(batches.shared_losses(numbers), of_first)
     greedy = batches.greedy_gap(numbers)
     _refuse(family, "the likeliest token of its own generate", greedy, most, ALONE)
-    changed = (batches.losses(numbers, negative=0) - padded).abs()
-    if not changed[0] > 0:
-        raise ValueError(
-            f"model.pretrained: {family}: the loss of a caption stays the same when its photo is "
-            "replaced by its negative, so the photo is not read; check the model's processor and "
-            "model.prompt, or set model.check=false to train all the same"
-        )
-    if len(changed) > 1 and float(changed[1]) > most:
-        raise ValueError(
-            f"model.pretrained: {family}: the loss of a caption changes by {float(changed[1]):.2g} "
-            "nats a token when the photo of another one is replaced; this family is not read right "
-            f"in batches: {ALONE}, or set model.check=false to train all the same"
-        )
+    changed = (batches.losses(numbers, negative=0) - losses).abs()
+    _refuse_photos(family, changed, most)
     return SelfCheck(
         family=family,
-        alone=by_itself,
-        padded=_most(padded, own),
+        alone=alone,
+        padded=padded,
         shared=shared,
         greedy=greedy,
         photo=float(changed[0]),
-        shares_prompts=model.shares_prompts and (shared is None or shared <= most),
+        shared_differs=shared is not None and not shared <= most,
     )
+
+
+def tolerance(network: Any) -> float:
+    """Largest difference in nats a token that rounding explains."""
+    if network.dtype != torch.float32:
+        return TOLERANCES[network.dtype]
+    rounds_products = torch.get_float32_matmul_precision() != "highest"
+    if network.device.type == "cuda" and (rounds_products or torch.backends.cudnn.allow_tf32):
+        return TENSOR_FLOAT
+    return TOLERANCES[torch.float32]
 
 
 def _most(losses: Tensor, own: Tensor) -> float:
@@ -135,7 +140,29 @@ def _refuse(
         )
 
 
-def _chosen(samples: Sequence[Sample], model: Vlm) -> list[Sample]:
+def _refuse_photos(family: str, changed: Tensor, most: float) -> None:
+    """Raise where a photo does not change its caption's loss, or changes another caption's.
+
+    Args:
+        family: of the model.
+        changed: ``(1 or 2,)`` by how much losses change when the first one's photo is replaced.
+        most: what rounding explains.
+    """
+    if not changed[0] > 0:
+        raise ValueError(
+            f"model.pretrained: {family}: the loss of a caption stays the same when its photo is "
+            "replaced by its negative, so the photo is not read; check the model's processor and "
+            "model.prompt, or set model.check=false to train all the same"
+        )
+    if len(changed) > 1 and float(changed[1]) > most:
+        raise ValueError(
+            f"model.pretrained: {family}: the loss of a caption changes by {float(changed[1]):.2g} "
+            "nats a token when the photo of another one is replaced; this family is not read right "
+            f"in batches: {ALONE}, or set model.check=false to train all the same"
+        )
+
+
+def _chosen(samples: Sequence[Sample], model: AbstractCaptioner[SpeakerState]) -> list[Sample]:
     """Two samples of different photos, whose captions have different lengths if any do."""
     first = samples[0]
     others = [sample for sample in samples[:200] if sample.image_id != first.image_id]
@@ -149,16 +176,23 @@ class _Batches:
 
     Args:
         model: the captioner.
+        parts: its network.
         processor: of its photos.
         samples: of different photos.
     """
 
-    def __init__(self, model: Vlm, processor: PromptedProcessor, samples: Sequence[Sample]) -> None:
-        self.model, self.processor = model, processor
+    def __init__(
+        self,
+        model: AbstractCaptioner[SpeakerState],
+        parts: ImageTextParts,
+        processor: PromptedProcessor,
+        samples: Sequence[Sample],
+    ) -> None:
+        self.model, self.parts, self.processor = model, parts, processor
         self.photos = [load_rgb(sample.image_path) for sample in samples]
         self.texts = [" ".join(sample.caption.split()) for sample in samples]
         self.captions = [torch.tensor(model.tokenizer.encode(text)) for text in self.texts]
-        self.device, self.dtype = model.network.device, model.network.dtype
+        self.device, self.dtype = parts.network.device, parts.network.dtype
 
     def losses(self, numbers: Sequence[int], *, negative: int | None = None) -> Tensor:
         """Of captions of different photos in one batch, one photo replaced by its negative."""
@@ -188,14 +222,14 @@ class _Batches:
 
     def _own_logits(self, photo: Image.Image, text: str, caption: Tensor) -> Tensor:
         """``(T, V)`` of one call of the network, on what its processor makes of the whole text."""
-        parts, form = self.model.parts, self.processor.format
+        parts, form = self.parts, self.processor.format
         prompt = self._read(photo)
         if not (parts.reads_photos or parts.speaker.start_ids):
             whole = self._read(photo, f"{form.text}{form.before}{text}")
             ids = torch.cat([prompt[f"{PREFIX}input_ids"], caption[None, :-1]], dim=1)
             if torch.equal(whole[f"{PREFIX}input_ids"], ids):
                 inputs = {name.removeprefix(PREFIX): value for name, value in whole.items()}
-                return self.model.network(**inputs, use_cache=False).logits[0, -len(caption) :]
+                return parts.network(**inputs, use_cache=False).logits[0, -len(caption) :]
         # A text of its own, or one whose tokens depend on what stands around it.
         inputs = parts.prompts(self._on_device(self.processor.joined([self._read(photo)])))
         exist = torch.ones_like(caption[None, :-1], dtype=torch.bool)
@@ -219,8 +253,8 @@ class _Batches:
         """The first tokens of the network's own greedy search for one photo, up to an end."""
         words = self.model.tokenizer
         ends = (words.eos_id, *words.further_ends)
-        tokens, _ = self.model.parts.speaker.generate_tokens(
-            self.model.parts.start(self.processor.joined([self.processor.read_photo(photo)])),
+        tokens, _ = self.parts.speaker.generate_tokens(
+            self.parts.start(self.processor.joined([self.processor.read_photo(photo)])),
             end_ids=ends,
             max_new_tokens=NUM_GREEDY,
             num_beams=1,

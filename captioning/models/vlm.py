@@ -135,7 +135,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         super().on_train_start()
         path = Path(self.trainer.default_root_dir) / CHECK_FILE
         if self.trainer.global_step or self.trainer.current_epoch:
-            self.shares_prompts = not path.is_file() or read_json(path)["shares_prompts"]
+            if path.is_file() and read_json(path)["shared_differs"]:
+                self.shares_prompts = False
             return
         datamodule: Any = getattr(self.trainer, "datamodule", None)
         readers = [] if datamodule is None else datamodule.readers.values()
@@ -148,16 +149,23 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         try:
             loader = datamodule.loader
             alone = loader.batch_size == 1 and loader.eval_batch_size == 1
-            result = self_check(self, processor, datamodule.train.samples, one_by_one=alone)
+            result = self_check(
+                self,
+                self.parts,
+                processor,
+                datamodule.train.samples,
+                shares_prompts=self.shares_prompts and not self.checkpointing,
+                one_by_one=alone,
+            )
         finally:
             self.train()
-        if not result.shares_prompts and self.shares_prompts:
+        if result.shared_differs:
+            self.shares_prompts = False
             log.warning(
                 f"{result.family}: captions that share the prompt of a photo have losses that "
                 f"differ by {result.shared:.2g} nats a token from the network's own forward pass, "
                 "so each reads photo and prompt anew"
             )
-        self.shares_prompts = result.shares_prompts
         if self.trainer.is_global_zero:
             write_json(path, result.as_plain())
             log.info(

@@ -17,7 +17,6 @@ from curation.adapters.dataset import ROW, check_loader
 from curation.adapters.losses import IGNORED, per_sample_losses
 from curation.adapters.processes import is_writer
 from curation.adapters.state import read_state, write_state
-from curation.amend.down_weight import DownWeight
 
 FILE_NAME = "curation.safetensors"  # in each of the trainer's checkpoints
 
@@ -86,7 +85,7 @@ class TrainerCuration(TrainerCallback):
             "more: set gradient_accumulation_steps=1 with a larger per_device_train_batch_size"
         )
         policy = self.curation._curator.policy
-        if self.curation.mean_weight != 1.0 or isinstance(policy.amend, DownWeight):
+        if self.curation.mean_weight != 1.0 or policy.amend.changes_weights:
             raise self._refusal()
         log.warning(self._means_of_means)
 

@@ -23,6 +23,8 @@ class DownWeight(AbstractAmender):
         ValueError: a number outside [0, 1].
     """
 
+    changes_weights = True
+
     def __init__(self, *, factor: Fraction = 0.5, min_weight: Fraction = 0.0) -> None:
         self.factor = require_fraction("factor", factor)
         self.min_weight = require_fraction("min_weight", min_weight)
