@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import json
@@ -340,6 +341,17 @@ def load_plain(path: Path) -> Any:
             f"{path}: not plain tensors ({problem}); objects are not loaded, as they could run "
             "code: where you trust the file, save its state_dict alone with torch.save"
         ) from error
+
+
+@functools.cache
+def memory_key() -> str:
+    """The name of what a network of transformers remembers, as its argument and output has it.
+
+    Version 5.24 renamed ``past_key_values`` to ``cache``.
+    """
+    outputs: Any = importlib.import_module("transformers.modeling_outputs")
+    fields = outputs.BaseModelOutputWithPast.__dataclass_fields__
+    return "cache" if "cache" in fields else "past_key_values"
 
 
 def checkpoint_layers(network: Any) -> None:

@@ -20,6 +20,7 @@ from augmentation.captions.writing.shared_prefix import (
 )
 from augmentation.captions.writing.writers import AbstractWriter, Answer
 from captioning.devices import chosen_device
+from captioning.model_folder import memory_key
 from captioning.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
 from captioning.text.causal import causal_source, imported, leading_ids, load_causal
 
@@ -171,10 +172,11 @@ class CausalWriter(AbstractWriter):
         """The memory of rows that begin with ``head``, and their mask of what is in it."""
         output = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
         if can_share(self._network, len(head) + room):
-            keep_prefix(self._network, output.past_key_values)
+            keep_prefix(self._network, output[memory_key()])
             return memory_of_rows(self._network, room), mask
-        output.past_key_values.batch_repeat_interleave(len(mask))
-        return output.past_key_values, torch.cat([mask.new_ones(len(mask), len(head)), mask], 1)
+        memory = output[memory_key()]
+        memory.batch_repeat_interleave(len(mask))
+        return memory, torch.cat([mask.new_ones(len(mask), len(head)), mask], 1)
 
     def _sample(
         self,
@@ -198,8 +200,8 @@ class CausalWriter(AbstractWriter):
                     input_ids=tokens,
                     attention_mask=mask,
                     position_ids=positions,
-                    past_key_values=cache,
                     logits_to_keep=1,
+                    **{memory_key(): cache},
                 )
                 .logits[:, -1]
                 .float()

@@ -128,7 +128,7 @@ class BlipDecoder(nn.Module):
                 f"a caption of {last} tokens, prompt and end counted, is longer than the "
                 f"decoder's {limit} places: lower the tokenizer's or the search's limit"
             )
-        return embeddings(tokens, past_key_values_length=first)
+        return embeddings(tokens, position_ids=embeddings.position_ids[:, first:last])
 
 
 def _layer_output(layer: Any, hidden: Tensor, image_pair: Pair, mask: Tensor | None) -> Tensor:

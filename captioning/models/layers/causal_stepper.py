@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.model_folder import memory_key
 from captioning.models.layers.cuda_graphs import GraphedPart, Room, trains_on_gpu
 from captioning.models.layers.hypothesis_tree import HypothesisTree, additive_mask
 from captioning.models.layers.wide_linear import wide_linear
@@ -123,8 +124,8 @@ class CausalStepper(AbstractStepper[PromptedState]):
             inputs_embeds=prompts,
             attention_mask=_causal_mask(prompts, num_images),
             position_ids=places.expand(num_images, -1),
-            past_key_values=tree.cache(),
             use_cache=True,
+            **{memory_key(): tree.cache()},
         )
         last = states[torch.arange(num_images, device=prompts.device), lengths - 1]
         return PromptedState(tree=tree, places=lengths, first=last)
@@ -151,8 +152,8 @@ class CausalStepper(AbstractStepper[PromptedState]):
             inputs_embeds=vectors,
             attention_mask=tree.mask(vectors.dtype),
             position_ids=state.places[:, None].expand(-1, block),
-            past_key_values=tree.cache(),
             use_cache=True,
+            **{memory_key(): tree.cache()},
         )
         return states.flatten(0, 1), replace(state, tree=tree, places=state.places + 1)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.model_folder import memory_key
 
 Inputs = dict[str, Any]
 Generated = tuple[Tensor, Tensor]
@@ -202,10 +203,10 @@ class Speaker(AbstractStepper[SpeakerState]):
         inputs = dict(state.inputs)
         ids = inputs.pop("input_ids")
         cache = self._new_cache()
-        outputs = self._called(ids, inputs, is_first_iteration=True, past_key_values=cache)
-        if getattr(outputs, "past_key_values", None) is None:
+        outputs = self._called(ids, inputs, is_first_iteration=True, **{memory_key(): cache})
+        if (read := getattr(outputs, memory_key(), None)) is None:
             raise ValueError(
-                f"{type(self.network).__name__} keeps no memory (past_key_values) of what it has "
+                f"{type(self.network).__name__} keeps no memory ({memory_key()}) of what it has "
                 "read, so it cannot be searched; use another model"
             )
         by_token = {name for name, _ in _by_token(inputs)}
@@ -214,7 +215,7 @@ class Speaker(AbstractStepper[SpeakerState]):
             for name, value in inputs.items()
             if name in STAYING or name in by_token or name.endswith(CAPTION)
         }
-        after = SpeakerState(inputs={**inputs, "input_ids": ids}, cache=outputs.past_key_values)
+        after = SpeakerState(inputs={**inputs, "input_ids": ids}, cache=read)
         return outputs, after
 
     def _read_on(
@@ -226,10 +227,9 @@ class Speaker(AbstractStepper[SpeakerState]):
             inputs["input_ids"],
             {name: value for name, value in inputs.items() if name != "input_ids"},
             is_first_iteration=False,
-            **{NEXT: tokens.shape[1]},
-            past_key_values=_copied(state.cache),
+            **{NEXT: tokens.shape[1], memory_key(): _copied(state.cache)},
         )
-        return outputs, SpeakerState(inputs=inputs, cache=outputs.past_key_values)
+        return outputs, SpeakerState(inputs=inputs, cache=outputs[memory_key()])
 
     def _called(self, ids: Tensor, inputs: Inputs, **generation: Any) -> Any:
         call = self.network.prepare_inputs_for_generation(
@@ -263,7 +263,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         else:
             after = state.inputs
             outputs = self._decoded(after, tokens[:, None], state.cache)
-        return outputs, SpeakerState(inputs=after, cache=outputs.past_key_values)
+        return outputs, SpeakerState(inputs=after, cache=outputs[memory_key()])
 
     def _decoded(self, inputs: Inputs, tokens: Tensor, cache: Any) -> Any:
         """The outputs of a decoder whose encoder's states are known."""
@@ -273,8 +273,8 @@ class Speaker(AbstractStepper[SpeakerState]):
         return self.network(
             encoder_outputs=BaseModelOutput(last_hidden_state=inputs.pop("states")),
             decoder_input_ids=tokens,
-            past_key_values=None if cache is None else _copied(cache),
             use_cache=cache is not None,
+            **{memory_key(): None if cache is None else _copied(cache)},
             **inputs,
             **self._options,
         )

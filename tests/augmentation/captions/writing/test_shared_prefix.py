@@ -16,6 +16,7 @@ from augmentation.captions.writing.shared_prefix import (
     memory_of_rows,
     share_prefixes,
 )
+from captioning.model_folder import memory_key
 
 CONFIGS = {
     "gpt2": "GPT2Config",
@@ -55,7 +56,7 @@ class Rows:
         self.mask = torch.ones(4, TAIL, dtype=torch.long)
         self.mask[1, :2], self.mask[2, :4] = 0, 0
         self.positions = (self.mask.cumsum(1) - 1).clamp(min=0) + HEAD
-        memory = network(input_ids=head, use_cache=True).past_key_values
+        memory = network(input_ids=head, use_cache=True)[memory_key()]
         if shared:
             keep_prefix(network, memory)
             self.memory: Any = memory_of_rows(network, TAIL + NEW)
@@ -81,7 +82,7 @@ class Rows:
             input_ids=tokens,
             attention_mask=self.mask,
             position_ids=self.positions,
-            past_key_values=self.memory,
+            **{memory_key(): self.memory},
         )
         return output.logits[:, -1]
 

@@ -15,6 +15,7 @@ from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.machine import build_machine
 from captioning.decoding.settings import SearchRequest
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.model_folder import memory_key
 from captioning.models.layers.bart_stepper import BartStepper
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 
@@ -202,7 +203,7 @@ def test_a_decoder_without_images_reads_a_prompt_and_then_hypotheses():
     prompt = torch.randint(3, VOCABULARY, (IMAGES, 4))
     start = HypothesisTree.start(num_layers=2, num_images=IMAGES)
     state = start.read_prompt(4)
-    gpt(prompt, past_key_values=state.cache())
+    gpt(prompt, **{memory_key(): state.cache()})
     state = state.select(torch.tensor([0, 0, 1, 1, 2, 2]))
     words = torch.randint(3, VOCABULARY, (2, 6))
     for number in range(2):
@@ -212,7 +213,7 @@ def test_a_decoder_without_images_reads_a_prompt_and_then_hypotheses():
             words[number].view(IMAGES, 2),
             attention_mask=state.mask(torch.float32),
             position_ids=place,
-            past_key_values=state.cache(),
+            **{memory_key(): state.cache()},
         ).logits.flatten(0, 1)
         if not number:
             state = state.select(torch.tensor([1, 0, 2, 3, 5, 4]))
