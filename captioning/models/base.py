@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -292,10 +293,14 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         if _vocabulary(saved["tokenizer"]) != _vocabulary(self.tokenizer.state()):
             raise ValueError(
                 "checkpoint has another vocabulary than this run; evaluate it with "
-                "`python evaluate.py run=FOLDER`, which uses its own, or train anew"
+                "`captioning evaluate run=FOLDER`, which uses its own, or train anew"
             )
 
 
 def _vocabulary(state: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer's state without the further ends of searches, which older checkpoints lack."""
-    return {name: value for name, value in state.items() if name != "further_ends"}
+    """A tokenizer's state without what some older checkpoints lack or have set: ends, padding."""
+    known = {name: value for name, value in state.items() if name != "further_ends"}
+    if "definition" in known:
+        definition = json.loads(known["definition"])
+        known["definition"] = definition | {"padding": None, "truncation": None}
+    return known

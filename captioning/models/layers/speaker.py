@@ -205,10 +205,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         cache = self._new_cache()
         outputs = self._called(ids, inputs, is_first_iteration=True, **{memory_key(): cache})
         if (read := getattr(outputs, memory_key(), None)) is None:
-            raise ValueError(
-                f"{type(self.network).__name__} keeps no memory ({memory_key()}) of what it has "
-                "read, so it cannot be searched; use another model"
-            )
+            raise self._without_memory()
         by_token = {name for name, _ in _by_token(inputs)}
         inputs = {
             name: value
@@ -242,6 +239,12 @@ class Speaker(AbstractStepper[SpeakerState]):
                     call[name] = value[:, -number:]
         return self.network(**call, **self._options, return_dict=True)
 
+    def _without_memory(self) -> ValueError:
+        return ValueError(
+            f"{type(self.network).__name__} keeps no memory ({memory_key()}) of what it has read, "
+            "so it cannot be searched; use another model"
+        )
+
     def _new_cache(self) -> Any:
         """An empty memory, as ``generate`` hands in: some networks return none otherwise."""
         supports: Any = getattr(self.network, "_supports_default_dynamic_cache", None)
@@ -252,6 +255,8 @@ class Speaker(AbstractStepper[SpeakerState]):
 
     def _step_of_decoder(self, tokens: Tensor, state: SpeakerState) -> tuple[Any, SpeakerState]:
         if state.cache is None:
+            if "states" in state.inputs:  # as of some networks in training
+                raise self._without_memory()
             inputs = _without_captions(state.inputs)
             ids = tokens.new_tensor(self.start_ids).expand(_rows(inputs), -1)
             options = {**inputs, **self._options}
@@ -263,7 +268,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         else:
             after = state.inputs
             outputs = self._decoded(after, tokens[:, None], state.cache)
-        return outputs, SpeakerState(inputs=after, cache=outputs[memory_key()])
+        return outputs, SpeakerState(inputs=after, cache=getattr(outputs, memory_key()))
 
     def _decoded(self, inputs: Inputs, tokens: Tensor, cache: Any) -> Any:
         """The outputs of a decoder whose encoder's states are known."""

@@ -59,7 +59,9 @@ class ImageTextTokenizer(AbstractTokenizer):
                     f"{name} must be in [0, {size}): got {value}; the tokenizer and the model do "
                     "not belong together"
                 )
-        self._definition, self._size, self._before = definition, size, before
+        # Without the padding and truncation of whatever call of the processor came before.
+        self._definition = self._tokenizer.to_str()
+        self._size, self._before = size, before
         self.max_tokens, self._further_ends = max_tokens, tuple(further_ends)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -290,3 +291,20 @@ def test_captions_of_a_photo_share_its_prompt_without_other_gradients(family: st
     for name, gradient in gradients[0].items():
         if gradient is not None:
             torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)
+
+
+def test_padding_that_a_call_of_the_processor_set_is_no_part_of_the_vocabulary() -> None:
+    folder = model_folder("git")
+    before, model = captioner(folder).tokenizer.state(), captioner(folder)
+    PromptedProcessor(pretrained=str(folder), prompt=PROMPT)  # calls it for two photos
+    assert captioner(folder).tokenizer.state() == before
+    checkpoint: dict[str, Any] = {}
+    model.on_save_checkpoint(checkpoint)
+    definition = json.loads(before["definition"])
+    definition["padding"] = {"strategy": "BatchLongest", "direction": "Left", "pad_id": 0}
+    checkpoint["captioner"]["tokenizer"] = {**before, "definition": json.dumps(definition)}
+    model.on_load_checkpoint(checkpoint)  # as older ones have it
+    definition["model"]["vocab"] = {"[UNK]": 0}
+    checkpoint["captioner"]["tokenizer"]["definition"] = json.dumps(definition)
+    with pytest.raises(ValueError, match="another vocabulary"):
+        model.on_load_checkpoint(checkpoint)
