@@ -2,6 +2,7 @@
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   all tests
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
+# make families  every image-to-text family of transformers, and their table in docs/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
@@ -40,6 +41,11 @@ test: env
 .PHONY: gpu-test
 gpu-test: env
 	GPU_TESTS=1 $(BIN)/python -m pytest tests/captioning/gpu tests/augmentation/images/test_pictures_on_a_gpu.py tests/augmentation/captions/writing/test_writer_on_a_gpu.py
+
+.PHONY: families
+families: env
+	EVERY_FAMILY=1 $(BIN)/python -m pytest --numprocesses auto --dist load tests/contracts/test_families.py
+	$(BIN)/python -m tests.families.table
 
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0

@@ -7,6 +7,7 @@ alone: a family's own forward pass on what its own processor makes of the whole 
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +43,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
-EVERY = (*FAMILIES, *VARIANTS)
+# One of each kind that product code tells apart; `make families` tries all of them.
+KINDS = (
+    *("gemma3", "paligemma", "molmo2", "qwen2_vl", "qwen3_5", "lfm2_vl", "granite4_vision"),
+    *("internvl", "minicpmv4_6", "kosmos_2", "pix2struct", "vision_encoder_decoder", "blip2_opt"),
+    *("blip", "git", "florence2", "t5gemma2", "minimax_m3_vl", "perception_lm", "cosmos3_edge"),
+    "unlimited_ocr",
+)
+EVERY = (*FAMILIES, *VARIANTS) if os.environ.get("EVERY_FAMILY") == "1" else KINDS
 # Module scope keeps the tests of a family together, so that it is built once.
 every_family = pytest.mark.parametrize("family", EVERY, scope="module")
 # Of other lengths, so that a batch pads them; several of a photo, so that they share its prompt.
