@@ -14,6 +14,7 @@ import numpy as np
 from captioning.data.roster import CurationView
 from captioning.results.folder_config import show_outside
 from captioning.results.run_folder import RunFolder
+from captioning.training.data_checks import check_opened
 from captioning.training.rosters import read_train
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.journal.journal import find_journal, made_edits, read_journal
@@ -41,6 +42,7 @@ def read_run(folder: str | Path) -> RunRecord:
         config = RunFolder(folder).config()
         journal = find_journal(folder)
         roster, context = read_train(config)
+        check_opened(config, folder, {"train": roster})
         policy, truth = str(config.curation.name), context.truth
     header, edits = read_journal(journal)
     view = made_edits(roster, journal, header, edits)

@@ -108,12 +108,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.data.roster",
         "captioning.results.folder_config",
         "captioning.results.run_folder",
+        "captioning.training.data_checks",
         "captioning.training.rosters",
         "curation",
     ),
     "curation.run_report": (
         *("captioning.data.roster", "captioning.figures", "captioning.metrics.bootstrap"),
-        *(*CONTRACTS, "captioning.results", "captioning.training.rosters", "curation"),
+        *(*CONTRACTS, "captioning.results", "captioning.training.data_checks"),
+        *("captioning.training.rosters", "curation"),
     ),
     "curation.detect": (
         *(*CONTRACTS, "captioning.data.roster", "captioning.metrics.detection"),

@@ -16,6 +16,7 @@ from captioning.plugins import import_plugins
 log = logging.getLogger(__name__)
 
 SEVERAL = Path("comparison.html")
+PARTIAL = "report-partial.html"  # of a run that has a whole page, when parts cannot be read
 NUM_PICTURES = 600
 
 
@@ -52,15 +53,21 @@ def _report_one(folder: Path, options: Namespace) -> int:
     if options.out is None and page.is_file():
         _require_plugins(folder, options.plugins)
     run = read_finished_run(folder)
-    edits = folder / EDITS if options.out is None else _beside(page, "edits.html")
+    notes = [*run.notes]
+    if options.out is None and page.is_file() and notes:
+        page = folder / PARTIAL
+        notes.append(f"{FILE_NAME}, which was whole, stays as it is; what is left is {PARTIAL}")
+    in_place = options.out is None and page.name == FILE_NAME
+    edits = folder / EDITS if in_place else _beside(page, "edits.html")
     record = run.record
     if record is not None:
         num_listed = write_report(record, edits, num_pictures=options.pictures)
         print(f"{edits}: {num_listed} of {len(record.view.journal)} edits listed, {_size(edits)}")
         if not any(photo_exists(sample.image_path) for sample in record.view.roster.samples):
             print("no photo is shown: the run had features alone, and there are no photos")
-    notes = write_run_page(run, page, defaults=_defaults, edits=None if record is None else edits)
-    _figures([run], page, options)
+    more = write_run_page(run, page, defaults=_defaults, edits=None if record is None else edits)
+    notes += [note for note in more if note not in notes]
+    _figures([run], page, in_place, options)
     return _tell(page, [f"{folder}: {note}" for note in notes])
 
 
@@ -89,17 +96,16 @@ def _report_several(folders: list[Path], options: Namespace) -> int:
     runs = [read_finished_run(folder) for folder in folders]
     page = options.out or SEVERAL
     notes = write_runs_page(runs, page)
-    _figures(runs, page, options)
+    _figures(runs, page, False, options)
     return _tell(page, notes)
 
 
-def _figures(runs: list[Any], page: Path, options: Namespace) -> None:
+def _figures(runs: list[Any], page: Path, in_run: bool, options: Namespace) -> None:
     if options.no_figures:
         return
     with quick_imports():  # matplotlib takes long
         from curation.run_report.figures import draw_figures
 
-    in_run = len(runs) == 1 and options.out is None
     folder = page.parent / "plots" if in_run else _beside(page, "plots")
     if paths := draw_figures(runs, folder):
         print(f"{folder}: {', '.join(paths)}, each as SVG and PDF")

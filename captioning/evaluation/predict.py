@@ -27,6 +27,7 @@ from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
+from captioning.training.data_checks import check_opened, tell_of_trained
 from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.parts import build_part
 from captioning.training.rosters import first_images as first_photos
@@ -80,6 +81,7 @@ def load_run(
     first_images: int | None = None,
     device: str = "auto",
     precision: EvaluationPrecision = "32-true",
+    accept_changes: bool | None = None,
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
     place = chosen_device(device)
@@ -99,6 +101,10 @@ def load_run(
         config = _with_features(config, imported)
     changes = entity_changes(config, data, entities or {})
     roster = read_roster(config, split)
+    if data is None:
+        check_opened(config, run.path, {split: roster}, accept=accept_changes)
+    else:
+        tell_of_trained(config, run.path, roster)
     if first_images is not None:
         roster = first_photos(roster, first_images)
     model, datamodule = restored_model(config, checkpoint, roster)
@@ -163,6 +169,7 @@ def predict_run(
     first_images: int | None = None,
     device: str = "auto",
     precision: EvaluationPrecision = "32-true",
+    accept_changes: bool | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -182,6 +189,8 @@ def predict_run(
         first_images: of the split, so many alone; None for all.
         device: where it captions; ``"auto"`` takes a GPU if there is one.
         precision: ``"32-true"``, or ``"run"``: that in which the training captioned its test.
+        accept_changes: caption the run's own data although they have changed since it began; None:
+            no, and there is no setting for it.
 
     Returns:
         The search's captions of each image, the best first, images by id; the roster with the
@@ -198,6 +207,7 @@ def predict_run(
         first_images,
         device,
         precision,
+        accept_changes,
     )
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)

@@ -51,7 +51,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
 
         options = {"split": config.split}
         keys = ("search", "rerank", "constraints", "detections", "imported", "entities")
-        options |= {key: config.get(key) for key in (*keys, "first_images", "device", "precision")}
+        keys += ("first_images", "device", "precision", "accept_changes")
+        options |= {key: config.get(key) for key in keys}
         predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
         captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
         # records and tables take what is in "evaluation", and no trials
@@ -75,7 +76,7 @@ def _resolved(config: DictConfig) -> DictConfig:
 
     Where a seed is requested, the run's own search gets it, too.
     """
-    config, seed = config.copy(), config.seed
+    config, seed = _with_acceptance(config), config.seed
     config.seed = 0 if seed is None else seed
     check_config(config, EvaluateSettings)
     trained = DictConfig({})
@@ -94,6 +95,17 @@ def _resolved(config: DictConfig) -> DictConfig:
         for key in borrowed:
             del config[key]
         config.update(before)
+    return config
+
+
+def _with_acceptance(config: DictConfig) -> DictConfig:
+    """A copy in which ``accept_changes`` stands apart from the data, which may be the run's own."""
+    config = config.copy()
+    with open_dict(config):
+        data = config.get("data")
+        config.accept_changes = bool(data and data.pop("accept_changes", False))
+        if data is not None and not data:
+            del config["data"]
     return config
 
 

@@ -27,6 +27,7 @@ class EvaluateSettings(TypedDict):
     precision: NotRequired[EvaluationPrecision]
     resamples: NonNegativeInt
     out: Name | None
+    accept_changes: NotRequired[bool]
     plugins: NotRequired[Sequence[Name]]
     paths: Paths
     data: NotRequired[Data | None]

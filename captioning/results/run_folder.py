@@ -25,6 +25,9 @@ FREE_KEYS = (
     "resume",
     "threads",
     "report",
+    "start_score",
+    "data.accept_changes",
+    *(f"data.{split}keys_folder" for split in ("", "train.", "val.", "test.")),
     "logger",
     "paths",
     "hydra",
@@ -63,7 +66,10 @@ AT_START = (
     "config.yaml",
     "versions.json",
     "dropped.json",
+    "data.json",
+    "data_rows.jsonl.gz",
     "held_out_left.json",
+    "start.json",
     "noise_truth.json",
     "curation.jsonl",
     "curation",
@@ -190,7 +196,7 @@ class RunFolder:
     def _refuse_other(self, config: DictConfig) -> None:
         """Refuse a folder with results of another config; one without any is taken over."""
         changed = self._changed_but_place(self._config(), config)
-        if changed and not self._has_results():
+        if changed and not self.has_results():
             self._clear_start()
         elif changed:
             raise ValueError(
@@ -207,7 +213,7 @@ class RunFolder:
             if not is_below(key, NAME_KEYS) and _with_folder(old, before, now) != new
         }
 
-    def _has_results(self) -> bool:
+    def has_results(self) -> bool:
         """Whether an epoch has ended, a test was made, or all ended without one."""
         checkpoints = (self.path / "checkpoints").glob("*.ckpt")
         has_scores = (self.path / "metrics.json").is_file()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,18 +59,26 @@ class Inputs:
     steps: StepContext
 
 
-def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
+def load_inputs(
+    config: DictConfig,
+    *,
+    only: Roster | None = None,
+    check: Callable[[Splits], None] | None = None,
+) -> Inputs:
     """Read everything that ``config`` names.
 
     Args:
         config: of the run.
         only: for evaluation: this roster stands for all splits, and no step is taken.
+        check: gets the splits before anything is computed from their photos.
     """
     steps = StepContext(split="eval", seed=config.seed, cache_folder=Path(config.paths.cache))
     if only is not None:
         splits = Splits(train=only, val=only, test=only)
     else:
-        splits, steps = _read_splits(config)
+        splits, steps = read_splits(config)
+    if check is not None:
+        check(splits)
     first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
     controlled = bool(config.get("control"))
     pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
@@ -78,7 +86,7 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
     return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
 
 
-def _read_splits(config: DictConfig) -> tuple[Splits, StepContext]:
+def read_splits(config: DictConfig) -> tuple[Splits, StepContext]:
     """All splits, from annotation files that are read once."""
     with files_kept():
         train, steps = read_train(config)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ from captioning.results.run_folder import RunFolder
 from captioning.results.untested import end_untested, ended_untested
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
+from captioning.training.data_checks import begin_with, check_opened, rosters_of
 from captioning.training.fit import fit, quieten_loaders
-from captioning.training.inputs import Inputs, load_inputs
+from captioning.training.inputs import Inputs, load_inputs, read_splits
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, check_search, with_precision
@@ -120,6 +122,7 @@ def _train(
     checkpoint = folder.open(config)
     _forget_failure(folder)
     if checkpoint is None and folder.finished():
+        _check_finished(config, folder.path)
         log.info(f"{folder.path} is finished; resume=never trains it anew")
         if finished is not None:
             rank_zero_only(finished)(config, None)
@@ -154,6 +157,19 @@ def _train(
         return scores
     finally:
         _finish_loggers(experiment.trainer)
+
+
+@rank_zero_only
+def _check_finished(config: DictConfig, folder: Path) -> None:
+    """Refuse to pass old scores off as those of data that have changed since."""
+    try:
+        with lasting_records():
+            splits, _ = read_splits(config)
+    except OSError as error:
+        log.info(f"{folder}: its data are not compared with those of now: {error}")
+        return
+    accept = bool(config.data.get("accept_changes"))
+    check_opened(config, folder, rosters_of(splits), accept=accept)
 
 
 @rank_zero_only
@@ -200,7 +216,8 @@ def _quieten(config: DictConfig, folder: Path) -> None:
 def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) -> Experiment:
     """Read the data, build the model, and join them to a trainer, which ends on signals."""
     with lasting_records():
-        inputs = load_inputs(config)
+        begin = rank_zero_only(partial(begin_with, config, folder))
+        inputs = load_inputs(config, check=begin)
         _write_dropped(inputs, folder)
         _write_steps(inputs.steps, folder)
         model, datamodule = build_captioner(config, inputs)

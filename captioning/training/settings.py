@@ -122,6 +122,7 @@ class Data(TypedDict):
     root: NotRequired[Name | None]
     entities: NotRequired[Entities | None]
     files: NotRequired[Sequence[File] | None]
+    accept_changes: NotRequired[bool]
 
 
 class Corpus(TypedDict):
@@ -214,6 +215,7 @@ class TrainSettings(TypedDict):
     run_dir: Name
     plugins: NotRequired[Sequence[Name]]
     report: NotRequired[bool]
+    start_score: NotRequired[bool]
     paths: Paths
     data: Data
     corpus: Corpus

@@ -24,6 +24,7 @@ from captioning.results.runs import (
     read_content,
     runs_below,
 )
+from captioning.training.data_checks import check_opened
 from captioning.training.rosters import read_roster, read_train
 from curation.finished_run import has_journal, read_run, record_of
 from curation.loop.ledger import read_history
@@ -83,6 +84,8 @@ class FinishedRun:
     Attributes:
         run: config, versions, scores and times; empty where they are not there.
         history: validation scores by epoch.
+        start: validation scores before the first epoch, of what training began with; empty: not
+            scored.
         losses: ``(step, loss)`` of training, as they were logged.
         predictions: caption by image of the test.
         dropped: what the rosters leave out: ``item`` and ``rule`` by roster.
@@ -95,6 +98,7 @@ class FinishedRun:
 
     run: Run
     history: Sequence[Mapping[str, Any]]
+    start: Mapping[str, float]
     losses: Sequence[tuple[float, float]]
     predictions: Mapping[str, str]
     dropped: Mapping[str, Sequence[Mapping[str, str]]]
@@ -135,6 +139,7 @@ def read_finished_run(folder: Path, rosters: Rosters | None = None) -> FinishedR
     return FinishedRun(
         run=run,
         history=notes.read("validation", folder, lambda: _history(folder), ()),
+        start=notes.read("score before training", folder, lambda: _start(folder), {}),
         losses=notes.read("training loss", folder, lambda: _losses(folder / LOG), ()),
         predictions=notes.read("predictions", folder, lambda: _predictions(folder), {}),
         dropped=notes.read("dropped data", folder, lambda: _dropped(folder), {}),
@@ -218,12 +223,19 @@ def _kept(folder: Path, run: Run, rosters: Rosters) -> RunRecord | None:
 
 
 def _view(folder: Path) -> CurationView:
-    return CurationView(roster=read_train(RunFolder(folder).config())[0])
+    config = RunFolder(folder).config()
+    roster, _ = read_train(config)
+    check_opened(config, folder, {"train": roster})
+    return CurationView(roster=roster)
 
 
 def _test(folder: Path) -> Roster | None:
     config = RunFolder(folder).config()
-    return None if config.data.get("test") is None else read_roster(config, "test")
+    if config.data.get("test") is None:
+        return None
+    roster = read_roster(config, "test")
+    check_opened(config, folder, {"test": roster})
+    return roster
 
 
 def _with_sums(
@@ -251,6 +263,16 @@ def _history(folder: Path) -> list[dict[str, Any]]:
             if name != "samples" and not isinstance(value, int | float | None):
                 raise ValueError(f"history.json has {value!r} as {name}: it was damaged")
     return history
+
+
+def _start(folder: Path) -> dict[str, float]:
+    path = folder / "start.json"
+    if not path.is_file():
+        return {}
+    scores = read_json(path, dict)["scores"]
+    if any(as_number(value) is None for value in scores.values()):
+        raise ValueError(f"start.json has {scores!r} as scores: it was damaged")
+    return dict(scores)
 
 
 def _losses(path: Path) -> list[tuple[float, float]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Gt, Lt
 
@@ -32,7 +33,7 @@ from captioning.data.readers.own.layout import (
 )
 from captioning.data.readers.own.marks import split_marks
 from captioning.data.readers.own.photos import photo_folder
-from captioning.data.readers.own.splits import ReadPart, chosen, joined, share
+from captioning.data.readers.own.splits import ReadPart, chosen, drawn, joined, share
 from captioning.data.readers.packed import Part
 from captioning.data.readers.record_keys import file_name_of
 from captioning.data.readers.split_words import SPLITS, Split
@@ -42,6 +43,8 @@ from captioning.data.roster import Roster
 from captioning.loadable import loadable
 from captioning.model_folder import data_folder
 from captioning.ranges import Name, Seed
+from captioning.vision.photo_keys import PhotoKeys
+from captioning.vision.photo_places import photo_exists
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +71,17 @@ def read_own(
     caption_columns: str | list[str] | None = None,
     held_out: HeldOut = 0.1,
     seed: Seed = 0,
+    split_by: Literal["content", "name"] = "name",
+    keys_folder: str | Path | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "drop",
     bad_captions: Policy = "error",
 ) -> Roster:
     """Photos and captions of a folder, whatever layout it has.
 
-    Validation and test are taken from the training photos where the folder has none: ``held_out``
-    of them each, at least one photo, drawn by the seed. All captions of a photo stay together.
+    Validation and test are taken from the training photos where the folder has none: about
+    ``held_out`` of them each, at least one photo, drawn by the seed. All captions of a photo stay
+    together.
     Splits are those of file and folder names, or of a column ``split``. Without training photos
     all others are split anew, so that no photo is in two parts.
 
@@ -91,6 +97,9 @@ def read_own(
         file_column, caption_columns: of tables, JSON Lines and Parquet; None: those of usual names.
         held_out: share of the photos, above 0 and below 0.5.
         seed: of the draw.
+        split_by: what is drawn by: ``"content"`` of photos, so that every layout and cleaned copy
+            of a set has the same test photos, see `drawn`; or image ids, as older runs have it.
+        keys_folder: where hashes of contents are kept; None: they are made anew.
         missing_photos, missing_captions, bad_captions: see `captioning.data.readers.entries.Rules`.
 
     Raises:
@@ -121,11 +130,33 @@ def read_own(
     read = _Reader(found, image_folder, file_column, caption_columns, rules)
     if part in ("train", "all"):
         log.info(f"{name}: {found.root} is read as {found.description}; layout= for another")
-    return _part(read, name, part, held_out, seed)
+    draw, each = partial(share, held_out=held_out, seed=seed), f"{held_out:.0%}"
+    if split_by == "content":
+        draw = partial(_drawn_by_content, held_out=held_out, seed=seed, keys_folder=keys_folder)
+        each = f"about {each}"
+    roster, splits = _part(read, name, part, draw)
+    _say(name, read, part, splits, each, seed)
+    return roster
 
 
-def _part(read: _Reader, name: str, part: Part, held_out: float, seed: int) -> Roster:
-    """A part by the folder's splits, by those that the file says, or drawn."""
+def _drawn_by_content(
+    roster: Roster,
+    part: Part,
+    lacking: Sequence[str],
+    *,
+    held_out: float,
+    seed: int,
+    keys_folder: str | Path | None,
+) -> Roster:
+    paths = dict.fromkeys(sample.image_path for sample in roster.samples)
+    keys = PhotoKeys(keys_folder)(path for path in paths if photo_exists(path))
+    return drawn(roster, part, lacking, held_out, seed, keys)
+
+
+def _part(
+    read: _Reader, name: str, part: Part, draw: Callable[..., Roster]
+) -> tuple[Roster, Sequence[Split]]:
+    """A part by the folder's splits, by those that the file says, or drawn; and those it has."""
     splits, take = read.layout.splits, read
     if not splits:
         splits, take = _splits_inside(read, name, part)
@@ -138,9 +169,8 @@ def _part(read: _Reader, name: str, part: Part, held_out: float, seed: int) -> R
         roster = take(name, part)
     else:
         whole = take(name, "train" if "train" in splits else None)
-        roster = share(whole, part, lacking, held_out, seed)
-    _say(name, read, part, splits, f"{held_out:.0%}", seed)
-    return roster
+        roster = draw(whole, part, lacking)
+    return roster, splits
 
 
 def _splits_inside(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -75,14 +75,67 @@ def chosen(roster: Roster, image_ids: Collection[str], part: Part) -> Roster:
     return build_roster(roster.name, samples, roster.dropped if part == "train" else ())
 
 
-def share(roster: Roster, part: Part, lacking: Sequence[str], held_out: float, seed: int) -> Roster:
-    """A part of a roster, by photo: each split that lacks gets its share of those in hash order.
+def drawn(
+    roster: Roster,
+    part: Part,
+    lacking: Sequence[str],
+    held_out: float,
+    seed: int,
+    keys: Mapping[Path, str],
+) -> Roster:
+    """A part of a roster, by the content of photos: the same whatever else is in the set.
+
+    A photo's content and the seed give a number in [0, 1). Photos below ``held_out`` are of the
+    test, those below twice that of validation. So a set and a cleaned copy of it, in any layout,
+    have the same test photos, and copies of a photo are in one split. Where a split would have no
+    photo, it gets the next one.
 
     Args:
         roster: of all photos that are divided.
         part: that is wanted, of train and the lacking.
-        lacking: splits that get ``held_out`` of the photos each, at least one; train the rest.
+        lacking: splits that get about ``held_out`` of the photos each, at least one; train the
+            rest.
         held_out, seed: of the draw.
+        keys: content by path; a photo without one is drawn by its image id.
+
+    Raises:
+        ValueError: too few photos.
+    """
+    contents = {
+        image_id: keys.get(roster.samples[rows[0]].image_path, image_id)
+        for image_id, rows in roster.rows_by_image.items()
+    }
+    places = {content: _place(content, seed) for content in dict.fromkeys(contents.values())}
+    if len(places) <= len(lacking):
+        raise _too_few(roster, len(places), lacking)
+    free = sorted(places, key=places.__getitem__)
+    shares: dict[str, list[str]] = {}
+    for low, split in ((0.0, "test"), (held_out, "val")):
+        if split not in lacking:
+            continue
+        own = [content for content in free if low <= places[content] < low + held_out]
+        room = len(free) - sum(other not in (split, *shares) for other in lacking) - 1
+        further = [content for content in free if places[content] >= low] or free
+        shares[split] = own[:room] or further[:1]
+        free = [content for content in free if content not in set(shares[split])]
+    shares["train"] = free
+    wanted = set(shares[part])
+    return chosen(roster, {i for i, content in contents.items() if content in wanted}, part)
+
+
+def _place(content: str, seed: int) -> float:
+    return int.from_bytes(_draw(content, seed)) / 2**64
+
+
+def _too_few(roster: Roster, number: int, lacking: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"{roster.name}: {number} photos are too few to be split into {['train', *lacking]}; add "
+        "photos, or give the folder splits of its own"
+    )
+
+
+def share(roster: Roster, part: Part, lacking: Sequence[str], held_out: float, seed: int) -> Roster:
+    """As `drawn`, by image ids in hash order: as runs drew their splits before.
 
     Raises:
         ValueError: too few photos.
@@ -91,10 +144,7 @@ def share(roster: Roster, part: Part, lacking: Sequence[str], held_out: float, s
     order = sorted(image_ids, key=lambda image_id: _draw(image_id, seed))
     number = max(1, round(held_out * len(order)))
     if number * len(lacking) >= len(order):
-        raise ValueError(
-            f"{roster.name}: {len(order)} photos are too few to be split into "
-            f"{['train', *lacking]}; add photos, or give the folder splits of its own"
-        )
+        raise _too_few(roster, len(order), lacking)
     shares = {split: order[n * number : (n + 1) * number] for n, split in enumerate(lacking)}
     shares["train"] = order[len(lacking) * number :]
     return chosen(roster, set(shares[part]), part)

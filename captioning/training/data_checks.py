@@ -1,0 +1,130 @@
+"""A run belongs to its data: they are compared whenever it is opened again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from captioning.data.batches.settings import Splits
+from captioning.data.data_record import (
+    FILE_NAME,
+    Keys,
+    accept_changes,
+    check_record,
+    copies,
+    photo_keys,
+    photos_of,
+    shown,
+    write_record,
+)
+from captioning.data.roster import Roster
+from captioning.results.run_folder import RunFolder
+from captioning.training.rosters import imported_features
+
+log = logging.getLogger(__name__)
+
+
+def keys_of(config: DictConfig, rosters: Mapping[str, Roster]) -> dict[Path, str]:
+    """Content of the rosters' photos by path; empty where features stand for them."""
+    if imported_features(config):
+        return {}
+    return photo_keys(rosters.values(), config.paths.cache)
+
+
+def rosters_of(splits: Splits) -> dict[str, Roster]:
+    """The rosters of a run by split."""
+    rosters = {"train": splits.train, "val": splits.val, "test": splits.test}
+    return {split: roster for split, roster in rosters.items() if roster is not None}
+
+
+def check_opened(
+    config: DictConfig, folder: Path, rosters: Mapping[str, Roster], *, accept: bool | None = None
+) -> None:
+    """Refuse splits that are no longer those of a run.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        rosters: by split, as they are read now.
+        accept: log what has changed instead; None: the caller has no setting for that.
+
+    Raises:
+        ValueError: they have changed, see `check_record`.
+    """
+    if (folder / FILE_NAME).is_file():
+        check_record(folder, rosters, keys_of(config, rosters), accept=accept)
+
+
+def tell_of_trained(config: DictConfig, folder: Path, roster: Roster) -> None:
+    """Warn where photos of other data are those that a run was trained on."""
+    found = copies(photos_of(folder), roster, keys_of(config, {"": roster}))
+    if found:
+        log.warning(
+            f"{len(found)} of {len(roster.rows_by_image)} photos of {roster.name} were training "
+            f"photos of {folder} ({shown(found)}): scores will be too good"
+        )
+
+
+def begin_with(config: DictConfig, folder: Path, splits: Splits) -> None:
+    """Compare the data of a run that goes on, keep those of a new one, and look for leaks.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        splits: as training sees them.
+
+    Raises:
+        ValueError: the data have changed, or photos of validation or test were trained on by the
+            run that ``start_from`` names.
+    """
+    rosters = rosters_of(splits)
+    keys = keys_of(config, rosters)
+    accept = bool(config.data.get("accept_changes"))
+    if not RunFolder(folder).has_results():
+        write_record(folder, rosters, keys)
+    elif check_record(folder, rosters, keys, accept=accept):
+        accept_changes(folder, rosters, keys)
+    _refuse_leaks(config, rosters, keys)
+    _warn_of_copies(rosters, keys)
+
+
+def _refuse_leaks(config: DictConfig, rosters: Mapping[str, Roster], keys: Keys) -> None:
+    """Refuse to test on photos that the captioner which training begins with was trained on."""
+    start = config.get("start_from")
+    if not start or not Path(str(start)).is_dir():
+        return
+    trained = photos_of(Path(str(start)))
+    for split in ("val", "test"):
+        found = copies(trained, rosters[split], keys) if split in rosters else {}
+        if not found:
+            continue
+        problem = (
+            f"start_from={start}: {len(found)} of {len(rosters[split].rows_by_image)} {split} "
+            f"photos were training photos of that run ({shown(found)}), so scores would be too good"
+        )
+        if not config.data.get("accept_changes"):
+            raise ValueError(
+                f"{problem}: take the splits of that run (the same data.seed and data.held_out), "
+                "or begin with another captioner; data.accept_changes=true trains all the same"
+            )
+        log.warning(problem)
+
+
+def _warn_of_copies(rosters: Mapping[str, Roster], keys: Keys) -> None:
+    """Tell of photos of validation and test that training has, too."""
+    train = rosters["train"]
+    trained = {
+        key: sample.image_id for sample in train.samples if (key := keys.get(sample.image_path))
+    }
+    for split in ("val", "test"):
+        found = copies(trained, rosters[split], keys) if split in rosters else {}
+        if found:
+            pairs = [f"{image_id} is {other}" for image_id, other in found.items()]
+            log.warning(
+                f"{len(found)} of {len(rosters[split].rows_by_image)} {split} photos are training "
+                f"photos, too ({shown(pairs)}): scores will be too good; remove them from one of "
+                "both (`captioning check` lists copies)"
+            )
