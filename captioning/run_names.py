@@ -29,6 +29,7 @@ CHOICES_LEFT_OUT = (
 # Keys, or beginnings of keys, that the name has already or that change no result.
 KEYS_LEFT_OUT = (
     *("seed", "threads", "run_name", "run_dir", "paths", "logger", "plugins", "report"),
+    "start_score",
     *("resume", "branch_from", "tracked", "keep_every_epoch"),
     *("data.name", "data.root", "model.name"),
     *("loader.num_workers", "loader.prefetch_factor", "loader.multiprocessing_context"),

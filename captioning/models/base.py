@@ -63,6 +63,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         compiled: whether its networks are; then dropout is torch's own, not by sample.
         half_weights: whether it can be trained with weights in half precision.
         attends: whether `attend_step` gives weights.
+        begins_with: the pretrained captioner whose weights it has before any training; empty where
+            it cannot caption yet.
         several_means: whether its loss may be a sum of several means (`CaptionLosses.means`).
     """
 
@@ -70,6 +72,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     compiled: bool = False
     half_weights: bool = True
     attends: bool = False
+    begins_with: str = ""
     several_means: bool = False
     objective: Objective | None = None
 

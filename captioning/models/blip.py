@@ -96,6 +96,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         else:
             text = load_blip(pretrained).text_decoder
             _set_dropout(text, dropout)
+            self.begins_with = pretrained
         if text.config.vocab_size != len(self.tokenizer):
             raise ValueError(
                 f"the decoder knows {text.config.vocab_size} tokens, the tokenizer "

@@ -67,6 +67,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         super().__init__(**captioner)
         self.network = load_image_text(pretrained, dtype=getattr(torch, weights)).train()
         self.pretrained, self.label_smoothing = pretrained, label_smoothing
+        self.begins_with = pretrained
         self.checkpointing, self.check = checkpointing, check
         if checkpointing:
             checkpoint_layers(self.network)

@@ -276,7 +276,8 @@ def _check_alike(runs: Sequence[Run], key: str, split: str) -> None:
         if first_value != value:
             raise ValueError(
                 f"scores with another {key} are not comparable: {first_value} in {folder}, {value} "
-                f"in {run.folder}; score them anew with evaluate.py, or make two tables"
+                f"in {run.folder}; `captioning compare` scores two runs on one test set, or make "
+                "two tables"
             )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.callbacks import RichProgressBar
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
+from pytorch_lightning.utilities.seed import isolate_rng
 from torch.optim import Optimizer
 
 from captioning.data.roster import Roster
@@ -32,6 +35,7 @@ log = logging.getLogger(__name__)
 # Captions have collapsed where fewer than this share of them differ; fewer images say nothing.
 MIN_IMAGES, MIN_DISTINCT_SHARE = 20, 0.05
 LOSS = "train/loss"
+START_NAME = "start.json"  # scores of what a run begins with
 
 
 class ProgressBar(RichProgressBar):
@@ -310,6 +314,80 @@ def write_scores(
     if unscored:
         content[UNSCORED] = list(unscored)
     write_json(path, content)
+
+
+class StartScore(pl.Callback):
+    """Scores what a training begins with on the validation images, before its first epoch.
+
+    That is where its weights are those of a captioner: ``start_from``, or a pretrained one. The
+    scores are logged as ``start/CIDEr-D`` and the like, and written to ``start.json``, which a run
+    that is resumed reads. The training is as without: no other callback hears of the pass, and
+    random numbers and the modes of modules are put back.
+
+    Args:
+        folder: of the run.
+        name: what ``start_from`` names; None: the model knows whether it was pretrained.
+        metrics: names, see `captioning.metrics.coco.evaluate_captions`.
+    """
+
+    def __init__(self, *, folder: Path, name: str | None, metrics: Sequence[str]) -> None:
+        self.path = Path(folder) / START_NAME
+        self._name, self._metrics = name, tuple(metrics)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Score, log and write, unless the run goes on from a checkpoint."""
+        name = self._name or getattr(pl_module, "begins_with", "")
+        if not name or trainer.global_step or trainer.current_epoch or not _validates(trainer):
+            return
+        entry = by_first(self._kept)
+        if entry is None:
+            with isolate_rng(), _as_in_validation(pl_module):
+                entry = self._scored(trainer, pl_module, name)
+        scores = {f"start/{metric}": value for metric, value in entry["scores"].items()}
+        for logger in trainer.loggers:
+            logger.log_metrics(scores, 0)
+        if trainer.is_global_zero:
+            write_json(self.path, entry)
+            told = ", ".join(f"{metric} {value:.4f}" for metric, value in entry["scores"].items())
+            log.info(f"before training, {entry['num_images']} validation images ({name}): {told}")
+
+    def _kept(self) -> dict[str, Any] | None:
+        return read_json(self.path, dict) if self.path.is_file() else None
+
+    def _scored(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, name: str
+    ) -> dict[str, Any]:
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        loader, groups = datamodule.val_dataloader(), []
+        for number, batch in enumerate(islice(loader, _num_validated(trainer, len(loader)))):
+            outputs: Any = trainer.strategy.validation_step(batch.to(pl_module.device), number)
+            groups.extend([prediction] for prediction in outputs)
+        predictions = [group[0] for group in gathered(groups)]
+        result = score(predictions, datamodule.val, metrics=self._metrics, tokenizer="python")
+        return {"begins_with": name, "num_images": len(predictions), "scores": result.corpus}
+
+
+def _validates(trainer: pl.Trainer) -> bool:
+    return bool(getattr(trainer, "limit_val_batches", 1.0))
+
+
+def _num_validated(trainer: pl.Trainer, batches: int) -> int:
+    """Batches of a validation: Lightning limits their number, or their share by a fraction."""
+    limit: Any = getattr(trainer, "limit_val_batches", 1.0)
+    return min(batches, limit) if isinstance(limit, int) else max(1, int(batches * limit))
+
+
+@contextmanager
+def _as_in_validation(module: torch.nn.Module) -> Iterator[None]:
+    """In evaluation mode, without gradients; each part gets its own mode back."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 class Speed(pl.Callback):

@@ -21,6 +21,7 @@ from captioning.training.callbacks import (
     CaptionEvaluation,
     ProgressBar,
     Speed,
+    StartScore,
     StayStopped,
     StepSeed,
 )
@@ -189,6 +190,9 @@ def _default_callbacks(
         Speed(folder=folder),
         StayStopped(),
     ]
+    if config.get("start_score", True):
+        name, metrics = config.get("start_from"), config.metrics.val
+        callbacks.append(StartScore(folder=folder, name=name, metrics=metrics))
     shows_progress = config.trainer.get("enable_progress_bar", True)
     if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):
         callbacks.append(ProgressBar())

@@ -9,8 +9,13 @@ function showLearning(facts) {
   }
   if (validation !== null) {
     const series = validation.series.map((one, at) => ({ name: one.name, ...styleOf(at), points: pointsOf(validation.epochs, one.values) }));
+    const start = validation.start.length ? `Before training: ${validation.start.map(([name, value]) => `${name} ${three(value)}`).join(", ")}.` : null;
+    // the score that training begins with, as a level
+    for (const [name, value] of validation.start.filter((one) => one[0] === "CIDEr-D")) {
+      series.push({ name: `${name} before training`, ...PLAIN, points: [validation.epochs[0], validation.epochs[validation.epochs.length - 1]].map((epoch) => [epoch, value]) });
+    }
     const high = Math.max(0.001, ...series.flatMap((one) => one.points.map((point) => point[1]))); // smaller scores are noughts
-    parts.append(make("div", { class: "card" }, make("h3", {}, "Validation scores"), curves({ series, label: "score", xLabel: "epoch", high })));
+    parts.append(make("div", { class: "card" }, make("h3", {}, "Validation scores"), curves({ series, label: "score", xLabel: "epoch", high }), start === null ? null : make("p", { class: "soft small" }, start)));
   }
 }
 

@@ -26,9 +26,12 @@ function showTable(facts) {
 function showCurves(facts) {
   const charts = [["Training loss", facts.losses, "loss", "update"], ["Validation", facts.validation, "CIDEr-D", "epoch"]];
   for (const [title, series, label, xLabel] of charts) {
-    if (!series.length || series.every((one) => one.points.length < 2)) continue;
-    section("learning", ".two").append(make("div", { class: "card" }, make("h3", {}, title), curves({ series: styled(facts, series), label, xLabel }),
-      series.some((one) => one.band) ? make("p", { class: "soft small" }, "Lines: mean over seeds. Areas: lowest to highest seed.") : null));
+    // what cannot be compared shares no axes
+    for (const part of facts.apart ? series.map((one) => [one]) : [series]) {
+      if (!part.length || part.every((one) => one.points.length < 2)) continue;
+      section("learning", ".two").append(make("div", { class: "card" }, make("h3", {}, title, facts.apart ? [": ", foreign(part[0].name)] : null), curves({ series: styled(facts, part), label, xLabel }),
+        part.some((one) => one.band) ? make("p", { class: "soft small" }, "Lines: mean over seeds. Areas: lowest to highest seed.") : null));
+    }
   }
 }
 

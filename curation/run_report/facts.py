@@ -41,8 +41,10 @@ def training_curve(losses: Sequence[tuple[float, float]]) -> list[list[float]] |
     ]
 
 
-def validation(history: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Scores by epoch, `METRICS` alone where there are some."""
+def validation(
+    history: Sequence[Mapping[str, Any]], start: Mapping[str, float]
+) -> dict[str, Any] | None:
+    """Scores by epoch and those before the first, `METRICS` alone where there are some."""
     names = [name for name in METRICS if any(name in entry for entry in history)]
     if not names:
         return None
@@ -52,6 +54,7 @@ def validation(history: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
             {"name": name, "values": [as_number(entry.get(name)) for entry in history]}
             for name in names
         ],
+        "start": [[name, start[name]] for name in names if name in start],
     }
 
 

@@ -50,18 +50,17 @@ ACTIONS = {
 def draw_figures(runs: Sequence[FinishedRun], folder: Path) -> list[str]:
     """Write all figures that the runs have something for; their names.
 
+    Configs that cannot be compared share no axes: they have no figure of scores and losses.
+
     Args:
         runs: those of one name are pooled as seeds.
         folder: where to.
     """
     groups = several.groups(runs)
-    makers: dict[str, Callable[[Sequence[Group]], Any]] = {
-        "training_loss": training_loss,
-        "validation": validation,
-        "test_scores": scores,
-        "edits": edits,
-        "losses": losses,
-    }
+    makers: dict[str, Callable[[Sequence[Group]], Any]] = {"edits": edits, "losses": losses}
+    if len(groups) < 2 or not several.are_apart(groups):
+        compared = {"training_loss": training_loss, "validation": validation}
+        makers = {**compared, "test_scores": scores, **makers}
     drawn = []
     for name, make in makers.items():
         with figure_style():

@@ -30,7 +30,7 @@ DONE = {
 
 def lead(run: FinishedRun, changes: Sequence[Change]) -> list[Sentence]:
     """The sentences, the most important first; those of missing parts are left out."""
-    sentences = [_trained(run), _scored(run), _validated(run), _learned(run)]
+    sentences = [_trained(run), _scored(run), _began(run), _validated(run), _learned(run)]
     sentences += [_curated(run, changes), _hit(run, changes), _left_out(run)]
     return [sentence for sentence in sentences if sentence]
 
@@ -67,6 +67,16 @@ def _validated(run: FinishedRun) -> Sentence:
     best = max(scores, key=lambda epoch: scores[epoch])
     late = " and was still rising at the end" if best == max(scores) else ""
     return [f"Validation CIDEr-D was highest in epoch {best} ({scores[best]:.3f}){late}."]
+
+
+def _began(run: FinishedRun) -> Sentence:
+    if "CIDEr-D" not in run.start:
+        return []
+    last = [entry["CIDEr-D"] for entry in run.history if "CIDEr-D" in entry]
+    ended = f", and {last[-1]:.3f} after the last epoch" if last else ""
+    name = run.run.setting("start_from") or run.run.setting("model.pretrained") or "the captioner"
+    score = f"{run.start['CIDEr-D']:.3f}"
+    return ["Before training, ", {"text": name}, f" had validation CIDEr-D {score}{ended}."]
 
 
 def _learned(run: FinishedRun) -> Sentence:

@@ -86,7 +86,7 @@ def run_facts(
         "lead": part("summary", lambda: lead(run, change_list), []),
         "tiles": part("summary", lambda: tiles(run, change_list), []),
         "losses": part("training loss", lambda: facts.training_curve(run.losses)),
-        "validation": part("validation", lambda: facts.validation(run.history)),
+        "validation": part("validation", lambda: facts.validation(run.history, run.start)),
         "test": part("test scores", lambda: facts.corpus_scores(run.run)),
         "examples": part("examples", lambda: facts.examples(run, numbers)),
         "curation": part("curation", lambda: facts.curation(run, change_list, numbers)),

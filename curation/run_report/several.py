@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from captioning.data.roster import Roster
+from captioning.files import read_json
 from captioning.results.run_folder import FREE_KEYS, NAME_KEYS, OFF, flat, is_below
 from captioning.results.runs import Run
 from captioning.results.table import DEFAULT_METRICS, Options, build_table
@@ -138,8 +139,8 @@ def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
     data = sorted({str(run.run.setting("data.name")) for g in all_groups for run in g.runs})
     if len(data) > 1:
         raise ValueError(
-            f"runs of different data ({', '.join(data)}) must not share a column; compare those "
-            "of each data set by themselves"
+            f"runs of different data ({', '.join(data)}) must not share a column; "
+            "`captioning compare` scores two runs on one test set"
         )
     runs = [_named(run.run, group.key) for group in all_groups for run in group.runs]
     metrics = [n for n in DEFAULT_METRICS if any(n in run.scores(TEST, "corpus") for run in runs)]
@@ -156,6 +157,43 @@ def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
         cells = [_cell(*pair, group) for pair in zip(metrics, row.cells, strict=True)]
         rows.append({"name": group.name, "num_runs": len(group.runs), "cells": cells})
     return {"metrics": metrics, "rows": rows, "against": all_groups[0].name if compared else None}
+
+
+def differ_in_data(all_groups: Sequence[Group]) -> bool:
+    """Whether groups are validated on other data.
+
+    The fingerprints that runs keep of their data tell it, or else the settings of these.
+    """
+    runs = [group.runs[0].run for group in all_groups]
+    kept = [_validated_on(run) for run in runs]
+    if None in kept:
+        kept = [
+            {
+                key: v
+                for key, v in flat({"data": run.config.get("data")}).items()
+                if not is_below(key, FREE_KEYS)
+            }
+            for run in runs
+        ]
+    return any(one != kept[0] for one in kept[1:])
+
+
+def _validated_on(run: Run) -> Any:
+    """Fingerprints of the validation captions and photos; None where they are not known."""
+    path = run.folder / "data.json"
+    if not path.is_file():
+        return None
+    split = read_json(path, dict).get("splits", {}).get("val")
+    return split and (split.get("text"), split.get("pictures"))
+
+
+def are_apart(all_groups: Sequence[Group]) -> bool:
+    """Whether curves of groups must not share axes: their scores cannot be compared."""
+    try:
+        score_table(all_groups)
+    except ValueError:
+        return True
+    return differ_in_data(all_groups)
 
 
 def _named(run: Run, key: str) -> Run:

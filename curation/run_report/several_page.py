@@ -30,7 +30,9 @@ def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> Sequence[str]:
     groups = several.groups(runs)
     notes = Notes(lines=[f"{r.run.folder}: {note}" for r in runs for note in r.notes])
     metric = several.shared_metric(groups)
-    scores = several.most_different(groups, metric) if metric and len(groups) > 1 else {}
+    content = _facts(groups, metric, notes)
+    compared = metric is not None and len(groups) > 1 and content["table"] is not None
+    scores = several.most_different(groups, metric) if compared else {}
     roster, ids = several.most_edited(groups)
     test = next((run.test for run in runs if run.test is not None), None)
     photos = [several.photo_of(test, image_id) for image_id in scores]
@@ -41,7 +43,6 @@ def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> Sequence[str]:
         max_bytes=MAX_BYTES,
     )
     numbers = {photo: number for number, photo in enumerate(pictures)}
-    content = _facts(groups, metric, notes)
     content["different"] = [
         several.different_item(groups, image_id, by_group, numbers)
         for image_id, by_group in scores.items()
@@ -61,7 +62,11 @@ def _facts(groups: Sequence[Group], metric: str | None, notes: Notes) -> dict[st
     def part(name: str, make: Callable[[], Any], default: Any = None) -> Any:
         return notes.read(name, folder, make, default)
 
+    num_notes = len(notes.lines)
     table = part("table of scores", lambda: several.score_table(groups))
+    apart = len(notes.lines) > num_notes or part(
+        "data", lambda: several.differ_in_data(groups), True
+    )
     curves = {
         "losses": part("training loss", lambda: _curves(groups, several.loss_curve), []),
         "validation": part("validation", lambda: _validation(groups), []),
@@ -81,7 +86,8 @@ def _facts(groups: Sequence[Group], metric: str | None, notes: Notes) -> dict[st
         "names": [group.name for group in groups],
         "num_runs": sum(len(group.runs) for group in groups),
         "metric": metric,
-        "lead": _lead(groups, metric, table),
+        "lead": _lead(groups, metric, table, apart=apart),
+        "apart": apart,
         "tiles": [],
         "table": table,
         **curves,
@@ -110,7 +116,7 @@ def _validation(groups: Sequence[Group]) -> list[Any]:
 
 
 def _lead(
-    groups: Sequence[Group], metric: str | None, table: Mapping[str, Any] | None
+    groups: Sequence[Group], metric: str | None, table: Mapping[str, Any] | None, *, apart: bool
 ) -> list[Sentence]:
     number = sum(len(group.runs) for group in groups)
     sentences: list[Sentence] = [
@@ -118,6 +124,14 @@ def _lead(
     ]
     if len({group.runs[0].name for group in groups}) < len(groups):
         sentences.append(["Runs of one name that share a seed or differ in settings stand apart."])
+    if apart:
+        sentences.append(
+            [
+                "Their data or the way they were scored differ, so validation scores and losses "
+                "say nothing of which is better, and each has axes of its own; captioning compare "
+                "A B scores two of them on one test set."
+            ]
+        )
     if table is None or metric not in table["metrics"]:
         return sentences
     column = table["metrics"].index(metric)

@@ -30,6 +30,7 @@ def hostile_run(record: RunRecord, name: str = TITLE) -> FinishedRun:
             files={},
         ),
         history=[{"epoch": epoch, "CIDEr-D": 0.1 * epoch} for epoch in (0, 1)],
+        start={"CIDEr-D": 0.1},
         losses=[(0.0, 2.0), (1.0, 1.0)],
         predictions={sample.image_id: sample.caption for sample in test.samples},
         dropped={text: [{"item": text, "rule": text}] for text in HOSTILE},

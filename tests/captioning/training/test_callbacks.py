@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from pytorch_lightning.loggers import CSVLogger
 
+from captioning.data.roster import build_roster
 from captioning.metrics.coco import MetricResult
 from captioning.training.callbacks import (
     ProgressBar,
+    StartScore,
     StayStopped,
     StepSeed,
     distinct_share,
     write_scores,
 )
-from captioning.types import Prediction
+from captioning.types import Prediction, Sample
 
 
 def captioned(number: int, different: int) -> list[Prediction]:
@@ -87,3 +91,40 @@ def test_scores_of_the_test_leave_those_of_other_splits(tmp_path: Path) -> None:
     assert content["val"]["corpus"] == {"BLEU-4": 0.1}
     assert content["test"]["corpus"] == {"BLEU-4": 0.5}
     assert content["val_history"] == [{"epoch": 0, "CIDEr-D": 0.2}]
+
+
+def test_the_score_at_the_start_leaves_random_numbers_and_modes_as_they_were(
+    tmp_path: Path,
+) -> None:
+    """Of a search that draws at random, and a model some parts of which do not train."""
+    module = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1).eval())
+    module.device = torch.device("cpu")
+    modes: list[bool] = []
+
+    def validation_step(batch: Any, number: int) -> list[Prediction]:
+        draws = (torch.rand(1).item(), np.random.rand(), random.random())  # noqa: NPY002
+        modes.append(module[0].training or torch.is_grad_enabled() or draws == ())
+        return [Prediction(image_id="1", caption="a dog runs")]
+
+    path, caption = Path("1.jpg"), "a dog runs fast"
+    sample = Sample(row=0, sample_id="1#0", image_id="1", image_path=path, caption=caption)
+    loader = [SimpleNamespace(to=lambda _: None)]
+    datamodule = SimpleNamespace(
+        val_dataloader=lambda: loader, val=build_roster("small/val", [sample])
+    )
+    trainer: Any = SimpleNamespace(global_step=0, current_epoch=0, loggers=[], is_global_zero=True)
+    trainer.datamodule = datamodule
+    trainer.strategy = SimpleNamespace(validation_step=validation_step)
+    callback = StartScore(folder=tmp_path, name="base", metrics=["ROUGE-L"])
+    states = (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # noqa: NPY002
+    trainer.limit_val_batches = 0
+    callback.on_train_start(trainer, module)
+    assert not (tmp_path / "start.json").exists()
+    trainer.limit_val_batches = 1.0
+    callback.on_train_start(trainer, module)
+    assert json.loads((tmp_path / "start.json").read_text())["scores"]["ROUGE-L"] > 0.5
+    assert modes == [False]
+    assert [part.training for part in module] == [True, False]
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
+    assert random.getstate() == states[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from captioning.exports import shipped
 from captioning.exports.export import export
 from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
+from captioning.training.callbacks import StartScore
 from captioning.training.inputs import load_inputs
 from captioning.training.preflight import check_settings
 from captioning.training.run import build_captioner, train
@@ -106,6 +108,58 @@ def test_no_words_come_behind_control_tokens() -> None:
     assert start.tokenizer().state() == old.state()
     with pytest.raises(ValueError, match="start_from=base ends with control .* leave new_words"):
         start.tokenizer(["a unicorn sleeps"] * 2, new_words=2)
+
+
+def test_what_a_training_begins_with_is_scored_and_nothing_else_changes(
+    small: Small, run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same bits with and without the score: weights, losses, scores and captions."""
+    settings = (f"start_from={run}", "new_words=1", "num_epochs=2", "curation=track")
+    settings += ("model.module.dropout=0.3", "logger=csv")
+    with caplog.at_level("INFO"):
+        train(small(*settings, folder="scored"))
+    told = "before training, 20 validation images"
+    assert caplog.text.count(told) == 1
+    train(small(*settings, "start_score=false", folder="unscored"))
+    assert caplog.text.count(told) == 1
+    scored, unscored = tmp_path / "scored", tmp_path / "unscored"
+    for name in ("best.ckpt", "last.ckpt"):
+        first, second = (load_checkpoint(f / "checkpoints" / name) for f in (scored, unscored))
+        for key, tensor in first["state_dict"].items():
+            assert torch.equal(tensor, second["state_dict"][key]), key
+    for name in ("history.json", "predictions.json", "curation/losses.npz", "curation.jsonl"):
+        assert (scored / name).read_bytes() == (unscored / name).read_bytes(), name
+    start = json.loads((scored / "start.json").read_text())
+    assert (start["begins_with"], start["num_images"]) == (str(run), 20)
+    logged = (scored / "logs" / "csv" / "metrics.csv").read_text().splitlines()[0]
+    assert "start/CIDEr-D" in logged
+    assert not (unscored / "start.json").exists()
+
+
+def test_a_resumed_training_keeps_the_score_that_it_began_with(
+    small: Small, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    train(small(f"start_from={run}", "num_epochs=1"))
+    (folder / "metrics.json").unlink()
+    start = json.loads((folder / "start.json").read_text())
+    ended = json.loads((run / "history.json").read_text())[-1]
+    assert start["scores"] == {name: ended[name] for name in start["scores"]}
+    passes = []
+    monkeypatch.setattr(StartScore, "_scored", lambda *_: passes.append(1))
+    before = (folder / "start.json").read_bytes()
+    (folder / "checkpoints" / "best.ckpt").unlink()
+    train(small(f"start_from={run}", "num_epochs=1"))  # goes on from the checkpoint of the epoch
+    (folder / "metrics.json").unlink()
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    train(small(f"start_from={run}", "num_epochs=1"))  # killed before the first checkpoint
+    assert passes == []
+    assert (folder / "start.json").read_bytes() == before
+
+
+def test_new_weights_have_no_score_to_begin_with(run: Path) -> None:
+    assert not (run / "start.json").exists()
 
 
 def test_what_cannot_be_begun_with_is_refused_before_training(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from captioning.commands import report as command
 from captioning.commands.main import main
 from captioning.figures import VECTOR, figure_style, save_figure
 from captioning.types import Edit
-from curation.run_report.figures import training_loss
+from curation.run_report.figures import draw_figures, training_loss
 from curation.run_report.lead import duration
 from curation.run_report.parts import read_finished_run
 from curation.run_report.several import groups, short_names
@@ -241,7 +242,48 @@ def test_runs_that_cannot_be_compared_lack_the_table_alone(tmp_path: Path) -> No
     assert facts["table"] is None
     (note,) = (note for note in facts["notes"] if "runs of different data" in note)
     assert "--" not in note
+    assert "captioning compare" in note
     assert len(facts["validation"]) == 2
+    assert facts["apart"]
+    assert "captioning compare A B scores two of them on one test set" in texts(facts["lead"])
+    assert facts["different"] == []
+
+
+def test_curves_of_other_data_share_no_axes(tmp_path: Path) -> None:
+    facts = compared(tmp_path, settings={"data": {"root": "cleaned"}})
+    assert facts["table"] is not None
+    assert facts["apart"]
+    validated = {"text": "a", "pictures": "b"}
+    for folder in (tmp_path / "none/seed0", tmp_path / "none/seed1", tmp_path / "remove/seed0"):
+        (folder / "data.json").write_text(json.dumps({"splits": {"val": validated}}))
+    sources = [str(tmp_path / "none"), str(tmp_path / "remove/seed0")]
+    page = tmp_path / "known.html"
+    assert main(["report", *sources, "--no-figures", "--out", str(page)]) in (0, 1)
+    assert not page_data.facts(page)["apart"]
+
+
+def test_configs_that_cannot_be_compared_have_no_figure_of_both(tmp_path: Path) -> None:
+    drawn = {}
+    for place, settings in (("same", {}), ("other", {"data": {"name": "other"}})):
+        folder = tmp_path / place
+        runs = [make_folder(folder / "a", name="toy/a")]
+        runs += [make_folder(folder / "b", name="toy/b", settings=settings)]
+        drawn[place] = draw_figures([read_finished_run(run) for run in runs], folder / "plots")
+    assert drawn["same"] == ["training_loss", "validation", "test_scores", "edits"]
+    assert drawn["other"] == ["edits"]
+
+
+def test_what_training_began_with_stands_on_the_page(folder: Path) -> None:
+    (folder / "start.json").write_text('{"scores": {"BLEU-4": 0.1, "CIDEr-D": 0.25}}')
+    assert main(["report", str(folder), "--no-figures"]) == 0
+    facts = page_data.facts(folder / "report.html")
+    told = "Before training, the captioner had validation CIDEr-D 0.250, and 0.400 after the last"
+    assert told in texts(facts["lead"])
+    assert facts["validation"]["start"] == [["CIDEr-D", 0.25]]
+    (folder / "start.json").write_text('{"scores": {"CIDEr-D": "x"}}')
+    other = folder / "other.html"
+    assert main(["report", str(folder), "--no-figures", "--out", str(other)]) == 1
+    assert any("score before training left out" in n for n in page_data.facts(other)["notes"])
 
 
 def test_runs_of_one_name_that_are_no_seeds_of_one_config_stand_apart(tmp_path: Path) -> None:
