@@ -29,7 +29,7 @@ REFUSED = {
 # On the hub these have an image processor and a tokenizer, but no processor of both.
 WITHOUT_PROCESSOR = ("vision-encoder-decoder",)
 # These read no prompt: their decoder begins with the caption.
-PHOTOS_ALONE = (*WITHOUT_PROCESSOR, "pix2struct")
+PHOTOS_ALONE = (*WITHOUT_PROCESSOR, "pix2struct", "pp_formulanet")
 
 
 def image_text_folder(name: str, *, weights: bool = False) -> Path:

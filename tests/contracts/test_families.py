@@ -48,7 +48,7 @@ KINDS = (
     *("gemma3", "paligemma", "molmo2", "qwen2_vl", "qwen3_5", "lfm2_vl", "granite4_vision"),
     *("internvl", "minicpmv4_6", "kosmos_2", "pix2struct", "vision_encoder_decoder", "blip2_opt"),
     *("blip", "git", "florence2", "t5gemma2", "minimax_m3_vl", "perception_lm", "cosmos3_edge"),
-    "unlimited_ocr",
+    *("unlimited_ocr", "pp_formulanet"),
 )
 EVERY = (*FAMILIES, *VARIANTS) if os.environ.get("EVERY_FAMILY") == "1" else KINDS
 # Module scope keeps the tests of a family together, so that it is built once.
@@ -61,7 +61,9 @@ SIZES = ((60, 40), (48, 48), (200, 120))
 ANSWERS = {"paligemma": {"token_type_ids": 1}}
 LENGTH = 5
 # Parts of them compute in float32 alone.
-SINGLE = ("kosmos_2", "kosmos_2_5", "nemotron_h_omni", "inkling2", "dots3_note")
+SINGLE = (
+    *("kosmos_2", "kosmos_2_5", "nemotron_h_omni", "inkling2", "inkling2_loop", "dots3_note"),
+)
 # A photo's or a caption's own results depend on what else is in the batch, in transformers too.
 ONE_BY_ONE = ("emu3", "minimax_m3_vl")
 # Their own beams fail, or read other patches than their photo's.

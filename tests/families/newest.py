@@ -5,6 +5,7 @@ Their templates have the marks of the published ones; the sizes are those of a t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -344,19 +345,30 @@ def inkling_mm_model() -> Parts:
     return _network("InklingForConditionalGeneration", config, **INKLING_IDS), processor
 
 
-def inkling2() -> Parts:
+def _inkling2(kind: str, **more: Any) -> Parts:
     tokenizer = byte_pairs(INKLING, pad_token=INKLING[0], eos_token=INKLING[6])
     text = {**INKLING_TEXT, "vocab_size": len(tokenizer) + 3, "unpadded_vocab_size": len(tokenizer)}
-    text |= {"n_layers_per_attn_res_block": 1, "log_scaling_n_floor": 128}
+    text |= {"n_layers_per_attn_res_block": 1, "log_scaling_n_floor": 128, **more}
     vision = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     vision |= {"posemb_grid_size": 8, "projection_hidden_dim": 32, "text_hidden_size": 32}
-    config = transformers.Inkling2Config(
+    config = getattr(transformers, f"{kind}Config")(
         text_config=text, vision_config={**vision, "mlp_ratio": 1.5}, image_token_id=10
     )
     processor = transformers.Inkling2Processor(
         transformers.Inkling2ImageProcessor(), tokenizer, chat_template=INKLING_CHAT
     )
-    return _network("Inkling2ForConditionalGeneration", config, **INKLING_IDS), processor
+    return _network(f"{kind}ForConditionalGeneration", config, **INKLING_IDS), processor
+
+
+def inkling2() -> Parts:
+    return _inkling2("Inkling2")
+
+
+def inkling2_loop() -> Parts:
+    # The two layers in the middle, one of each type, are passed three times.
+    types = ["hybrid_sliding", "hybrid_sliding", "hybrid", "hybrid"]
+    loop = {"loop_layer_index_start": 1, "loop_layer_index_end": 3, "loop_gate_rank": 8}
+    return _inkling2("Inkling2Loop", num_hidden_layers=4, layer_types=types, **loop)
 
 
 MUSE = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad|>", "<|start|>"]
@@ -522,6 +534,132 @@ def cosmos3_omni() -> Parts:
     return network, processor
 
 
+TURNS = ("system", "developer", "user", "assistant")
+APERTUS = ["<unk>", "<s>", "</s>", "<pad>"]
+APERTUS += [f"<|{name}_{place}|>" for name in TURNS for place in ("start", "end")]
+APERTUS_MEDIA = {
+    "image_token": "<|image|>",
+    "audio_token": "<|audio|>",
+    "boi_token": "<|img_start|>",
+    "eoi_token": "<|img_end|>",
+    "image_wrapper_token": "<|img_token_start|>",
+    "eol_token": "<|img_end_of_row|>",
+    "boa_token": "<|audio_start|>",
+    "eoa_token": "<|audio_end|>",
+}
+APERTUS_NAMES = dict(
+    zip(("unk_token", "bos_token", "eos_token", "pad_token"), APERTUS, strict=False)
+)
+APERTUS_START = (
+    "<s><|system_start|>You are Apertus, a helpful assistant.<|system_end|><|developer_start|>"
+    "Deliberation: disabled\nTool Capabilities: disabled<|developer_end|>"
+)
+
+
+def apertus1p5() -> Parts:
+    tokenizer = byte_pairs(
+        [*APERTUS, *APERTUS_MEDIA.values()],
+        first="<s>",
+        extra_special_tokens=APERTUS_MEDIA,
+        **APERTUS_NAMES,
+    )
+    # Its photos are tokens after the words', which the head cannot write.
+    words, codes, sounds = len(tokenizer), 16, 8
+    marks = [f"<|visual token {code}|>" for code in range(codes)]
+    tokenizer.add_tokens([*marks, *(f"<|audio token {code}|>" for code in range(sounds))], True)
+    ids = {"bos_token_id": 1, "eos_token_id": [2, 11], "pad_token_id": 3}
+    text = {**TEXT, **ids, "num_key_value_heads": 1, "vocab_size": len(tokenizer)}
+    vision = {"codebook_size": codes, "embed_dim": 8, "latent_channels": 8, "base_channels": 32}
+    vision |= {"channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1}
+    audio = {"num_filters": 4, "upsampling_ratios": [2, 2], "hidden_size": 8, "codebook_dim": 8}
+    config = transformers.Apertus1p5Config(
+        text_config={**text, "output_vocab_size": words},
+        vision_config={**vision, "attn_resolutions": [8], "resolution": 64},
+        audio_config={**audio, "codebook_size": sounds, "num_lstm_layers": 1},
+        image_token_id=12,
+        audio_token_id=13,
+        image_token_offset=words,
+        audio_token_offset=words + codes,
+    )
+    turn = ("<|{role}_start|>", "<|{role}_end|>")
+    processor = transformers.Apertus1p5Processor(
+        # 60x40 is 5 rows of 8 codes, 48x48 is 6 of 6, 200x120 is 5 of 9.
+        transformers.Apertus1p5ImageProcessor(
+            size={"min_pixels": 1024, "max_pixels": 3584}, spatial_factor=8
+        ),
+        transformers.WavTokenizerFeatureExtractor(hop_length=4),
+        tokenizer,
+        chat_template=_chat(turn, "<|image|>", start=APERTUS_START),
+    )
+    return _network("Apertus1p5ForConditionalGeneration", config, **ids), processor
+
+
+def _hy(name: str) -> str:
+    return f"<{BAR}{name}:opensource{BAR}>"
+
+
+HY = [_hy(name) for name in ("hy_begin_of_sentence", "hy_pad", "hy_eos", "hy_User", "hy_Assistant")]
+HY += [_hy("reasoning_mode"), "<think:opensource>", "</think:opensource>"]
+HY += ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+# The last answer's end is written where another question follows it.
+HY_CHAT = (
+    "{% set effort = reasoning_effort | default('no_think') %}"
+    f"{HY[0]}{HY[5]}reasoning_effort:{{{{ effort }}}}"
+    f"{{% for m in messages %}}{{% if m['role']=='assistant' %}}{HY[4]}{HY[6]}{HY[7]}"
+    f"{{% else %}}{HY[3]}{{% endif %}}{{% if m['content'] is string %}}{{{{ m['content'] }}}}"
+    "{% else %}{% for c in m['content'] %}{% if c['type']=='image' %}"
+    f"{HY[8]}{HY[10]}{HY[9]}{{% else %}}{{{{ c['text'] }}}}{{% endif %}}{{% endfor %}}{{% endif %}}"
+    f"{{% if m['role']=='assistant' and not loop.last %}}{HY[2]}{{% endif %}}{{% endfor %}}"
+    f"{{% if add_generation_prompt %}}{HY[4]}{HY[6]}{{% if effort == 'no_think' %}}{HY[7]}"
+    "{% endif %}{% endif %}"
+)
+
+
+def hy_v4_vl() -> Parts:
+    tokenizer = byte_pairs(HY, bos_token=HY[0], pad_token=HY[1], eos_token=HY[2])
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+    text = {**TEXT, **MLA, **MOE, **ids, "n_shared_experts": 1, "max_position_embeddings": 1024}
+    text |= {"num_hidden_layers": 3, "index_topk": 128, "index_head_dim": 16, "index_n_heads": 2}
+    text |= {"indexer_types": ["full", "full", "shared"], "hc_mult": 2}
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    vision |= {"num_attention_heads": 2, "patch_size": 8, "out_hidden_size": 32}
+    config = transformers.HYV4VLConfig(
+        text_config={
+            **text,
+            "vocab_size": len(tokenizer),
+            "rope_parameters": {"rope_theta": 1e4, "mrope_section": [2, 1, 1]},
+        },
+        vision_config={**vision, "max_image_size": 128},
+        image_token_id=10,
+        video_token_id=11,
+    )
+    processor = transformers.HYV4VLProcessor(
+        transformers.HYV4VLImageProcessor(size=EDGES, patch_size=8),
+        tokenizer,
+        transformers.HYV4VLVideoProcessor(patch_size=8),
+        chat_template=HY_CHAT,
+    )
+    return _network("HYV4VLForConditionalGeneration", config, **ids), processor
+
+
+def pp_formulanet() -> Parts:
+    marks = ["<s>", "<pad>", "</s>", "<unk>", "[START_REF]"]
+    model = json.loads(byte_pairs(marks).backend_tokenizer.to_str())["model"]
+    merges = [tuple(merge) for merge in model["merges"]]
+    tokenizer = transformers.NougatTokenizer(vocab=model["vocab"], merges=merges)
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    text = {"d_model": 32, "decoder_layers": 2, "decoder_ffn_dim": 48, "decoder_attention_heads": 2}
+    text |= {"encoder_layers": 2, "encoder_attention_heads": 2, "max_position_embeddings": 64}
+    text |= {"vocab_size": len(tokenizer), "dropout": 0.0, "init_std": 0.3}
+    vision = {**SAM, "image_size": 64, "patch_size": 4, "window_size": 8, "initializer_range": 0.2}
+    vision |= {"post_conv_in_channels": 8, "post_conv_mid_channels": 24, "decoder_hidden_size": 32}
+    vision |= {"post_conv_out_channels": 32, "global_attn_indexes": [1]}
+    config = transformers.PPFormulaNetConfig(text_config={**text, **ids}, vision_config=vision)
+    photos = transformers.PPFormulaNetImageProcessor(size={"height": 64, "width": 64})
+    network = _network("PPFormulaNetForConditionalGeneration", config, **ids)
+    return network, transformers.PPFormulaNetProcessor(photos, tokenizer)
+
+
 PROMPTS: dict[str, str] = {
     "got_ocr2": f"{GOT_SYSTEM}<|im_start|>user\n<img><imgpad></img>\n OCR: <|im_end|>"
     "<|im_start|>assistant\n",
@@ -532,6 +670,7 @@ FAMILIES: dict[str, Callable[[], Parts]] = {
     function.__name__: function for function in (
         got_ocr2, pp_chart2table, qianfan_ocr, kimi_k25, deepseek_ocr2, minimax_m3_vl, step3p7,
         hyperclovax_vision_v2, inkling_mm_model, inkling2, muse_glimmer, muse_spark, dots3_note,
-        unlimited_ocr, cosmos3_edge, cosmos3_omni,
+        unlimited_ocr, cosmos3_edge, cosmos3_omni, inkling2_loop, apertus1p5, hy_v4_vl,
+        pp_formulanet,
     )
 }  # fmt: skip

@@ -23,6 +23,8 @@ CAPTION = ".caption"
 NEXT = "next_sequence_length"
 # What stays for the tokens after the first, beside inputs by token.
 STAYING = ("attention_mask", "position_ids", "encoder_hidden_states", "encoder_attention_mask")
+# Their decoders attend to the encoder's pooled states, which the network's outputs leave out.
+POOLED = ("pp_formulanet",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ class Speaker(AbstractStepper[SpeakerState]):
         self.network = network
         self.start_ids = start_ids
         self._arguments = frozenset(inspect.signature(network.forward).parameters)
+        self._is_pooled = network.config.model_type in POOLED
         self._options: dict[str, Any] = {}
 
     def read(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Tensor:
@@ -259,12 +262,16 @@ class Speaker(AbstractStepper[SpeakerState]):
                 raise self._without_memory()
             inputs = _without_captions(state.inputs)
             ids = tokens.new_tensor(self.start_ids).expand(_rows(inputs), -1)
-            options = {**inputs, **self._options}
-            outputs = self.network(**options, decoder_input_ids=ids, use_cache=True)
+            pooled = self.network.get_encoder()(**inputs) if self._is_pooled else None
+            options = {"encoder_outputs": pooled} if self._is_pooled else inputs
+            outputs = self.network(
+                **options, **self._options, decoder_input_ids=ids, use_cache=True
+            )
             kept = {
                 name: inputs[name] for name in ("attention_mask", "input_ids") if name in inputs
             }
-            after = {**kept, "states": outputs.encoder_last_hidden_state}
+            states = pooled.pooler_output if pooled else outputs.encoder_last_hidden_state
+            after = {**kept, "states": states}
         else:
             after = state.inputs
             outputs = self._decoded(after, tokens[:, None], state.cache)
@@ -272,11 +279,16 @@ class Speaker(AbstractStepper[SpeakerState]):
 
     def _decoded(self, inputs: Inputs, tokens: Tensor, cache: Any) -> Any:
         """The outputs of a decoder whose encoder's states are known."""
-        from transformers.modeling_outputs import BaseModelOutput  # slow, and here the only one
-
+        outputs: Any = importlib.import_module("transformers.modeling_outputs")  # slow
         inputs = {name: value for name, value in inputs.items() if name != "input_ids"}
+        states = inputs.pop("states")
+        encoded = outputs.BaseModelOutput(last_hidden_state=states)
+        if self._is_pooled:
+            encoded = outputs.BaseModelOutputWithPooling(
+                last_hidden_state=states, pooler_output=states
+            )
         return self.network(
-            encoder_outputs=BaseModelOutput(last_hidden_state=inputs.pop("states")),
+            encoder_outputs=encoded,
             decoder_input_ids=tokens,
             use_cache=cache is not None,
             **{memory_key(): None if cache is None else _copied(cache)},
