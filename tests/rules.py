@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
     "curation": (
         *CONTRACTS,
-        *("captioning.data.roster", "captioning.figures"),
+        *("captioning.data.roster", "captioning.data.readers.split_words", "captioning.figures"),
         "captioning.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         *("captioning.vision.photo_keys", "captioning.metrics.detection"),

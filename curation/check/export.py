@@ -42,4 +42,4 @@ def export_cleaned(
     record = RunRecord(policy=POLICY, seed=seed, view=view)
     holds_photos = format == "imagefolder" or format in PACKED
     chosen = photos or ("copy" if holds_photos else "none")
-    return export(record, None, Path(folder), format=format, photos=chosen)
+    return export(record, None, Path(folder), format=format, photos=chosen, splits=result.splits)

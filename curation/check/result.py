@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
 from captioning.extras import import_extra
 from captioning.files import write_atomically, write_text
@@ -97,6 +98,7 @@ class CheckResult:
         thresholds: by check.
         source: the folder.
         seconds: how long it took.
+        splits: of photos by path, where the folder says them.
     """
 
     roster: Roster
@@ -104,6 +106,7 @@ class CheckResult:
     thresholds: Mapping[str, float]
     source: str = ""
     seconds: float = 0.0
+    splits: Mapping[Path, Split] = field(default_factory=dict)
 
     @property
     def checks(self) -> list[Check]:

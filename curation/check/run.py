@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from captioning.data.readers.own.own import read_own
+from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
 from captioning.text.sentences import build_sentence_encoder
@@ -22,6 +22,8 @@ from curation.check.checks import CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, Scores
 from curation.check.result import CheckResult
 from curation.check.seen import look_at
+
+LENIENT = {"missing_photos": "drop", "missing_captions": "drop", "bad_captions": "drop"}
 
 SPACES = ("joint_space", "none")
 
@@ -72,6 +74,7 @@ def check(
         thresholds=limits,
         source=roster.name if isinstance(folder, Roster) else str(folder),
         seconds=time.monotonic() - start,
+        splits={} if isinstance(folder, Roster) else own_splits(folder, **{**LENIENT, **reading}),
     )
 
 
@@ -97,9 +100,8 @@ def read_all(folder: str | Path, **reading: Any) -> Roster:
         folder: see `check`.
         **reading: arguments of `read_own`.
     """
-    lenient = {"missing_photos": "drop", "missing_captions": "drop", "bad_captions": "drop"}
     name = Path(folder).resolve().name
-    return read_own(name=name, folder=folder, part="all", **{**lenient, **reading})
+    return read_own(name=name, folder=folder, part="all", **{**LENIENT, **reading})
 
 
 def _limits(thresholds: Mapping[str, float], skip: Collection[str]) -> dict[str, float]:

@@ -45,7 +45,7 @@ def card(
     versions: Mapping[str, Any] | None = None,
     truth: Mapping[str, str] | None = None,
     decider: Literal["training", "checks", "people"] = "training",
-    loaded: Mapping[str, str] | None = None,
+    loaded: Mapping[str, Any] | None = None,
 ) -> str:
     """What was changed, by which policy, when, and how it can be done again; Markdown.
 

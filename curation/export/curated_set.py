@@ -9,12 +9,13 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.roster import CurationView, Roster, masks_text
 from captioning.files import write_atomically, write_json, write_lines
 from captioning.types import Sample
@@ -26,6 +27,7 @@ from captioning.vision.photo_places import (
 )
 from curation.score.caption_fit import waits_for_caption
 
+HUB_NAMES: dict[Split, str] = {"train": "train", "val": "validation", "test": "test"}
 REPLACED = "replaced"  # folder of pictures that came in for others
 
 
@@ -39,21 +41,27 @@ class Picture:
         file_name: below the folder of photos, with ``/``.
         path: where it lies now.
         samples: its captions.
+        split: None: the set has none.
     """
 
     image_id: str
     file_name: str
     path: Path
     samples: tuple[Sample, ...]
+    split: Split | None = None
 
 
-def pictures(view: CurationView) -> list[Picture]:
+def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> list[Picture]:
     """The live samples that have a caption by picture, in roster order.
 
     Those that still wait for one hold a placeholder, and are left out. A picture that stands for
     several images has the captions of all, and, if it is a photo of the roster, the id that most of
     its captions have there. Photos are named relative to the folder that all of the roster's lie
     in, shards being folders; pictures that replaced them by ``replaced/NAME``.
+
+    Args:
+        view: of the curated set.
+        splits: of photos by path.
 
     Raises:
         ValueError: no sample has a caption.
@@ -77,12 +85,28 @@ def pictures(view: CurationView) -> list[Picture]:
                 file_name=name,
                 path=path,
                 samples=tuple(samples),
+                split=(splits or {}).get(path),
             )
         )
     _check_names(result)
     if not result:
         raise ValueError("all photos still wait for a caption: export a run that has given some")
     return result
+
+
+def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequence[Picture]]]:
+    """The pictures of each split; all of them with None where the set has no splits.
+
+    Raises:
+        ValueError: some pictures have a split and others have none.
+    """
+    groups: dict[Split | None, list[Picture]] = {split: [] for split in (*SPLITS, None)}
+    for picture in curated:
+        groups[picture.split].append(picture)
+    found = [(split, group) for split, group in groups.items() if group]
+    if len(found) > 1 and groups[None]:
+        raise ValueError(f"{groups[None][0].path}: no split, though other pictures have one")
+    return found
 
 
 def captioned(samples: Sequence[Sample]) -> list[Sample]:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from captioning.data.readers.split_words import Split
 from captioning.files import is_taken, read_json, write_text
 from curation.export.card import card
 from curation.export.curated_set import (
+    HUB_NAMES,
     Picture,
     captioned,
+    of_splits,
     pictures,
     place_photos,
     write_coco,
@@ -28,18 +32,23 @@ from curation.export.packed_set import write_datasets, write_parquet, write_webd
 from curation.journal.journal import FILE_NAME, Header, encode, write_journal
 from curation.record import RunRecord
 
-PACKED: dict[str, tuple[Callable[[Sequence[Picture], Path], None], str, str]] = {
+PACKED: dict[str, tuple[Callable[[Sequence[Picture], Path, Split | None], None], str, str]] = {
     "parquet": (write_parquet, "data/", "pictures and captions as Parquet"),
     "datasets": (write_datasets, "data-*.arrow", "pictures and captions, for load_from_disk"),
     "webdataset": (write_webdataset, "*.tar", "pictures and captions in shards"),
 }
 FORMATS = ("coco", "jsonl", "imagefolder", *PACKED, "journal")
-# What `datasets.load_dataset` reads of a folder; it would take the journal for data, too.
-LOADED = {
-    "coco": {"data_files": "captions.json", "field": "annotations"},
-    "jsonl": {"data_files": "captions.jsonl"},
-    "parquet": {"data_files": "data/*.parquet"},
-    "webdataset": {"data_files": "*.tar"},
+# What `datasets.load_dataset` is told of a folder, as it would take the journal for data, too:
+# files of a split, and what else it needs.
+LOADED: dict[str, tuple[str, dict[str, str]]] = {
+    "coco": ("captions{_split}.json", {"field": "annotations"}),
+    "jsonl": ("captions{_split}.jsonl", {}),
+    "parquet": ("data/{split_}*.parquet", {}),
+    "webdataset": ("{split_}*.tar", {}),
+}
+WRITTEN = {
+    "coco": "the captions, as COCO has them",
+    "jsonl": "the captions, one picture a line",
 }
 PHOTOS = ("none", "copy", "link")
 JOURNAL = "every edit, in order, with its reason"
@@ -53,6 +62,7 @@ def export(
     format: str,
     photos: str,
     by_people: bool = False,
+    splits: Mapping[Path, Split] | None = None,
 ) -> int:
     """Write the curated set with its journal and its card; returns the number of captions.
 
@@ -66,6 +76,7 @@ def export(
         format: one of `FORMATS`.
         photos: one of `PHOTOS`: whether the pictures come along.
         by_people: whether people had the last word, which the card says.
+        splits: of photos by path, which are written; None: all are of one.
 
     Raises:
         ValueError: the folder holds something, the format needs photos, or there is no caption.
@@ -82,7 +93,8 @@ def export(
         raise ValueError(f"{folder} holds something already; choose a new folder")
 
     def fill(part: Path) -> None:
-        files = _write_set(record, part, format=format, photos=photos)
+        curated = [] if format == "journal" else pictures(record.view, splits or {})
+        files = _write_set(record, part, curated, format=format, photos=photos)
         roster = record.view.roster
         header = Header(roster=roster.name, fingerprint=roster.fingerprint, seed=record.seed)
         write_journal(part / FILE_NAME, header, map(encode, record.view.journal))
@@ -95,7 +107,7 @@ def export(
             versions=read_json(versions_file, dict) if versions_file and is_known else None,
             truth=record.truth,
             decider="people" if by_people else "checks" if run is None else "training",
-            loaded=LOADED.get(format),
+            loaded=_loaded(format, [split for split, _ in of_splits(curated)]),
         )
         write_text(part / "README.md", text)
 
@@ -103,27 +115,51 @@ def export(
     return len(captioned(record.view.samples()))
 
 
-def _write_set(record: RunRecord, part: Path, *, format: str, photos: str) -> dict[str, str]:
+def _loaded(format: str, splits: Sequence[Split | None]) -> dict[str, Any] | None:
+    """Which files ``datasets.load_dataset`` takes, by split; None: it finds them."""
+    if format not in LOADED:
+        return None
+    files, told = LOADED[format]
+    named = [{"split": HUB_NAMES[s], "path": _named(files, s)} for s in splits if s is not None]
+    return {"data_files": named or _named(files, None), **told}
+
+
+def _named(pattern: str, split: Split | None) -> str:
+    """The name of a split's files."""
+    name = "" if split is None else HUB_NAMES[split]
+    return pattern.format(_split=name and f"_{name}", split_=name and f"{name}-")
+
+
+def _write_set(
+    record: RunRecord, part: Path, curated: Sequence[Picture], *, format: str, photos: str
+) -> dict[str, str]:
     """Write the captions and pictures; what each file holds."""
     if format == "journal":
         return {}
-    curated = pictures(record.view)
     if format in PACKED:
         write, name, what = PACKED[format]
-        write(curated, part)
+        for split, chosen in of_splits(curated):
+            write(chosen, part, split)
         return {name: what}
-    photo_folder = part if format == "imagefolder" else part / "images"
-    if photos != "none":
-        place_photos(curated, photo_folder, copy=photos == "copy")
     files = {} if photos == "none" or format == "imagefolder" else {"images/": "the pictures"}
-    if format == "coco":
-        write_coco(curated, part / "captions.json", name=record.view.roster.name)
-        return {"captions.json": "the captions, as COCO has them", **files}
-    if format == "jsonl":
-        write_jsonl(curated, part / "captions.jsonl")
-        return {"captions.jsonl": "the captions, one picture a line", **files}
-    write_metadata(curated, part / "metadata.jsonl")
-    return {"metadata.jsonl": "the captions, one picture a line; the pictures lie beside it"}
+    for split, chosen in of_splits(curated):
+        folder = part / "images"
+        if format == "imagefolder":
+            folder = part / (HUB_NAMES[split] if split else "")
+        if photos != "none":
+            place_photos(chosen, folder, copy=photos == "copy")
+        if format == "imagefolder":
+            write_metadata(chosen, folder / "metadata.jsonl")
+            name = (folder / "metadata.jsonl").relative_to(part).as_posix()
+            files[name] = "the captions, one picture a line; the pictures lie beside it"
+            continue
+        name = _named(LOADED[format][0], split)
+        if format == "coco":
+            write_coco(chosen, part / name, name=record.view.roster.name)
+        else:
+            write_jsonl(chosen, part / name)
+        files[name] = WRITTEN[format]
+    return files
 
 
 def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:

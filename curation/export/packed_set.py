@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from captioning.data.readers.split_words import Split
 from captioning.extras import import_extra
-from captioning.files import write_json
+from captioning.files import read_json, write_json
 from captioning.vision.photo_places import open_photo, photo_exists
-from curation.export.curated_set import Picture, caption_fields, told_fields
+from curation.export.curated_set import HUB_NAMES, Picture, caption_fields, told_fields
 
 PICTURES_IN_A_FILE = 1000
 _PURPOSE = "Parquet and Arrow files"
 _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
 
 
-def write_parquet(curated: Sequence[Picture], folder: Path) -> None:
+def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
     """``data/train-00000-of-00001.parquet`` and so on, as the hub's data sets have it.
 
     Raises:
@@ -28,14 +29,15 @@ def write_parquet(curated: Sequence[Picture], folder: Path) -> None:
         ModuleNotFoundError: pyarrow is not installed.
     """
     parquet = import_extra("pyarrow.parquet", extra="arrow", purpose=_PURPOSE)
-    (folder / "data").mkdir()
+    (folder / "data").mkdir(exist_ok=True)
+    name = HUB_NAMES[split or "train"]
     parts, told = list(_parts(curated)), told_fields(curated)
     for number, part in enumerate(parts):
-        path = folder / "data" / f"train-{number:05d}-of-{len(parts):05d}.parquet"
+        path = folder / "data" / f"{name}-{number:05d}-of-{len(parts):05d}.parquet"
         parquet.write_table(_table(part, told), path, row_group_size=100)
 
 
-def write_datasets(curated: Sequence[Picture], folder: Path) -> None:
+def write_datasets(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
     """What ``save_to_disk`` leaves; ``datasets.load_from_disk(FOLDER)`` reads it.
 
     Raises:
@@ -43,6 +45,10 @@ def write_datasets(curated: Sequence[Picture], folder: Path) -> None:
         ModuleNotFoundError: pyarrow is not installed.
     """
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
+    if split is not None:
+        _add_split(folder, HUB_NAMES[split])
+        folder = folder / HUB_NAMES[split]
+        folder.mkdir()
     parts, names, digest = list(_parts(curated)), [], hashlib.sha256()
     told = told_fields(curated)
     for number, part in enumerate(parts):
@@ -62,21 +68,31 @@ def write_datasets(curated: Sequence[Picture], folder: Path) -> None:
         "_format_kwargs": {},
         "_format_type": None,
         "_output_all_columns": False,
-        "_split": None,
+        "_split": split and HUB_NAMES[split],
     }
     write_json(folder / "state.json", state)
     write_json(folder / "dataset_info.json", {"citation": "", "features": _features(told)})
 
 
-def write_webdataset(curated: Sequence[Picture], folder: Path) -> None:
+def _add_split(folder: Path, name: str) -> None:
+    """Name a split in the file by which ``datasets`` knows a folder of several."""
+    path = folder / "dataset_dict.json"
+    splits = read_json(path, dict)["splits"] if path.is_file() else []
+    write_json(path, {"splits": [*splits, name]})
+
+
+def write_webdataset(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
     """``000000.tar`` and so on: ``KEY.jpg`` beside ``KEY.json`` with its captions.
 
     Raises:
         FileNotFoundError: a picture is gone; names it.
     """
     count, told = 0, told_fields(curated)
+    head = f"{HUB_NAMES[split]}-" if split else ""
     for number, part in enumerate(_parts(curated)):
-        with tarfile.open(folder / f"{number:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as shard:
+        with tarfile.open(
+            folder / f"{head}{number:06d}.tar", "w", format=tarfile.USTAR_FORMAT
+        ) as shard:
             for picture in part:
                 key, suffix = f"{count:09d}", PurePosixPath(picture.file_name).suffix.lower()
                 about = {"file_name": picture.file_name, **_fields(picture, told)}

@@ -106,6 +106,54 @@ def read_own(
         FileNotFoundError: no such folder, or nothing that is known in it.
         ValueError: annotations that are not as their reader has them; names file and row.
     """
+    read = _reader(
+        folder,
+        layout=layout,
+        annotations=annotations,
+        image_folder=image_folder,
+        file_column=file_column,
+        caption_columns=caption_columns,
+        missing_photos=missing_photos,
+        missing_captions=missing_captions,
+        bad_captions=bad_captions,
+    )
+    found = read.layout
+    if part in ("train", "all"):
+        log.info(f"{name}: {found.root} is read as {found.description}; layout= for another")
+    draw, each = partial(share, held_out=held_out, seed=seed), f"{held_out:.0%}"
+    if split_by == "content":
+        draw = partial(_drawn_by_content, held_out=held_out, seed=seed, keys_folder=keys_folder)
+        each = f"about {each}"
+    roster, splits = _part(read, name, part, draw)
+    _say(name, read, part, splits, each, seed)
+    return roster
+
+
+def own_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
+    """The split that a folder says of each photo, by path; empty where it says none.
+
+    Args:
+        folder: see `read_own`.
+        **reading: other arguments of `read_own`, but for ``part`` and those of a draw.
+    """
+    read = _reader(folder, **reading)
+    splits, take = read.layout.splits, read
+    if not splits:
+        splits, take = _splits_inside(read, "", "train")
+    return {s.image_path: split for split in splits for s in take("", split).samples}
+
+
+def _reader(
+    folder: str | Path,
+    *,
+    layout: Kind | None = None,
+    annotations: Name | None = None,
+    image_folder: str | Path | None = None,
+    file_column: Name | None = None,
+    caption_columns: str | list[str] | None = None,
+    **rules: str,
+) -> _Reader:
+    """See `read_own`."""
     found = recognise(
         data_folder(folder),
         kind=layout,
@@ -122,21 +170,7 @@ def read_own(
                 f"{found.root} is read as {found.description}, which does not read {key}; it is "
                 f"for {', '.join(_READ_BY[key])}: leave it out, or choose layout="
             )
-    rules = {
-        "missing_photos": missing_photos,
-        "missing_captions": missing_captions,
-        "bad_captions": bad_captions,
-    }
-    read = _Reader(found, image_folder, file_column, caption_columns, rules)
-    if part in ("train", "all"):
-        log.info(f"{name}: {found.root} is read as {found.description}; layout= for another")
-    draw, each = partial(share, held_out=held_out, seed=seed), f"{held_out:.0%}"
-    if split_by == "content":
-        draw = partial(_drawn_by_content, held_out=held_out, seed=seed, keys_folder=keys_folder)
-        each = f"about {each}"
-    roster, splits = _part(read, name, part, draw)
-    _say(name, read, part, splits, each, seed)
-    return roster
+    return _Reader(found, image_folder, file_column, caption_columns, rules)
 
 
 def _drawn_by_content(
