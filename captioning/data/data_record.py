@@ -98,7 +98,11 @@ def write_record(
 
 
 def _write_rows(part: Path, rows: Iterable[str]) -> None:
-    with gzip.GzipFile(part, "wb", compresslevel=6, mtime=0) as file:
+    # Without the temporary name and the time, so that the same data give the same bytes.
+    with (
+        part.open("wb") as raw,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file,
+    ):
         for row in rows:
             file.write(f"{row}\n".encode())
 

@@ -79,6 +79,13 @@ def test_the_same_data_pass(run, rosters, keys) -> None:
     assert splits["train"]["photos"] == PHOTOS
 
 
+def test_the_same_data_give_the_same_bytes(run, rosters, keys, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    write_record(tmp_path / "second", rosters, keys)
+    for name in (FILE_NAME, ROWS_NAME):
+        assert (run / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
 def test_a_run_without_a_record_is_not_compared(tmp_path: Path, rosters, keys) -> None:
     assert check_record(tmp_path, rosters, keys) is False
 
