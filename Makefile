@@ -1,6 +1,7 @@
 # make env    the environment, .venv
 # make demo   train on the embedded data set with and without curation, and print the scores
-# make test   all tests
+# make test   unit tests and contracts
+# make test-all  these, tables of papers, killed commands, and makers of shipped weights
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make families  every image-to-text family of transformers, and their table in docs/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
@@ -35,8 +36,15 @@ demo: env
 	$(BIN)/captioning demo
 
 # Python keeps what it compiles, even where a container forbids it: else each process of the tests would compile all.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+LONG := tests/papers tests/chaos tests/captioning/assets
+
 test: env
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(PYTEST) $(LONG:%=--ignore=%)
+
+.PHONY: test-all
+test-all: env
+	$(PYTEST)
 
 .PHONY: gpu-test
 gpu-test: env
