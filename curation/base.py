@@ -183,9 +183,11 @@ class AbstractScore(ABC):
 
     Attributes:
         name: of what is measured, for reasons and reports, such as ``"loss"``.
+        may_know_none: whether it may find nothing to judge, so that no sample has a score.
     """
 
     name: str
+    may_know_none = False
 
     @property
     def opens_photos(self) -> bool:
@@ -245,6 +247,8 @@ def highest(doubts: Sequence[WordDoubt], num_rows: int, *, value: str = "probabi
 
 class AbstractWordScore(AbstractScore):
     """A score that also tells which words of a caption are in doubt."""
+
+    may_know_none = True  # where no word is in doubt
 
     @property
     def counted_value(self) -> str:

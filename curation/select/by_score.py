@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from curation.base import AbstractScore, AbstractSelector, AbstractWordScore, Context
+from curation.base import AbstractScore, AbstractSelector, Context
 from curation.score.loss import Loss
 
 log = logging.getLogger(__name__)
@@ -49,13 +49,9 @@ class AbstractByScore(AbstractSelector):
             self._warn_of_unknown(context, scores)
         return scores
 
-    @property
-    def _may_know_none(self) -> bool:
-        """Whether all scores may be unknown: where no word is in doubt, those of words are."""
-        return isinstance(self.score, AbstractWordScore)
-
     def _require_known(self, context: Context, scores: Tensor) -> None:
-        if not self._may_know_none and scores[torch.from_numpy(context.live_rows)].isnan().all():
+        are_unknown = scores[torch.from_numpy(context.live_rows)].isnan().all()
+        if are_unknown and not self.score.may_know_none:
             raise ValueError(
                 f"no sample has a score ({self.score.name}) before training "
                 "(curation.schedule.from_epoch=-1), when there are no losses: nothing would be "
@@ -74,7 +70,7 @@ class AbstractByScore(AbstractSelector):
                 f"{self.score.name} of the others is unknown, and none of them is selected; "
                 "curation/probe=rescore measures all"
             )
-        if is_unknown.all() and not is_unseen.all() and not self._may_know_none:
+        if is_unknown.all() and not is_unseen.all() and not self.score.may_know_none:
             self._has_warned = True
             log.warning(
                 f"epoch {context.epoch}: {self.score.name} is not a number for any of "

@@ -24,6 +24,7 @@ ENTRIES = {
     "replace_word": "ReplaceWord",
     "condition": "Condition",
     "pseudo_label": "PseudoLabel",
+    "recommended": "Remove",
     "track": "Remove",
 }
 # With models of the user's: where their folders are named, see `tests.matching_folders`.
