@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor
 
 from captioning.data.roster import build_roster
+from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder, TextEmbedder
 from captioning.ranges import Seed
+from captioning.types import Sample
 from curation.base import AbstractScore, Context
 from curation.check.fit import caption_fit
 from curation.check.run import build_encoders
@@ -51,6 +54,7 @@ class Fit(AbstractScore):
             raise ValueError("the score 'fit' needs a space of photos and texts: got space=none")
         self._space, self._cache_folder, self._seed = space, cache_folder, seed
         self._encoders: tuple[JointEmbedder | None, TextEmbedder | None] | None = None
+        self._known: dict[tuple[Path, str], float] = {}
 
     @property
     def opens_photos(self) -> bool:
@@ -58,14 +62,26 @@ class Fit(AbstractScore):
         return True
 
     def scores(self, context: Context) -> Tensor:
-        """In [0, 1]; NaN for samples that are not live or cannot be judged."""
+        """In [0, 1]; NaN for samples that are not live or cannot be judged.
+
+        Pairs that were judged among more keep their chance; a new one has all judged again.
+        """
+        live = list(context.live.values())
+        pairs = [(sample.image_path, sample.caption) for sample in live]
+        if not self._known.keys() >= set(pairs):
+            self._known = dict(zip(pairs, self._judged(live), strict=True))
+        scores = torch.full((len(context.view.roster),), torch.nan)
+        scores[[sample.row for sample in live]] = torch.tensor([self._known[p] for p in pairs])
+        return scores
+
+    def _judged(self, live: Sequence[Sample]) -> list[float]:
+        """The chance of each sample's pair."""
         if self._encoders is None:
             self._encoders = build_encoders(self._space, self._cache_folder)
-        live = list(context.live.values())
-        roster = build_roster(context.view.roster.name, live)
+        roster = build_roster("live", live)
         found = caption_fit(look_at(roster, *self._encoders, seed=self._seed))
         tell = log.warning if np.isnan(found.values).all() else log.info
         tell(f"{self.name}: {found.note}")
-        scores = np.full(len(context.view.roster), np.nan, np.float32)
-        scores[[sample.row for sample in live]] = found.values
-        return torch.from_numpy(scores)
+        for encoder in self._encoders:
+            leave_device(encoder)
+        return found.values.tolist()

@@ -120,17 +120,19 @@ def test_a_few_photos_are_left_alone(tmp_path: Path) -> None:
     assert selected(roster, Fit(space=Numbers())) == set()
 
 
-def test_removed_captions_are_not_judged_again(tmp_path: Path) -> None:
+def test_removed_captions_have_no_score_and_the_others_keep_theirs(tmp_path: Path) -> None:
     roster, wrong = swapped(photos_in(tmp_path, 60, (5,)), 0.1)
     view = CurationView(roster=roster)
     context = Context.before_training(view, seed=0)
     score = Fit(space=Numbers())
+    before = score.scores(context)
     chosen = Above(threshold=0.5, score=score).select(context)
     after = view.apply(Remove().amend(context, chosen).edits)
     scores = score.scores(Context.before_training(after, seed=0))
     gone = [roster.by_id[c.sample.sample_id].row for c in chosen]
     assert torch.isnan(scores[gone]).all()
-    assert len(scores) == len(roster)
+    kept = [row for row in range(len(roster)) if row not in gone]
+    torch.testing.assert_close(scores[kept], before[kept], rtol=0, atol=0)
     assert wrong
 
 
