@@ -276,8 +276,8 @@ def test_extra_metrics_score_all_captions_of_an_image(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ((), "give predictions=FILE"),
-        (("run=a", "predictions=b"), "not both"),
+        ((), "give one of predictions=FILE"),
+        (("run=a", "predictions=b"), "give one of predictions=FILE"),
         (("predictions=RESULTS",), "data=NAME is missing"),
         (("predictions=RESULTS", *DATA, "split=val"), "no split 'val'; it has test"),
     ],

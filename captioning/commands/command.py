@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -26,6 +26,8 @@ class HydraCommand:
             `captioning.commands.settings` before.
         check: refuses a config by an error and does nothing else; a sweep of the command checks
             all jobs so before the first begins.
+        typed: keys of the config by the names that they have on the command line, where these are
+            names of config groups, whose values Hydra would look for among its files.
     """
 
     name: str
@@ -34,6 +36,7 @@ class HydraCommand:
     task: Task
     checks_itself: bool = False
     check: Callable[[Any], None] | None = None
+    typed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import re
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import HydraCommand
+from captioning.commands.command import HydraCommand, PlainCommand
 from captioning.commands.quick_imports import quick_imports
+
+COMPARED = "compared.html"
+METRIC_NAMES = ("BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE", "CIDEr")
+_SET_ASIDE = re.compile(r"\.old\d+$")  # as resume=never names the folder of a former run
 
 
 def _evaluate(config: Any) -> None:
+    _check_model(config.get("captioner"))
     with quick_imports():
         from captioning.evaluation.run import evaluate
 
     evaluate(config)
+
+
+def _check_model(name: str | None) -> None:
+    """Refuse a captioner that is not there before anything is imported."""
+    if name is None or name == "shipped" or "@" in name or Path(name).is_dir():
+        return
+    raise FileNotFoundError(
+        f"model={name}: no such folder; give shipped, or the folder of an export, of a run or of a "
+        "model of transformers"
+    )
 
 
 def _controllability(config: Any) -> None:
@@ -47,12 +67,92 @@ def _export(config: Any) -> None:
     print(f"exported to {export(config.run, config.to, onnx=config.onnx, facts=facts)}")
 
 
+def _compare_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "runs", nargs="+", metavar="RUN",
+        help="two: a run folder each, or a folder of several seeds of a run; or the folders of all "
+        "seeds of both",
+    )  # fmt: skip
+    add("--out", type=Path, default=Path(COMPARED), help=f"the page ({COMPARED}), JSON beside it")
+    add(
+        "--metrics", nargs="+", choices=METRIC_NAMES, metavar="NAME",
+        help=f"of {', '.join(METRIC_NAMES)}; default: those of the first run's test but SPICE",
+    )  # fmt: skip
+    add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
+    add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the runs name")
+
+
+def _compare(options: Namespace) -> None:
+    sides = _sides(options.runs)
+    if options.out.suffix != ".html":
+        raise ValueError(f"--out {options.out} names the page: give PAGE.html; JSON goes beside it")
+    with quick_imports():
+        from captioning.evaluation.compare import Side, compare_runs
+        from captioning.files import write_json
+        from captioning.plugins import import_plugins
+        from captioning.results.versions import versions
+        from curation.run_report.several_page import write_compared_page
+
+    import_plugins(options.plugins)
+    first, second = (Side(name=name, folders=folders) for name, folders in sides.items())
+    compared = compare_runs(first, second, metrics=options.metrics, device=options.device)
+    write_compared_page(compared.facts, compared.photos, options.out)
+    data = options.out.with_suffix(".json")
+    write_json(data, compared.facts | {"versions": versions(options.plugins)})
+    for line in (*compared.facts["sentences"], *compared.facts["notes"]):
+        print(line)
+    print(f"{options.out}, and {data}")
+
+
+def _sides(places: Sequence[str]) -> dict[str, list[Path]]:
+    """The folders of the runs on both sides by name, looked at before anything is imported.
+
+    Raises:
+        FileNotFoundError: a folder that is not there, or is no run.
+        ValueError: not two sides, or a run that has not ended.
+    """
+    if len(places) == 2:
+        sides = {place.rstrip("/"): _runs_in(Path(place)) for place in places}
+    else:
+        sides = defaultdict[str, list[Path]](list)
+        for place in places:
+            sides[str(Path(place).parent)] += _runs_in(Path(place))
+    if len(sides) != 2:
+        found = ", ".join(sides)
+        raise ValueError(f"give two runs, or two folders of seeds; got {len(sides)}: {found}")
+    first, second = ({folder.resolve() for folder in folders} for folders in sides.values())
+    if both := first & second:
+        raise ValueError(f"{sorted(both)[0]} is on both sides: give two runs")
+    return dict(sides)
+
+
+def _runs_in(place: Path) -> list[Path]:
+    if not place.is_dir():
+        raise FileNotFoundError(f"{place}: no such folder; give a run folder, or one of its seeds")
+    inside = sorted(path for path in place.iterdir() if not _SET_ASIDE.search(path.name))
+    folders = [path for path in (place, *inside) if (path / "config.yaml").is_file()]
+    folders = [place] if place in folders else folders
+    if not folders:
+        raise FileNotFoundError(
+            f"{place}: no config.yaml in it or in its folders: not a run folder"
+        )
+    for folder in folders:
+        if (folder / "captioner.json").is_file():
+            raise ValueError(f"{folder} is an export: give the run folder that it was made of")
+        ended = any((folder / name).is_file() for name in ("metrics.json", "untested.json"))
+        if not ended or not any((folder / "checkpoints").glob("*.ckpt")):
+            raise ValueError(f"{folder} is not finished: give its training command again")
+    return folders
+
+
 EVALUATE = HydraCommand(
     name="evaluate",
-    summary="Caption a data set with a finished run and score it, or score a file of captions.",
+    summary="Caption a data set with a run or any captioner and score it, or score a file.",
     config="evaluate",
     task=_evaluate,
     checks_itself=True,
+    typed={"model": "captioner"},
 )
 CONTROLLABILITY = HydraCommand(
     name="controllability",
@@ -65,6 +165,12 @@ DIVERSE_CAPTIONS = HydraCommand(
     summary="Draw many captions of each photo: oracle, consensus and diversity.",
     config="diverse_captions",
     task=_diverse_captions,
+)
+COMPARE = PlainCommand(
+    name="compare",
+    summary="Say whether one run is better than another, on photos that both have never seen.",
+    add_arguments=_compare_arguments,
+    call=_compare,
 )
 IMAGE_DISTANCE = HydraCommand(
     name="image-distance",

@@ -57,6 +57,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from captioning.commands.sweep import Sweep, sweeping
     from captioning.configuration import VERSION_BASE, search_user_folder
 
+    arguments = [_with_key(command, argument) for argument in arguments]
     options = _parsed(command, arguments)
     search_user_folder()
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
@@ -85,6 +86,12 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     finally:
         sys.argv = started
         _set_full_error(full_error)
+
+
+def _with_key(command: HydraCommand, argument: str) -> str:
+    """An argument with the config's key in the place of the name that is typed for it."""
+    name, mark, value = argument.partition("=")
+    return f"{command.typed[name]}={value}" if mark and name in command.typed else argument
 
 
 def _task(
@@ -210,6 +217,7 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     """Call a command's task; see `run_hydra` for its errors."""
     from omegaconf.errors import OmegaConfBaseException
 
+    from captioning.commands.first_look import look_first
     from captioning.configuration import trust
     from captioning.plugins import import_plugins
     from captioning.training.signals import Stopped
@@ -217,6 +225,7 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     try:
         import_plugins(config.get("plugins") or [])
         trust(config)
+        look_first(command.name, config)
         if not command.checks_itself:
             _check(command, config)
         return command.task(config)

@@ -44,6 +44,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
     "train and evaluate": (
         training.TRAIN,
         evaluation.EVALUATE,
+        evaluation.COMPARE,
         training.DEMO,
         training.FIND_LR,
         evaluation.EXPORT,

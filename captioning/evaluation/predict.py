@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
+from captioning.decoding.words import bind_search
 from captioning.devices import chosen_device, full_precision
 from captioning.evaluation.photo_entities import entity_changes, use_entities
 from captioning.evaluation.rerank import check_neighbours
 from captioning.evaluation.settings import EvaluationPrecision
+from captioning.exports.bundle import is_bundle
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
@@ -34,6 +36,7 @@ from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model
 from captioning.training.speed import computing_as_tested
+from captioning.training.start import SHIPPED
 from captioning.types import Batch, Prediction
 
 log = logging.getLogger(__name__)
@@ -222,6 +225,83 @@ def predict_run(
     if run.entities:
         decoding["entities"] = dict(run.entities)
     return predictions, roster, decoding
+
+
+def predict_images(folder: Path, roster: Roster, *, device: str = "auto") -> dict[str, str]:
+    """A run's captions of a roster's images by id, as its test would write them."""
+    run = RunFolder(folder)
+    config = run.config()
+    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    model, datamodule = restored_model(config, checkpoint, roster)
+    model.to(chosen_device(device))
+    with computing_as_tested(config, model):
+        groups = _captioned(model, datamodule.eval_dataloader(roster), None)
+    return {group[0].image_id: group[0].caption for group in groups}
+
+
+def predict_photos(
+    place: str,
+    roster: Roster,
+    *,
+    search: DictConfig | None = None,
+    prompt: str | None = None,
+    template: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: EvaluationPrecision = "32-true",
+) -> tuple[list[list[Prediction]], dict[str, Any]]:
+    """Captions of a roster's photos by any captioner, as ``captioning caption --model`` makes them.
+
+    Args:
+        place: ``"shipped"``, or see `captioning.exports.captioner.Captioner.load`.
+        roster: whose photos are captioned.
+        search: another search's config; None: the captioner's own.
+        prompt, template, device: see `Captioner.load`.
+        precision: ``"32-true"``; ``"run"``: half precision for a model of transformers on a GPU.
+
+    Returns:
+        The captions of each image, the best first, images by id; and the settings of the search.
+
+    Raises:
+        FileNotFoundError, ValueError, ConnectionError: see `Captioner.load`.
+        ValueError: it looks at boxes, and the photos have none.
+    """
+    from captioning.exports.captioner import Captioner  # imports all models
+
+    shipped, single = place == SHIPPED, precision == "32-true"
+    captioner = Captioner.load(
+        None if shipped else place,
+        device=device,
+        prompt=prompt,
+        template=template,
+        precision="float32" if single else None,
+    )
+    if (Path(place) / "config.yaml").is_file() and not is_bundle(Path(place)):
+        tell_of_trained(captioner.config, Path(place), roster)
+    firsts = {i: roster.samples[rows[0]] for i, rows in roster.rows_by_image.items()}
+    boxes = [[region.box for region in sample.regions] for sample in firsts.values()]
+    if captioner.takes_boxes and not any(boxes):
+        raise ValueError(
+            f"model={place} looks at boxes, and {roster.name} has none: give run=FOLDER with "
+            "detections=[FILE] of captioning find-objects"
+        )
+    if search is not None:
+        captioner.model.search = bind_search(build_part(search), captioner.model.tokenizer)
+    captioned = captioner.stream(
+        [sample.image_path for sample in firsts.values()],
+        boxes=boxes if captioner.takes_boxes else None,
+    )
+    groups = [
+        [replace(prediction, image_id=image_id) for prediction in photo.captions]
+        for image_id, photo in zip(firsts, captioned, strict=True)
+    ]
+    groups.sort(key=lambda group: group[0].image_id)
+    own = captioner.config.search if search is None else search
+    return groups, {
+        "search": OmegaConf.to_container(own, resolve=True),
+        "model": place,
+        "prompt": prompt,
+    }
 
 
 def _captioned(

@@ -1,15 +1,18 @@
-"""Scores of a file of captions, or of what a finished run predicts: ``captioning evaluate``."""
+"""Scores of captions in a file, of a finished run or of any captioner: ``captioning evaluate``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config_check.check import check_config
 from captioning.data.roster import Roster
 from captioning.evaluation.settings import EvaluateSettings
-from captioning.files import write_json
+from captioning.files import read_json, write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import read_results, write_captions
@@ -18,12 +21,31 @@ from captioning.results.run_folder import RunFolder
 from captioning.results.show import show_result
 from captioning.results.versions import versions
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
+from captioning.types import Prediction
 
 OF_RUN = ("data", "steps")  # keys that parts of an evaluation may refer to
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Captioned:
+    """Captions that are to be scored.
+
+    Attributes:
+        captions: one or more of each image, the best first.
+        roster: has the references.
+        out: where results go.
+        decoding: settings of the search; None: not known.
+    """
+
+    captions: Mapping[str, Sequence[str]]
+    roster: Roster
+    out: Path
+    decoding: dict[str, Any] | None = None
+
+
 def evaluate(config: DictConfig) -> dict[str, float]:
-    """Score a results file, or what a run predicts.
+    """Score a results file, or what a run or another captioner says of a data set.
 
     Writes ``metrics.json`` and a table of captions with their scores into ``config.out``.
 
@@ -31,35 +53,24 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         The corpus scores by name.
 
     Raises:
-        ValueError: neither or both of ``predictions`` and ``run`` are given, no data set, or
-            captions of images that the data set does not have.
+        ValueError: none or several of ``predictions``, ``run`` and ``model`` are given, no data
+            set, or captions of images that the data set does not have.
     """
     config = _resolved(config)
-    if (config.predictions is None) == (config.run is None):
-        raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")
+    sources = {"predictions": _of_file, "run": _of_run, "captioner": _of_model}
+    given = [key for key in sources if config.get(key) is not None]
+    if len(given) != 1:
+        raise ValueError(
+            "give one of predictions=FILE with data=NAME, run=FOLDER, and model=FOLDER (or "
+            "model=shipped) with data=NAME"
+        )
     extra = {name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()}
     standard = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     if config.resamples:
         standard["bootstrap"] = Bootstrap(resamples=config.resamples, seed=config.seed or 0)
-    if config.predictions is not None:
-        if config.get("first_images") is not None:
-            raise ValueError("first_images is for run=: a file's captions are scored all")
-        captions, roster = read_results(config.predictions), _roster(config)
-        out, decoding = Path(config.out or Path(config.predictions).with_suffix("")), None
-    else:
-        from captioning.evaluation.predict import predict_run  # slow to import, needed here only
-
-        options = {"split": config.split}
-        keys = ("search", "rerank", "constraints", "detections", "imported", "entities")
-        keys += ("first_images", "device", "precision", "accept_changes")
-        options |= {key: config.get(key) for key in keys}
-        predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
-        captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
-        # records and tables take what is in "evaluation", and no trials
-        place = f"first{config.first_images}" if config.get("first_images") else "evaluation"
-        out = Path(config.out or Path(config.run) / place / roster.name.replace("/", "-"))
-        write_captions(out, predictions)
-    result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
+    found = sources[given[0]](config)
+    captions, roster, out = found.captions, found.roster, found.out
+    result = evaluate_all(captions, roster, extra=extra, decoding=found.decoding, **standard)
     resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())
     write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})
@@ -69,6 +80,81 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     for line in left_out:
         print(line)
     return result.corpus
+
+
+def _of_file(config: DictConfig) -> _Captioned:
+    if config.get("first_images") is not None:
+        raise ValueError("first_images is for run= and model=: a file's captions are scored all")
+    out = Path(config.out or Path(config.predictions).with_suffix(""))
+    captions = read_results(config.predictions)
+    return _Captioned(captions=captions, roster=build_part(_split_of(config)), out=out)
+
+
+def _of_run(config: DictConfig) -> _Captioned:
+    from captioning.evaluation.predict import predict_run  # slow to import, needed here only
+
+    options = {"split": config.split}
+    keys = ("search", "rerank", "constraints", "detections", "imported", "entities")
+    keys += ("first_images", "device", "precision", "accept_changes")
+    options |= {key: config.get(key) for key in keys}
+    predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
+    out = Path(config.out or Path(config.run) / _place(config) / roster.name.replace("/", "-"))
+    return _written(predictions, roster, out, decoding)
+
+
+def _of_model(config: DictConfig) -> _Captioned:
+    """Captions by any captioner, as ``captioning caption --model`` makes them."""
+    from captioning.evaluation.predict import predict_photos
+
+    changes = {name: v for name, v in (config.get("entities") or {}).items() if v is not None}
+    of_runs = {key: config.get(key) for key in ("rerank", "constraints", "detections", "imported")}
+    if others := [key for key, value in (of_runs | {"entities": changes or None}).items() if value]:
+        raise ValueError(f"{others[0]}= is for run=FOLDER: leave it out with model=")
+    _split_of(config)
+    out = Path(config.out or _folder_of_model(config))
+    _check_free(out, config)
+    roster = read_roster(config, config.split)
+    keys = ("search", "prompt", "template", "device", "precision")
+    options = {key: config.get(key) for key in keys}
+    predictions, decoding = predict_photos(config.captioner, roster, **options)
+    return _written(predictions, roster, out, decoding)
+
+
+def _written(
+    predictions: Sequence[Sequence[Prediction]],
+    roster: Roster,
+    out: Path,
+    decoding: dict[str, Any],
+) -> _Captioned:
+    write_captions(out, predictions)
+    captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
+    return _Captioned(captions=captions, roster=roster, out=out, decoding=decoding)
+
+
+def _place(config: DictConfig) -> str:
+    """Records and tables take what is in "evaluation", and no trials."""
+    return f"first{config.first_images}" if config.get("first_images") else "evaluation"
+
+
+def _folder_of_model(config: DictConfig) -> Path:
+    """Where scores of a captioner without a run go: by its name, the set's, and the split."""
+    model = Path(config.captioner)
+    name = f"{model.parent.name}-{model.name}" if model.name.startswith("seed") else model.name
+    root = config.data.get("root")
+    data = Path(root).name if root else config.data.name
+    return Path(config.paths.runs) / _place(config) / name / f"{data}-{config.split}"
+
+
+def _check_free(out: Path, config: DictConfig) -> None:
+    """Refuse to write over scores of another captioner or set."""
+    path = out / "metrics.json"
+    if not path.is_file():
+        return
+    before = read_json(path, dict).get("evaluated") or {}
+    other = before.get("captioner") != config.captioner
+    other |= (before.get("data") or {}).get("root") != config.data.get("root")
+    if other:
+        raise ValueError(f"{path} has the scores of another captioner or set: give out=FOLDER")
 
 
 def _resolved(config: DictConfig) -> DictConfig:
@@ -109,11 +195,11 @@ def _with_acceptance(config: DictConfig) -> DictConfig:
     return config
 
 
-def _roster(config: DictConfig) -> Roster:
+def _split_of(config: DictConfig) -> DictConfig:
     data = config.get("data")
     if data is None:
         raise ValueError("data=NAME is missing: which data set has the references?")
     if data.get(config.split) is None:
         splits = ", ".join(key for key in ("train", "val", "test") if data.get(key) is not None)
         raise ValueError(f"data={data.name} has no split {config.split!r}; it has {splits}")
-    return build_part(data[config.split])
+    return data[config.split]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from captioning.ranges import Device, Name, NonNegativeInt, PositiveInt, Seed
 from captioning.training.settings import Data, Entities, Metrics, Part, Paths
@@ -17,6 +17,9 @@ class EvaluateSettings(TypedDict):
 
     predictions: Name | None
     run: Name | None
+    captioner: NotRequired[Name | None]
+    prompt: NotRequired[str | None]
+    template: NotRequired[Mapping[str, Any] | None]
     split: Name
     detections: Sequence[Name] | None
     entities: NotRequired[Entities]

@@ -14,8 +14,9 @@ import numpy as np
 
 from captioning.data.roster import Roster
 from captioning.files import read_json
-from captioning.results.run_folder import FREE_KEYS, NAME_KEYS, OFF, flat, is_below
+from captioning.results.run_folder import FREE_KEYS, flat, is_below
 from captioning.results.runs import Run
+from captioning.results.seeds import changed_settings
 from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Cell
 from captioning.types import Edit
@@ -35,8 +36,6 @@ from curation.run_report.facts import (
 from curation.run_report.parts import FinishedRun
 
 NUM_SHOWN = 12  # captions that differ most
-# Keys in which seeds of one config may differ.
-OF_A_SEED = (*FREE_KEYS, *NAME_KEYS, "seed", "branch_from", "tracked")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,26 +94,8 @@ def _by_config(
 def _are_seeds(runs: Sequence[FinishedRun]) -> bool:
     """Whether runs differ in the seed alone, each in another one."""
     is_new = len({run.seed for run in runs}) == len(runs)
-    return is_new and all(_differ_in_seed(runs[0], run) for run in runs[1:])
-
-
-def _differ_in_seed(first: FinishedRun, second: FinishedRun) -> bool:
-    """Whether all that results come of is the same but for the seed, the data's folders too."""
-    one, other = (flat(dict(run.run.config)) for run in (first, second))
-    return all(
-        one.get(key) == other.get(key)
-        or (one.get(key) in OFF and other.get(key) in OFF)  # newer than one of them
-        or _of_seed(key, one.get(key), first.seed) == _of_seed(key, other.get(key), second.seed)
-        for key in one | other
-        if not is_below(key, OF_A_SEED)
-    )
-
-
-def _of_seed(key: str, value: Any, seed: str) -> str:
-    """A value without the run's seed: that of a part, or in the name of a folder that is read."""
-    if key.endswith(".seed") and str(value) == seed:
-        return "SEED"
-    return re.sub(rf"seed_?{re.escape(seed)}\b", "SEED", str(value))
+    first = runs[0].run.config
+    return is_new and not any(changed_settings(first, run.run.config) for run in runs[1:])
 
 
 def short_names(names: Sequence[str]) -> list[str]:

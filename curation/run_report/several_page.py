@@ -1,4 +1,4 @@
-"""The page of several runs side by side."""
+"""The pages of several runs side by side, and of two that were compared on one test set."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import write_text
-from curation.report.edit_list import pack
+from curation.report.edit_list import pack, short
 from curation.report.report import block
 from curation.report.thumbnails import thumbnails
 from curation.run_report import several
+from curation.run_report.facts import NUM_REFERENCES, shown
 from curation.run_report.lead import Sentence, counted
 from curation.run_report.page import MAX_BYTES, MAX_PICTURES, page_of
 from curation.run_report.parts import FinishedRun, Notes
@@ -32,7 +33,7 @@ def write_runs_page(runs: Sequence[FinishedRun], path: Path) -> Sequence[str]:
     metric = several.shared_metric(groups)
     content = _facts(groups, metric, notes)
     compared = metric is not None and len(groups) > 1 and content["table"] is not None
-    scores = several.most_different(groups, metric) if compared else {}
+    scores = several.most_different(groups, metric) if compared and metric is not None else {}
     roster, ids = several.most_edited(groups)
     test = next((run.test for run in runs if run.test is not None), None)
     photos = [several.photo_of(test, image_id) for image_id in scores]
@@ -157,3 +158,54 @@ def _lead(
 def _mean(cell: Mapping[str, Any]) -> str:
     spread = "" if cell["spread"] is None else f" ± {cell['spread']:.3f} over seeds"
     return f"{cell['mean']:.3f}{spread}"
+
+
+def write_compared_page(
+    compared: Mapping[str, Any], photos: Mapping[str, Path], path: Path
+) -> None:
+    """Write the page of two runs that were compared.
+
+    Args:
+        compared: what `captioning.evaluation.compare` found, as plain values.
+        photos: where the photos lie that changed most, by image id.
+        path: the HTML file.
+    """
+    pictures = thumbnails(photos.values(), max_pictures=MAX_PICTURES, max_bytes=MAX_BYTES)
+    numbers = {photo: number for number, photo in enumerate(pictures)}
+    groups = [
+        {
+            "name": f"{group['name']} ({group['number']:,})",
+            "items": [_changed_item(entry, photos, numbers) for entry in group["items"]],
+        }
+        for group in compared["changed"]
+        if group["items"]
+    ]
+    content = {key: compared[key] for key in ("names", "num_photos", "scores")}
+    content |= {
+        "lead": [[{"text": sentence}] for sentence in compared["sentences"]],
+        "notes": compared["notes"],
+        "tiles": [],
+        "groups": groups,
+        "runs": [[run["folder"], run["seed"], run["checkpoint"]] for run in _all_runs(compared)],
+        "settings": [[key, *map(shown, values)] for key, *values in compared["settings"]],
+    }
+    blocks = [block("facts", pack(content)), *(block("picture", t) for t in pictures.values())]
+    title = f"Compared: {' and '.join(compared['names'])}"
+    write_text(path, page_of("compared", title, blocks))
+
+
+def _all_runs(compared: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [run for side in compared["runs"] for run in side["seeds"]]
+
+
+def _changed_item(
+    entry: Mapping[str, Any], photos: Mapping[str, Path], numbers: Mapping[Path, int]
+) -> dict[str, Any]:
+    """A photo with the caption of each side's first seed."""
+    return {
+        "image": entry["image"],
+        "photo": numbers.get(photos[entry["image"]], -1),
+        "captions": [short(texts[0]) for texts in entry["captions"]],
+        "scores": entry["scores"],
+        "references": [short(text) for text in entry["references"][:NUM_REFERENCES]],
+    }
