@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from captioning.commands.command import PlainCommand
+from captioning.commands.first_look import look_for_captioner, look_for_suspects
 from captioning.commands.quick_imports import quick_imports
 from captioning.plugins import import_plugins
 
@@ -37,6 +38,10 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _app(options: Namespace) -> None:
+    if options.suspects is not None:
+        look_for_suspects(options.suspects)
+    for model in options.model:
+        look_for_captioner(model)
     with quick_imports():
         from curation.app.run import Settings, open_app
         from curation.page_server import serve_until_interrupted

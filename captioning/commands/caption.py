@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from captioning.commands.command import PlainCommand
+from captioning.commands.first_look import look_for_captioner, look_for_photos
 from captioning.commands.quick_imports import quick_imports
 
 FORMATS = ("text", "csv", "json")
@@ -81,6 +82,8 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _caption(options: Namespace) -> int:
+    look_for_photos(options.photos)
+    look_for_captioner(options.model)
     with quick_imports():
         from captioning.exports.caption_files import find_photos, read_boxes
         from captioning.exports.captioner import Captioner

@@ -6,12 +6,15 @@ import logging
 import os
 import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioning.commands.command import PlainCommand
 from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS, without_photos
 from captioning.commands.quick_imports import quick_imports
+from captioning.data.readers.own.root import check_root
 
 if TYPE_CHECKING:
     from curation.check.result import CheckResult
@@ -89,6 +92,8 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _check(options: Namespace) -> None:
+    with _by_options():
+        check_root(Path(options.folder), options.annotations)
     with quick_imports():
         from curation.check.export import export_cleaned
         from curation.check.write import check_place, write_result
@@ -125,7 +130,7 @@ def _result(options: Namespace) -> CheckResult:
         from curation.check import check
 
     thresholds = _thresholds(options)
-    try:
+    with _by_options():
         return check(
             options.folder,
             space=options.space,
@@ -139,13 +144,20 @@ def _result(options: Namespace) -> CheckResult:
             file_column=options.file_column,
             caption_columns=options.caption_column,
         )
+
+
+@contextmanager
+def _by_options() -> Iterator[None]:
+    """Errors of the reader name this command's options."""
+    try:
+        yield
     except ValueError as error:
-        raise ValueError(_by_options(str(error))) from error
+        raise ValueError(_with_options(str(error))) from error
     except FileNotFoundError as error:
-        raise FileNotFoundError(_by_options(str(error))) from error
+        raise FileNotFoundError(_with_options(str(error))) from error
 
 
-def _by_options(message: str) -> str:
+def _with_options(message: str) -> str:
     """A message with this command's options in the place of keys of ``data=own``."""
     return _KEYS.sub(lambda key: _OPTIONS[key[1]] + (" " if key[2] else ""), message)
 
@@ -154,7 +166,7 @@ class _ByOptions(logging.Formatter):
     """Shows messages of the reader with this command's options."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _by_options(super().format(record))
+        return _with_options(super().format(record))
 
 
 def _log_by_options() -> None:

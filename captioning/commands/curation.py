@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.first_look import look_for_run
 from captioning.commands.quick_imports import quick_imports
 from captioning.plugins import import_plugins
 
@@ -58,6 +59,7 @@ def _export_arguments(parser: ArgumentParser) -> None:
 
 
 def _export(options: Namespace) -> None:
+    look_for_run(options.run)
     with quick_imports():
         from curation.export.export import export
         from curation.finished_run import read_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from captioning.commands.command import PlainCommand
+from captioning.commands.first_look import look_for_pushed
 from captioning.commands.quick_imports import quick_imports
 from captioning.plugins import import_plugins
 
@@ -24,6 +25,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _push(options: Namespace) -> None:
+    look_for_pushed(options.source)
     with quick_imports():
         from captioning.exports.push import prepared, send
 

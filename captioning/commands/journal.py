@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from captioning.commands.command import PlainCommand
+from captioning.commands.first_look import look_for_journal
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -34,6 +35,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _call(options: Namespace) -> None:
+    look_for_journal(options.journal)
     try:
         options.run(options)
     except BrokenPipeError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import PlainCommand
+from captioning.commands.first_look import look_for_runs
 from captioning.commands.quick_imports import quick_imports
 from captioning.plugins import import_plugins
 
@@ -30,6 +31,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _report(options: Namespace) -> int:
+    look_for_runs(options.runs)
     with quick_imports():
         from curation.run_report.parts import find_runs
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from captioning.commands.command import PlainCommand
 from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS
+from captioning.commands.first_look import look_for_suspects
 from captioning.commands.quick_imports import quick_imports
 from captioning.files import is_taken
 from captioning.plugins import import_plugins
@@ -24,6 +25,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _suspects(options: Namespace) -> None:
+    look_for_suspects(options.source)
     with quick_imports():
         from curation.suspects.fiftyone import write_fiftyone
         from curation.suspects.label_studio import LOCAL_FILES, write_label_studio

@@ -117,10 +117,10 @@ class Sweep:
 
     def end(self) -> None:
         """Print and write the report, once."""
-        from captioning.results.sweep import FAILED, UNFINISHED, report_sweep, write_report
-
         if not self.is_open:
             return
+        from captioning.results.sweep import FAILED, UNFINISHED, report_sweep, write_report
+
         self.is_open = False
         report = report_sweep(self._jobs, name=self._folder.name, command=self._line)
         write_report(self._folder, report)

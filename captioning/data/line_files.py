@@ -12,12 +12,20 @@ def read_text(path: str | Path) -> str:
         FileNotFoundError: there is no such file.
         ValueError: bytes that are not UTF-8.
     """
-    path = Path(path)
-    if not path.is_file():
+    check_file(path)
+    return decode(Path(path).read_bytes(), str(path))
+
+
+def check_file(path: str | Path) -> None:
+    """Refuse a file of a data set that is not there.
+
+    Raises:
+        FileNotFoundError: names the command that says where to get it.
+    """
+    if not Path(path).is_file():
         raise FileNotFoundError(
             f"{path}: no such file; `captioning prepare data=NAME` says where to get it"
         )
-    return decode(path.read_bytes(), str(path))
 
 
 def decode(data: bytes, where: str) -> str:

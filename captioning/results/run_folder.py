@@ -10,13 +10,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
-from captioning.results.checkpoints import LAST, check_intact, config_of, latest_checkpoint
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 from captioning.results.untested import ended_untested
-from captioning.results.versions import versions, warn_of_other_versions
 
 log = logging.getLogger(__name__)
 
@@ -103,11 +100,12 @@ class RunFolder:
             PermissionError: the folder cannot be written.
         """
         resume = str(config.resume)
+        self.check_places(config)
         if resume not in ("auto", "never"):
-            self._check_given(Path(resume))
+            _check_intact(Path(resume))
         if config.branch_from is not None:
             self._check_branch(config)
-        if getattr(rank_zero_only, "rank", 0) == 0:
+        if _is_first():
             if resume == "never" and self._config_path.exists():
                 self._set_aside()
             elif self._config_path.exists():
@@ -121,8 +119,10 @@ class RunFolder:
 
     def _latest(self, config: DictConfig) -> Path | None:
         """The checkpoint to go on from; the first process reads it against its sums."""
+        from captioning.results.checkpoints import check_intact, config_of, latest_checkpoint
+
         path = latest_checkpoint(self.path / "checkpoints")
-        if path is None or getattr(rank_zero_only, "rank", 0) != 0:
+        if path is None or not _is_first():
             return path
         check_intact(path)
         saved = config_of(path)
@@ -135,24 +135,27 @@ class RunFolder:
         return path
 
     @staticmethod
-    def _check_given(path: Path) -> None:
-        if not path.is_file():
+    def check_places(config: DictConfig) -> None:
+        """Refuse a checkpoint to go on or to branch from that is not there.
+
+        Raises:
+            FileNotFoundError: ``resume`` or ``branch_from`` names no file.
+        """
+        if str(config.resume) not in ("auto", "never") and not Path(config.resume).is_file():
             raise FileNotFoundError(
-                f"resume={path}: no such file; give auto, never or the path of a checkpoint"
+                f"resume={config.resume}: no such file; give auto, never or the path of a "
+                "checkpoint"
             )
-        if getattr(rank_zero_only, "rank", 0) == 0:
-            check_intact(path)
+        if config.branch_from is not None and not Path(config.branch_from).is_file():
+            raise FileNotFoundError(
+                f"branch_from={config.branch_from}: no such file; train that run first, with "
+                "curation=track keep_every_epoch=true"
+            )
 
     def _check_branch(self, config: DictConfig) -> None:
         """Refuse a checkpoint to branch from whose run differs in more than its curation."""
         path = Path(config.branch_from)
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"branch_from={path}: no such file; train that run first, with curation=track "
-                "keep_every_epoch=true"
-            )
-        if getattr(rank_zero_only, "rank", 0) == 0:
-            check_intact(path)
+        _check_intact(path)
         changed = self._changed(RunFolder(path.parents[1])._config(), config)
         changed = {k: both for k, both in changed.items() if not is_below(k, BRANCH_KEYS)}
         if changed:
@@ -175,6 +178,8 @@ class RunFolder:
         # files to a fresh start, and see some captions twice and others never.
         for old in self.path.glob("hpc_ckpt_*.ckpt"):
             os.replace(old, old.with_name(old.name.replace("hpc_ckpt", "unused")))
+        from captioning.results.versions import versions, warn_of_other_versions
+
         path = self.path / "versions.json"
         plugins = config.get("plugins") or []
         record = read_json(path, dict) if path.is_file() else versions(plugins)
@@ -266,9 +271,17 @@ class RunFolder:
         show_outside(paths_in(config), self.path)
         return config
 
-    def _config(self) -> DictConfig:
+    def check_there(self) -> None:
+        """Refuse a folder without a config.
+
+        Raises:
+            FileNotFoundError: not a run folder.
+        """
         if not self._config_path.is_file():
             raise FileNotFoundError(f"{self._config_path} does not exist; is this a run folder?")
+
+    def _config(self) -> DictConfig:
+        self.check_there()
         return read_folder_config(self._config_path)
 
     def _checkpoint(self, name: str) -> Path | None:
@@ -278,6 +291,8 @@ class RunFolder:
     @property
     def last_checkpoint(self) -> Path | None:
         """The checkpoint of the last finished epoch."""
+        from captioning.results.checkpoints import LAST
+
         return self._checkpoint(LAST)
 
     def tested_checkpoint(self, monitor: str) -> Path:
@@ -314,6 +329,21 @@ class RunFolder:
                 f"{path} holds no scores of {split!r} (no {error}): it was damaged; remove it, and "
                 "the run tests its checkpoint again"
             ) from error
+
+
+def _is_first() -> bool:
+    """Whether this is the first process of the run."""
+    from pytorch_lightning.utilities import rank_zero_only  # seconds, for commands that need none
+
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def _check_intact(path: Path) -> None:
+    """The first process reads a checkpoint against its sums."""
+    from captioning.results.checkpoints import check_intact
+
+    if _is_first():
+        check_intact(path)
 
 
 def _holds(config: DictConfig, key: str, kind: type) -> bool:

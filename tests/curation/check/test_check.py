@@ -135,7 +135,7 @@ def test_messages_name_options_and_no_keys() -> None:
         ("choose annotations=NAME, or", "choose --annotations NAME, or"),
         ("choose caption_columns=", "choose --caption-column"),
     ):
-        assert command._by_options(told) == shown
+        assert command._with_options(told) == shown
 
 
 @pytest.mark.parametrize(

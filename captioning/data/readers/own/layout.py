@@ -14,6 +14,7 @@ from captioning.data.readers import arrow_files, imagefolder, karpathy, table, t
 from captioning.data.readers.arrow_columns import splits_of_rows
 from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
 from captioning.data.readers.own.photos import folders_below
+from captioning.data.readers.own.root import check_root
 from captioning.data.readers.record_keys import first_object, names_photo_and_caption
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 
@@ -153,16 +154,9 @@ def recognise(
             be read where a table is asked for.
     """
     root = Path(folder)
-    if not root.is_dir():
-        hint = "give its folder, and the file's name as annotations"
-        if not root.is_file():
-            hint = "give the folder of the photos and their captions (data.root=)"
-        here = "" if root.is_absolute() else f" in {Path.cwd()}"
-        raise FileNotFoundError(f"{root}: no such folder{here}; {hint}")
+    check_root(root, annotations)
     if kind is not None and kind not in KINDS:
         raise ValueError(f"layout must be one of {KINDS}: got {kind!r}")
-    if annotations is not None and not (root / annotations).is_file():
-        raise FileNotFoundError(f"{root / annotations}: no such file; correct annotations=")
     search = _Search(
         root=root,
         kind=kind,

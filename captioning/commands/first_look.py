@@ -1,0 +1,234 @@
+"""Folders and files that a command names and that are not there, said before slow imports.
+
+Each says the line that the work itself would say, seconds later: tests compare the two. What would
+need a library to be known, such as what a file holds, is left to the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from captioning.data.line_files import check_file
+from captioning.data.readers.own.root import check_root
+from captioning.results.run_folder import RunFolder
+
+SHIPPED = "shipped"  # the captioner in the package
+CHECKED = "issues.csv"  # of a folder that a check has written
+MANIFEST = Path("curation") / "manifest.json"  # of a loop of somebody's own
+_OWN, _ARROW = (
+    "captioning.data.readers.own.own.read_own",
+    "captioning.data.readers.arrow.read_arrow",
+)
+# The file that a reader opens first, by its argument.
+_FILES = {
+    "captioning.data.readers.coco.read_coco": "annotations",
+    "captioning.data.readers.karpathy.read_karpathy": "annotations",
+    "captioning.data.readers.flickr8k.read_flickr8k": "token_file",
+    "captioning.data.readers.jsonl.read_jsonl": "annotations",
+}
+
+
+def look_first(name: str, config: DictConfig) -> None:
+    """Refuse a config that names what is not there.
+
+    Args:
+        name: of the command.
+        config: of the command, composed.
+
+    Raises:
+        ValueError: a key without a value that has to be given.
+        FileNotFoundError: a folder or file.
+    """
+    missing = [key for key in map(str, config) if OmegaConf.is_missing(config, key)]
+    if missing:
+        raise ValueError(
+            "\n".join(f"{key}: must be given (text that is not empty)" for key in missing)
+        )
+    for look in _LOOKS.get(name, ()):
+        try:
+            look(config)
+        except OmegaConfBaseException:  # of references: the check of values names the key
+            return
+
+
+def look_for_run(folder: str | Path) -> None:
+    """Refuse a folder that no run has written, of training or of a loop of somebody's own.
+
+    Raises:
+        FileNotFoundError: not a run folder.
+    """
+    if not (Path(folder) / MANIFEST).is_file():
+        RunFolder(Path(folder)).check_there()
+
+
+def look_for_suspects(source: str | Path) -> None:
+    """Refuse a folder that neither ``captioning check`` nor a run has written.
+
+    Raises:
+        FileNotFoundError: neither.
+    """
+    if not (Path(source) / CHECKED).is_file():
+        look_for_run(source)
+
+
+def look_for_pushed(source: str | Path) -> None:
+    """Refuse a folder to be published that is not there.
+
+    Raises:
+        FileNotFoundError: no such folder.
+    """
+    if not Path(source).is_dir():
+        raise FileNotFoundError(
+            f"{source}: neither a run, nor what captioning export, captioning curate export or "
+            "captioning check --export wrote"
+        )
+
+
+def look_for_journal(path: str | Path) -> None:
+    """Refuse a journal, or a run folder's, that is not there.
+
+    Raises:
+        FileNotFoundError: no journal.
+    """
+    journal = Path(path) / "curation.jsonl" if Path(path).is_dir() else Path(path)
+    if not journal.is_file():
+        raise FileNotFoundError(
+            f"{journal}: no journal; was the run trained with a curation policy?"
+        )
+
+
+def look_for_photos(places: Sequence[str | Path]) -> None:
+    """Refuse photos none of which is there; others are named when the rest is captioned.
+
+    Raises:
+        FileNotFoundError: a line for each.
+    """
+    if not any(Path(place).exists() for place in places):
+        raise FileNotFoundError("\n".join(f"{Path(place)}: no such photo" for place in places))
+
+
+def look_for_captioner(place: str | None) -> None:
+    """Refuse a captioner whose folder is not there.
+
+    Args:
+        place: folder, or a name on the hub with its commit; None: the one in the package.
+
+    Raises:
+        FileNotFoundError: no such folder.
+    """
+    if (
+        place is not None
+        and not Path(place).is_dir()
+        and (Path(place).exists() or "@" not in place)
+    ):
+        raise FileNotFoundError(
+            f"{place}: no such folder; give a run folder, an export, the folder of a model of "
+            "transformers, or OWNER/NAME@COMMIT of the hub"
+        )
+
+
+def look_for_runs(sources: Iterable[Path]) -> None:
+    """Refuse folders of a report that are not there.
+
+    Raises:
+        FileNotFoundError: a folder that is not there, or has no run in it or below.
+    """
+    for source in sources:
+        has_run = (source / MANIFEST).is_file() or any(source.rglob("config.yaml"))
+        if not has_run:
+            reason = "no config.yaml in it or below" if source.is_dir() else "no such folder"
+            raise FileNotFoundError(f"{source}: {reason}: not a run folder")
+
+
+def _data(config: DictConfig, splits: Sequence[str]) -> None:
+    for split in splits:
+        part = OmegaConf.select(config, f"data.{split}")
+        if OmegaConf.is_dict(part):
+            _part(part)
+
+
+def _part(part: Any) -> None:
+    """Refuse the part of a data set whose reader would not find its first file."""
+    target = str(part.get("_target_"))
+    if target == _OWN and _is_local(part.folder):
+        check_root(Path(part.folder), part.get("annotations"))
+    if target == _ARROW and _is_local(part.folder) and not Path(part.folder).is_dir():
+        raise FileNotFoundError(f"{part.folder}: no such folder; correct data.root=")
+    file = part.get(_FILES.get(target, ""))
+    if file and not any(parent.is_file() for parent in Path(file).parents):  # in a package
+        check_file(file)
+
+
+def _is_local(folder: str) -> bool:
+    """Whether a data set is a folder, and not one of the hub."""
+    return "@" not in folder or Path(folder).exists()
+
+
+def _trained_data(config: DictConfig) -> None:
+    has_corpus = OmegaConf.select(config, "corpus.train") is not None
+    _data(config, ("val", "test") if has_corpus else ("train", "val", "test"))
+
+
+def _own_data(config: DictConfig) -> None:
+    """Of other data the command lists the files that are not there."""
+    if OmegaConf.select(config, "data.train._target_") == _OWN:
+        _data(config, ("train",))
+
+
+def _scored_data(config: DictConfig) -> None:
+    _data(config, [str(config.split)])
+
+
+def _start(config: DictConfig) -> None:
+    name = config.get("start_from")
+    if name is not None and name != SHIPPED and not Path(name).is_dir():
+        raise FileNotFoundError(
+            f"start_from={name}: no such folder; give a run, an export, or {SHIPPED}, the "
+            "captioner in the package"
+        )
+
+
+def _keep(config: DictConfig) -> None:
+    keep = OmegaConf.select(config, "curation.keep")
+    if keep is not None and not Path(str(keep)).is_file():
+        raise FileNotFoundError(
+            f"curation.keep={keep}: no such keep-list; save one from the page of captioning "
+            "report, or set curation.keep=null"
+        )
+
+
+def _run(config: DictConfig) -> None:
+    if config.get("run") is not None:
+        RunFolder(Path(config.run)).check_there()
+
+
+def _loop_or_run(config: DictConfig) -> None:
+    look_for_run(config.run)
+
+
+def _predictions(config: DictConfig) -> None:
+    if config.predictions is not None and not Path(config.predictions).is_file():
+        raise FileNotFoundError(f"{config.predictions}: no such file; give a COCO results file")
+
+
+def _exported(config: DictConfig) -> None:
+    look_for_captioner(config.run)
+
+
+_TRAINED = (_start, _keep, _trained_data, RunFolder.check_places)
+_LOOKS: Mapping[str, Sequence[Callable[[DictConfig], None]]] = {
+    "train": _TRAINED,
+    "find-lr": _TRAINED,
+    "evaluate": (_run, _predictions, _scored_data),
+    "controllability": (_run,),
+    "diverse-captions": (_run,),
+    "curate detect": (_loop_or_run,),
+    "curate score": (_scored_data,),
+    "export": (_exported,),
+    "prepare": (_own_data,),
+}

@@ -1,0 +1,207 @@
+"""What is not there is said at once, in the line that the work itself would say."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from captioning.commands import first_look
+from captioning.commands.first_look import look_first
+from captioning.configuration import compose_config
+from captioning.data.readers.own.layout import recognise
+from captioning.exports.captioner import Captioner
+from captioning.exports.push import prepared
+from captioning.results.coco_results import read_results
+from captioning.results.run_folder import RunFolder
+from captioning.training import preflight, start
+from captioning.training.parts import build_part
+from curation.check.result import CSV_NAME
+from curation.finished_run import read_run
+from curation.journal.journal import find_journal
+from curation.manifest import FILE_NAME
+from curation.run_report.parts import find_runs
+from tests.conftest import REPOSITORY
+
+# Processor time of a whole command in seconds; about half a second on a machine at rest, and more
+# where other processes share its cores.
+AT_MOST = 2.5
+AT_ONCE = [
+    ("train data=own data.root=nowhere", "nowhere: no such folder in "),
+    ("train data=own", "data/own: no such folder in "),
+    ("train data=own data.root=there data.annotations=x.csv", "there/x.csv: no such file"),
+    ("train data=coco", "annotations/captions_train2017.json: no such file"),
+    ("train data.rot=x", "data.rot: there is no such key; did you mean data.root?"),
+    ("train curation=remov", "curation=remov: there is no such choice; did you mean remove?"),
+    ("train start_from=nowhere", "start_from=nowhere: no such folder"),
+    ("train resume=nowhere", "resume=nowhere: no such file"),
+    ("train plugins=[nowhere]", "plugins: there is no module nowhere"),
+    ("evaluate run=nowhere", "nowhere/config.yaml does not exist"),
+    ("evaluate predictions=nowhere data=own data.root=there", "nowhere: no such file"),
+    ("evaluate predictions=photo.jpg data=own data.root=x", "x: no such folder in "),
+    ("export run=nowhere to=x", "nowhere: no such folder; give a run folder"),
+    ("export to=x", "run: must be given"),
+    ("prepare data=own data.root=nowhere", "nowhere: no such folder in "),
+    ("curate detect run=nowhere", "nowhere/config.yaml does not exist"),
+    ("curate score data=own data.root=nowhere", "nowhere: no such folder in "),
+    ("curate export nowhere x", "nowhere/config.yaml does not exist"),
+    ("curate suspects nowhere --out x --export fiftyone", "nowhere/config.yaml does not exist"),
+    ("curate journal show nowhere", "nowhere: no journal"),
+    ("report nowhere", "nowhere: no such folder: not a run folder"),
+    ("report there", "there: no config.yaml in it or below"),
+    ("check nowhere", "nowhere: no such folder in "),
+    ("check there --annotations x.csv", "there/x.csv: no such file; correct --annotations"),
+    ("caption nowhere.jpg", "nowhere.jpg: no such photo"),
+    ("caption photo.jpg --model nowhere", "nowhere: no such folder; give a run folder"),
+    ("app nowhere", "nowhere/config.yaml does not exist"),
+    ("push nowhere --repo me/it", "nowhere: neither a run"),
+]
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize(("command", "line"), AT_ONCE, ids=[command for command, _ in AT_ONCE])
+def test_what_is_not_there_is_said_at_once(command: str, line: str, tmp_path: Path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "photo.jpg").touch()
+    before = _processor_seconds()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "captioning", *command.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert line in done.stderr
+    assert _processor_seconds() - before < AT_MOST
+
+
+def _line(call: Callable[[], object]) -> str:
+    with pytest.raises((ValueError, OSError)) as raised:
+        call()
+    return str(raised.value)
+
+
+# What the work says of data that are not there, by overrides.
+DATA = ["coco", "flickr8k", "coco_karpathy", "jsonl", "arrow", "flickr30k_karpathy", "own"]
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_missing_data_are_said_as_their_reader_says_it(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    config = compose_config("train", [f"data={data}"])
+
+    assert _line(lambda: look_first("train", config)) == _line(
+        lambda: build_part(config.data.train)
+    )
+
+
+def _train(*overrides: str) -> DictConfig:
+    return compose_config("train", overrides)
+
+
+def test_settings_of_a_training_are_refused_in_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    begun, kept = _train("start_from=nowhere"), _train("curation=remove", "curation.keep=nowhere")
+
+    assert _line(lambda: look_first("train", begun)) == _line(lambda: start.check_start(begun))
+    assert _line(lambda: look_first("train", kept)) == _line(lambda: preflight._check_keep(kept))
+
+
+COMMANDS = ["detect", "export", "diverse_captions", "controllability", "image_distance"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_keys_that_must_be_given_are_named_in_the_same_words(name: str):
+    from captioning.commands.main import COMMANDS as all_commands
+    from captioning.commands.settings import SETTINGS
+    from captioning.config_check.check import check_config
+
+    command = next(c.name for c in all_commands.values() if getattr(c, "config", "") == name)
+    config = compose_config(name)
+    lines = _line(lambda: look_first(command, config)).splitlines()
+
+    assert lines
+    assert set(lines) <= set(_line(lambda: check_config(config, SETTINGS[command])).splitlines())
+
+
+def _prepare(source: str) -> None:
+    with prepared(source, "me/it"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("look", "work"),
+    [
+        (lambda: first_look.look_for_run("nowhere"), lambda: read_run("nowhere")),
+        (lambda: first_look.look_for_run("there"), lambda: RunFolder(Path("there")).config()),
+        (lambda: first_look.look_for_captioner("nowhere"), lambda: Captioner.load("nowhere")),
+        (lambda: first_look.look_for_pushed("nowhere"), lambda: _prepare("nowhere")),
+        (lambda: first_look.look_for_journal("there"), lambda: find_journal("there")),
+        (
+            lambda: first_look.look_for_runs([Path("nowhere")]),
+            lambda: find_runs([Path("nowhere")]),
+        ),
+        (lambda: first_look.look_for_runs([Path("there")]), lambda: find_runs([Path("there")])),
+        (
+            lambda: first_look.look_first(
+                "evaluate", compose_config("evaluate", ["predictions=nowhere"])
+            ),
+            lambda: read_results("nowhere"),
+        ),
+        (
+            lambda: look_first(
+                "train", _train("data=own", "data.root=there", "data.annotations=x")
+            ),
+            lambda: recognise("there", annotations="x"),
+        ),
+    ],
+)
+def test_folders_are_refused_in_the_same_words(
+    look: Callable[[], object],
+    work: Callable[[], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+
+    assert _line(look) == _line(work)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["data=own", "data.root=OWNER/NAME@" + 40 * "0"],
+        ["data=coco", "data.root=packed.zip"],
+        ["start_from=shipped"],
+        ["corpus=coco", "data=coco", "data.root=there", "data.val=null", "data.test=null"],
+    ],
+)
+def test_what_may_be_there_is_left_to_the_work(
+    overrides: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "packed.zip").touch()
+    look_first("train", compose_config("train", overrides))
+
+
+def test_names_of_files_are_those_of_their_writers():
+    assert (CSV_NAME, FILE_NAME) == (first_look.CHECKED, first_look.MANIFEST)
