@@ -74,6 +74,14 @@ def configs_are_parsed_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def no_state_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs of tests, and of processes that they start, have a key of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def nothing_waits_for_the_disk() -> Iterator[None]:
     """The power stays on: two dozen files of each small run need not be on the disk."""
     with pytest.MonkeyPatch.context() as patch:

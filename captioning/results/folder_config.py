@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.plugins import FILE, data_folders
+from captioning.results.started import real_path, started_here
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,8 @@ def read_folder_config(path: Path) -> DictConfig:
 def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
     """Tell of all that a folder has read outside of it and of the user's data folders.
 
-    Each key and path is told once in a process.
+    Each key and path is told once in a process. What the user's own command line named when the run
+    was started is not told, see `captioning.results.started`.
 
     Args:
         paths: key or file that names a path, and the path.
@@ -71,10 +73,13 @@ def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
     """
     inside = [known.resolve() for known in (folder, *data_folders())]
     keys: dict[str, list[str]] = {}  # by path as it is written
+    paths = [*paths]
+    own = started_here(folder, paths)
     for key, text in paths:
-        real = Path(text).expanduser().resolve()
+        real = real_path(text)
         told = (key, str(real))
-        if told not in _shown and not any(real.is_relative_to(known) for known in inside):
+        is_known = told in _shown or (key, text) in own
+        if not is_known and not any(real.is_relative_to(known) for known in inside):
             _shown.add(told)
             keys.setdefault(text, []).append(key)
     lines = [

@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
+from captioning.results.started import mark_started
 from captioning.results.untested import ended_untested
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,9 @@ FREE_KEYS = (
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")
 # Keys that say where a run is, for folders that were moved.
 NAME_KEYS = ("run_name", "run_dir")
+# Folders whose place changes no result; the first is compared by what it holds.
+PLACE_KEYS = ("data.root", "paths.data", "paths.cache", "paths.runs")
+DATA_RECORD = "data.json"  # see `captioning.data.data_record`
 # Keys that the config of every run has, and what they hold.
 ALWAYS: dict[str, type] = {
     **dict.fromkeys(("data.name", "paths.cache", "curation.name"), str),
@@ -62,6 +66,7 @@ ALWAYS: dict[str, type] = {
 AT_START = (
     "config.yaml",
     "versions.json",
+    "started.json",
     "dropped.json",
     "data.json",
     "data_rows.jsonl.gz",
@@ -112,6 +117,7 @@ class RunFolder:
                 self._refuse_other(config)
             if not self.finished():
                 self._start(config)
+            mark_started(self.path, paths_in(_resolved(config)))
         branch = None if config.branch_from is None else Path(config.branch_from)
         if resume == "auto":
             return None if self.finished() else self._latest(config) or branch
@@ -210,12 +216,20 @@ class RunFolder:
             )
 
     def _changed_but_place(self, saved: DictConfig, config: DictConfig) -> dict[str, Any]:
-        """As `_changed`, without names and what follows from the folder's place alone."""
-        before, now = str(saved.get("run_dir") or ""), str(self.path)
+        """As `_changed`, without names and what follows from the place of folders alone.
+
+        Whether data in another place are the same ones, their record tells.
+        """
+        moved = [(str(saved.get("run_dir") or ""), str(self.path))]
+        keys = PLACE_KEYS if (self.path / DATA_RECORD).is_file() else PLACE_KEYS[1:]
+        for key in keys:
+            before, now = (OmegaConf.select(one, key) for one in (saved, config))
+            moved += [(before, now)] if isinstance(before, str) and isinstance(now, str) else []
         return {
             key: (old, new)
             for key, (old, new) in self._changed(saved, config).items()
-            if not is_below(key, NAME_KEYS) and _with_folder(old, before, now) != new
+            if not is_below(key, NAME_KEYS)
+            and not any(_with_folder(old, before, now) == new for before, now in moved)
         }
 
     def has_results(self) -> bool:
@@ -329,6 +343,10 @@ class RunFolder:
                 f"{path} holds no scores of {split!r} (no {error}): it was damaged; remove it, and "
                 "the run tests its checkpoint again"
             ) from error
+
+
+def _resolved(config: DictConfig) -> DictConfig:
+    return DictConfig(OmegaConf.to_container(config, resolve=True))
 
 
 def _is_first() -> bool:
