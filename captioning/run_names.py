@@ -3,7 +3,8 @@
 Configs say ``${label:}`` where the name of a run goes on, and ``${label:curation}`` where that of a
 policy does. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
 ``remove-select.ratio_0.05`` and the run ``MODEL-remove-select.ratio_0.05-optimizer.lr_0.001``, so
-jobs of a sweep have folders of their own, and no value needs a file with a name.
+jobs of a sweep have folders of their own, and no value needs a file with a name. ``${of_set:}``
+is what stands before the model, see `of_set`.
 
 Importing this module registers the resolver. Without Hydra's record of the overrides, as after a
 plain ``hydra.compose``, a label holds no overrides.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -37,6 +39,7 @@ KEYS_LEFT_OUT = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.enable_progress_bar", "trainer.log_every_n_steps"),
 )
+OWN = "own"  # data of one's own photos
 MAX_LENGTH = 120  # characters of a label; file systems allow 255 bytes a folder
 
 
@@ -59,6 +62,18 @@ def label(part: str = "", *, _root_: DictConfig) -> str:
         policy = str(OmegaConf.select(_root_, "curation.name") or "none")
         ordered = ([] if policy == "none" else [policy]) + ordered
     return _shortened("".join(f"-{_safe(word)}" for word in ordered))
+
+
+def of_set(*, _root_: DictConfig) -> str:
+    """The begin of a run's name: the data's, and of one's own photos the folder's behind it.
+
+    ``flickr8k/``, or ``own/my_photos-``: two folders of one's own have runs of their own.
+    """
+    name, folder = (OmegaConf.select(_root_, f"data.{key}") for key in ("name", "root"))
+    if name != OWN or not folder:
+        return f"{name}/"
+    place = Path(str(folder).rpartition("@")[0] or str(folder)).expanduser()
+    return f"{name}/{_shortened(_safe(place.resolve().name)) or 'set'}-"
 
 
 def _words(root: DictConfig, part: str) -> Iterator[tuple[str, str]]:
@@ -125,3 +140,4 @@ def _shortened(text: str) -> str:
 
 
 OmegaConf.register_new_resolver("label", label, replace=True)
+OmegaConf.register_new_resolver("of_set", of_set, replace=True)

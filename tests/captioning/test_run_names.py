@@ -100,3 +100,20 @@ def test_jobs_of_a_sweep_have_folders_of_their_own(repository, tmp_path, monkeyp
         f"{policy}-optimizer.lr_{lr}" for lr in (0.001, 0.002) for policy in ("track", "remove")
     ]
     assert folders == [str(tmp_path / f"{PLAIN}-{name}" / "seed0") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("root", "name"),
+    [
+        ("my_photos", "own/my_photos-shipped"),
+        ("a/b/../my_photos/", "own/my_photos-shipped"),
+        ("my photos (2024)", "own/my_photos_2024-shipped"),
+        ("OWNER/NAME@0123", "own/NAME-shipped"),
+    ],
+)
+def test_runs_of_ones_own_photos_are_named_after_their_folder(root: str, name: str) -> None:
+    config = compose_config("train", ["experiment=own_photos", f"data.root='{root}'"])
+    assert config.run_name == name
+    config = compose_config("train", ["data=own", f"data.root='{root}'"])
+    assert config.run_name == name.replace("shipped", "updown_small")
+    assert compose_config("train", ["data=flickr8k"]).run_name == "flickr8k/updown_small"

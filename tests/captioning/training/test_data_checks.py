@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from captioning.configuration import compose_config
 from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks
 from captioning.training.run import train
+from tests.captioning.conftest import SMALL
 from tests.packed_files import photo
 
 NUMBER = 16
@@ -37,56 +39,67 @@ def write_set(folder: Path, shift: int = 0) -> None:
                 writer.writerow((f"p{number}.png", text, split))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """A set, a finished run of one epoch, and one of two that was stopped in its second."""
+    root = tmp_path_factory.mktemp("made")
+    write_set(root / "set")
+    train(config_of(root, cache, "num_epochs=1", run="finished"))
+    with pytest.MonkeyPatch.context() as patch:
+        stop(patch, 1, config_of(root, cache, run="stopped"))
+    return root
+
+
+def config_of(root: Path, cache: Path, *overrides: str, run: str = "run") -> DictConfig:
+    own = [e for e in SMALL if not e.startswith(("data=", "first_images", "model"))]
+    place = [f"data.root={root / 'set'}", f"run_dir={root / run}", f"paths.cache={cache}"]
+    chosen = ["data=own", "num_epochs=2", "model=updown_tiny", "report=false", *own, *place]
+    config = compose_config("train", [*chosen, *overrides])
+    OmegaConf.resolve(config)
+    return config
+
+
+def stop(patch: pytest.MonkeyPatch, epoch: int, config: DictConfig) -> None:
+    """Begins a run, and stops it in an epoch."""
+    original = callbacks.Speed.on_train_batch_end
+
+    def interrupt(self, trainer, module, *args) -> None:
+        if trainer.current_epoch == epoch:
+            raise KeyboardInterrupt
+        original(self, trainer, module, *args)
+
+    patch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="resume=auto"):
+        train(config)
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_set(tmp_path / "set")
+def folder(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made / "set", tmp_path / "set")
     return tmp_path / "set"
 
 
 @pytest.fixture
-def config(folder: Path, cache: Path, small_settings, tmp_path: Path) -> Config:
-    own = [entry for entry in small_settings if not entry.startswith(("data=", "first_images"))]
-
-    def build(*overrides: str, run: str = "run") -> DictConfig:
-        place = [f"run_dir={tmp_path / run}", f"paths.cache={cache}"]
-        chosen = ["data=own", f"data.root={folder}", "num_epochs=2", *own, *place, *overrides]
-        config = compose_config("train", chosen)
-        OmegaConf.resolve(config)
-        return config
-
-    return build
+def config(folder: Path, cache: Path, tmp_path: Path) -> Config:
+    return partial(config_of, tmp_path, cache)
 
 
-@pytest.fixture
-def stop(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Begins a run, and stops it in an epoch."""
-    original = callbacks.Speed.on_train_batch_end
-
-    def build(epoch: int) -> None:
-        def interrupt(self, trainer, module, *args) -> None:
-            if trainer.current_epoch == epoch:
-                raise KeyboardInterrupt
-            original(self, trainer, module, *args)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
-            with pytest.raises(KeyboardInterrupt, match="resume=auto"):
-                train(config())
-
-    return build
+def copied(run: Path, to: Path, root: Path) -> Path:
+    """A run that knows the set in its new place."""
+    shutil.copytree(run, to)
+    text = (to / "config.yaml").read_text()
+    (to / "config.yaml").write_text(text.replace(str(run.parent), str(root)))
+    return to
 
 
 @pytest.fixture
-def stopped(stop: Callable[[int], None], tmp_path: Path) -> Path:
-    """A run that was stopped in its second epoch."""
-    stop(1)
-    return tmp_path / "run"
+def stopped(made: Path, folder: Path, tmp_path: Path) -> Path:
+    return copied(made / "stopped", tmp_path / "run", tmp_path)
 
 
 @pytest.fixture
-def finished(config: Config, tmp_path: Path) -> Path:
-    train(config("num_epochs=1"))
-    return tmp_path / "run"
+def finished(made: Path, folder: Path, tmp_path: Path) -> Path:
+    return copied(made / "finished", tmp_path / "run", tmp_path)
 
 
 def test_a_run_whose_captions_were_exchanged_does_not_go_on(stopped, config, folder) -> None:
@@ -112,8 +125,9 @@ def test_changes_that_are_accepted_are_kept(stopped, config, folder) -> None:
     train(config())  # finished, and of the data as they are now
 
 
-def test_a_run_without_results_begins_with_the_data_of_now(stop, config, folder, tmp_path) -> None:
-    stop(0)
+def test_a_run_without_results_begins_with_the_data_of_now(config, folder, tmp_path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stop(patch, 0, config())
     before = (tmp_path / "run" / "data.json").read_text()
     write_set(folder, shift=1)
     train(config())
@@ -189,3 +203,21 @@ def test_other_data_that_the_run_was_trained_on_are_told(finished, folder, capfd
     other = ["data=own", f"data.root={folder}", f"out={folder.parent / 'out'}"]
     assert main(["evaluate", f"run={finished}", *settings, *other]) == 0
     assert "11 of 11 photos of own/train were training photos of" in capfd.readouterr().out
+
+
+def test_the_same_data_in_another_place_are_the_same_run(stopped, config, folder, tmp_path) -> None:
+    folder.rename(tmp_path / "moved")
+    train(config(f"data.root={tmp_path / 'moved'}", f"paths.cache={tmp_path / 'other'}"))
+    assert RunFolder(stopped).finished()
+
+
+def test_other_data_in_another_place_are_refused(stopped, config, folder, tmp_path) -> None:
+    write_set(tmp_path / "second", shift=1)
+    with pytest.raises(ValueError, match="its data have changed since it began: 32 captions"):
+        train(config(f"data.root={tmp_path / 'second'}"))
+
+
+def test_a_folder_in_another_spelling_is_the_same(stopped, config, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    train(config("data.root=./set/"))
+    assert RunFolder(stopped).finished()
