@@ -9,21 +9,36 @@ out. What is finished is not made again. Then records go to docs/results/records
 drawn (docs/images/curation_DATA.png). At the end, or alone with ``--report``, the records become
 docs/results/curation_DATA.md and the README's table. What follows ``--`` goes to train.py, such as
 ``-- threads=1 first_images=500``.
+
+``curation=recommended`` against no curation and the oracle; once more with ``--data flickr8k_one``,
+the first caption of each photo alone:
+
+    python studies/study_curation.py --noise none swap5 swap20 swap40 --space HEADS \
+      --policies remove_recommended_before remove_oracle_before
+
+The space in the package learnt from these training photos, so a fair test needs HEADS of another
+(``captioning assets joint-space out=HEADS``, of other photos). ``--selector`` trains nothing and
+counts what would be removed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
+
+from captioning.files import write_lines, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 
 SUSPECTED = "curation.select.ratio"
+SPACE = "curation.score.space"
 IN_CLEAN_DATA = 0.05  # the share that is suspected where nothing was planted
 ONCE = "curation/schedule=once"
 BEFORE = "curation/schedule=before_training"
@@ -68,11 +83,21 @@ FURTHER: dict[str, list[str]] = {
     "remove_random_before": ["curation=remove", *RANDOM, BEFORE],
     "remove_siblings_before": ["curation=remove", "curation/score=siblings", BEFORE, SUSPECTED],
     "remove_both_before": ["curation=remove", *BOTH, BEFORE, SUSPECTED],
+    "remove_recommended_before": ["curation=recommended", SPACE],
     "down_weight_visual_gain": [
         *("curation=down_weight", *GAIN_ONCE, "curation.amend.factor=0.1", SUSPECTED),
     ],
 }
 ROWS = POLICIES | FURTHER
+SELECTED = ROOT / "docs" / "results" / "records" / "recommended.jsonl"
+# The data by name: overrides beside those of experiment=data_curation/benchmark_NAME. One caption a
+# photo is a fifth of the captions, which are seen three times as often.
+ONE = "flickr8k_one"
+DATA: dict[str, list[str]] = {
+    "flickr8k": ["experiment=data_curation/benchmark_flickr8k"],
+    ONE: ["experiment=data_curation/benchmark_flickr8k", f"data.name={ONE}", "num_epochs=12"],
+    "miniworld": ["experiment=data_curation/benchmark_miniworld"],
+}
 
 
 def run_folder(data: str, noise: str, policy: str, seed: int, runs: Path) -> Path:
@@ -103,13 +128,29 @@ def run(command: Sequence[str]) -> None:
         sys.exit(f"ended with {done.returncode}; what is finished is kept, run it again")
 
 
-def train(data: str, noise: str, seed: int, overrides: Sequence[str]) -> None:
+def train(
+    data: str, noise: str, seed: int, overrides: Sequence[str], space: str = "joint_space"
+) -> None:
     """One run of train.py."""
     steps = "steps=[]" if noise == "none" else f"steps=[plant_{noise}]"
     command = [sys.executable, str(ROOT / "train.py")]
-    command += [f"experiment=data_curation/benchmark_{data}", steps, f"seed={seed}"]
-    ratio = f"{SUSPECTED}={suspected(noise)}"
-    run([*command, *(ratio if override == SUSPECTED else override for override in overrides)])
+    command += [*DATA[data], steps, f"seed={seed}"]
+    if data == ONE:
+        command.append(f"data.train.token_file={first_captions()}")
+    values = {SUSPECTED: suspected(noise), SPACE: space}
+    run([*command, *(f"{key}={values[key]}" if key in values else key for key in overrides)])
+
+
+def first_captions() -> Path:
+    """Flickr8k's token file with the first caption of each photo alone, in the cache."""
+    paths: Any = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
+    path = Path(paths.cache).resolve() / "flickr8k_first_captions.txt"
+    if not path.is_file():
+        source = Path(paths.data) / "flickr8k" / "Flickr8k.token.txt"
+        lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, "".join(line for line in lines if line.split("\t")[0].endswith("#0")))
+    return path
 
 
 def suspected(noise: str) -> float:
@@ -122,9 +163,11 @@ def suspected(noise: str) -> float:
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> None:
     """All runs that are not finished yet, seed by seed, so that a table can be read early."""
+    shared = any(not name.endswith("_before") for name in options.policies)
+    track = TRACK if shared or not options.policies else ["curation=track"]
     for seed in options.seeds:
         for noise in options.noise:
-            rows = {"track": TRACK} | {name: ROWS[name] for name in options.policies}
+            rows = {"track": track} | {name: ROWS[name] for name in options.policies}
             if noise == "none":
                 rows = {n: o for n, o in rows.items() if "oracle" not in n}  # nothing to be known
             for name, overrides in rows.items():
@@ -133,17 +176,68 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> 
                     alone = name == "track" or name.endswith("_before")
                     branch = [] if alone else ["branch_from=${tracked}"]
                     named = [*overrides, f"curation.name={name}"]
-                    train(options.data, noise, seed, [*named, *branch, *extra])
-                if name == "track" and noise != "none":
+                    train(options.data, noise, seed, [*named, *branch, *extra], options.space)
+                if name == "track" and noise != "none" and track is TRACK:
                     detect(folder)
+
+
+def keep_selected(options: argparse.Namespace) -> None:
+    """A record of what ``curation=recommended`` would remove for each noise and seed."""
+    from page_tables import read_records  # beside this file, as others
+
+    for line in selected(options):
+        print(json.dumps(line), flush=True)
+        names = ("data", "noise", "seed", "space")
+        others = [o for o in read_records(SELECTED) if any(o[name] != line[name] for name in names)]
+        write_lines(SELECTED, (json.dumps(record) for record in [*others, line]))
+
+
+def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Counts of planted and of removed captions; photos and captions are embedded once."""
+    import numpy as np
+    from study_check import bears, one_caption, seen_again
+
+    from captioning.configuration import compose_config
+    from captioning.data.steps.plant_faults import plant_faults
+    from captioning.results.versions import versions
+    from captioning.training.parts import build_part
+    from curation.check.fit import caption_fit
+    from curation.check.run import build_encoders
+    from curation.check.seen import look_at
+
+    data = "flickr8k" if options.data == ONE else options.data
+    config = compose_config("train", [f"data={data}", "curation=recommended"])
+    encoders = build_encoders(options.space, Path(config.paths.cache) / "check")
+    roster = build_part(config.data.train)
+    roster = one_caption(roster) if options.data == ONE else roster
+    clean = look_at(roster, *encoders, quiet=True)
+    about = {key: versions()[key] for key in ("commit", "machine", "date")}
+    space = Path(options.space).stem
+    for seed in options.seeds:
+        for noise in options.noise:
+            kinds = {} if noise == "none" else {"swap": suspected(noise)}
+            faulty, truth = plant_faults(roster, kinds=kinds, seed=seed)
+            chances = np.nan_to_num(caption_fit(seen_again(clean, faulty, *encoders)).values)
+            removed, wrong = chances > config.curation.select.threshold, bears(faulty, truth)
+            counts = {"planted": wrong, "removed": removed, "right": removed & wrong}
+            yield {
+                "data": options.data,
+                "noise": noise,
+                "seed": seed,
+                "space": space,
+                "captions": len(faulty),
+                **{name: int(rows.sum()) for name, rows in counts.items()},
+                "estimated": round(float(chances.mean()), 4),
+                **about,
+            }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, then report."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     cut = arguments.index("--") if "--" in arguments else len(arguments)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", choices=("flickr8k", "miniworld"), default="flickr8k")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", choices=DATA, default="flickr8k")
     parser.add_argument(
         "--noise",
         nargs="+",
@@ -152,15 +246,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--policies", nargs="*", choices=ROWS, default=list(POLICIES))
+    parser.add_argument(
+        "--space", default="joint_space", help="of remove_recommended_before, a file of heads"
+    )
+    parser.add_argument(
+        "--selector", action="store_true", help="what curation=recommended would remove; no run"
+    )
     parser.add_argument("--report", action="store_true", help="the page alone")
     options = parser.parse_args(arguments[:cut])
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     runs = Path(paths.runs)
-    if not options.report:
+    if options.selector:
+        keep_selected(options)
+    elif not options.report:
         make_runs(options, arguments[cut + 1 :], runs)
     from study_curation_report import keep, report  # beside this file; matplotlib is slow to load
 
-    if not options.report:
+    if not (options.report or options.selector):
         keep(options.data, runs / "benchmark")
     report(options.data)
 

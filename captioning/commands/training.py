@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
@@ -40,11 +41,16 @@ def _demo(options: Namespace) -> int:
         from hydra.errors import HydraException
 
         from captioning.commands.hydra_errors import explain_hydra_error
+        from captioning.evaluation.compare import Comparison
         from captioning.training.demo import main
         from captioning.training.signals import Stopped
+        from curation.run_report.several_page import write_compared_page
+
+    def page(compared: Comparison, path: Path) -> None:
+        write_compared_page(compared.facts, compared.photos, path)
 
     try:
-        main(options.overrides, finished=report_ended)
+        main(options.overrides, finished=report_ended, page=page)
     except HydraException as error:
         line = explain_hydra_error(error, name="train", overrides=options.overrides)
         raise ValueError(line) from error

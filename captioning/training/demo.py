@@ -5,7 +5,7 @@ Run by ``make demo``, or ``captioning demo [key=value ...]``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -13,43 +13,55 @@ from rich.console import Console
 from rich.table import Table
 
 from captioning.configuration import compose_config
+from captioning.evaluation.compare import Comparison, Side, compare_runs
 from captioning.results.run_folder import RunFolder
 from captioning.training.run import Finished, train
 
-POLICIES = {
-    "none": ("curation=track",),
-    "remove the worst 5%": ("curation=remove", "curation.select.ratio=0.05"),
-}
+POLICIES = {"none": "curation=track", "recommended": "curation=recommended"}
+Page = Callable[[Comparison, Path], None]
 
 
-def main(overrides: list[str], finished: Finished | None = None) -> None:
-    """Train once for each policy and print the test scores side by side.
+def main(overrides: list[str], finished: Finished | None = None, page: Page | None = None) -> None:
+    """Train once for each policy, print the test scores side by side and compare the captions.
 
     Runs that are finished are not trained again, and a run that was stopped goes on.
 
     Args:
         overrides: as of ``captioning train``.
         finished: see `captioning.training.run.train`.
+        page: writes the page of the comparison.
     """
     console = Console(soft_wrap=True)
     scores: dict[str, Mapping[str, float]] = {}
-    report = None
+    folders: dict[str, Path] = {}
     for number, (policy, choice) in enumerate(POLICIES.items()):
         config = _config(choice, overrides)
-        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {' '.join(choice)}")
+        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {choice}")
         if config.resume != "never" and RunFolder(Path(config.run_dir)).finished():
             console.print(f"finished: {config.run_dir} (resume=never trains it anew)", markup=False)
         scores[policy] = train(config, finished)
-        report = Path(config.run_dir) / "curation" / "report.html"
+        folders[policy] = Path(config.run_dir)
     console.print(score_table(scores))
-    console.print(f"what curation changed, and how often it was right: {report}")
-    console.print("one seed on a small set: differences below .03 CIDEr-D mean nothing here")
+    _compare(console, folders, page)
 
 
-def _config(choice: Sequence[str], overrides: list[str]) -> DictConfig:
-    config = compose_config("train", ["experiment=demo", *choice, *overrides])
+def _config(choice: str, overrides: Sequence[str]) -> DictConfig:
+    config = compose_config("train", ["experiment=demo", choice, *overrides])
     OmegaConf.resolve(config)
     return config
+
+
+def _compare(console: Console, folders: Mapping[str, Path], page: Page | None) -> None:
+    sides = [Side(name=policy, folders=[folder]) for policy, folder in folders.items()]
+    compared = compare_runs(*sides, metrics=["CIDEr-D"])
+    for sentence in compared.facts["sentences"]:
+        console.print(sentence, markup=False)
+    last = folders["recommended"]
+    console.print(f"what curation removed, and how often it was right: {last}/curation/report.html")
+    if page is not None:
+        path = last.parent.parent / f"compared_{last.name}.html"
+        page(compared, path)
+        console.print(f"captions of both beside their photos: {path}", markup=False)
 
 
 def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:

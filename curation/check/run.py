@@ -26,6 +26,7 @@ from curation.check.seen import look_at
 LENIENT = {"missing_photos": "drop", "missing_captions": "drop", "bad_captions": "drop"}
 
 SPACES = ("joint_space", "none")
+HEADS = ".safetensors"  # a file of heads, as ``captioning assets joint-space`` writes it
 
 
 def check(
@@ -43,9 +44,9 @@ def check(
 
     Args:
         folder: in any layout of `captioning.data.readers.own.own.read_own`, or a roster.
-        space: of photos and texts: ``"joint_space"``, which is in the package; a folder or hub name
-            of a CLIP or SigLIP of transformers; ``"open_clip:NAME/WEIGHTS@COMMIT"``; a built one;
-            or ``"none"``.
+        space: of photos and texts: ``"joint_space"``, which is in the package; other heads of it,
+            ``"FILE.safetensors"``; a folder or hub name of a CLIP or SigLIP of transformers;
+            ``"open_clip:NAME/WEIGHTS@COMMIT"``; a built one; or ``"none"``.
         thresholds: by check, for those that differ from `curation.check.checks.CHECKS`.
         skip: names of checks that are not made.
         cache_folder: where embeddings of captions are kept for the next time; None: nowhere.
@@ -124,10 +125,12 @@ def build_encoders(
     if space == "none":
         return None, None
     cache = None if cache_folder is None else Path(cache_folder) / "sentences"
-    if space == "joint_space":
+    if space == "joint_space" or space.endswith(HEADS):
+        weights = None if space == "joint_space" else space
         sentences = build_sentence_encoder(name="minilm", cache_folder=cache)
         backbone = build_backbone(name="efficientnet_lite0")
-        return build_joint_space(backbone=backbone, sentences=sentences), sentences
+        built = build_joint_space(backbone=backbone, sentences=sentences, weights=weights)
+        return built, sentences
     if space.startswith("open_clip:"):
         name, weights = _of_open_clip(space.removeprefix("open_clip:"))
         return build_clip(name=name, weights=weights), None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ import study_curation_report  # noqa: E402
 
 @pytest.mark.parametrize("name", study_curation.ROWS)
 def test_every_row_is_a_policy_that_acts_when_the_page_says(repository, name):
-    overrides = [f"{o}=0.2" if o == SUSPECTED else o for o in study_curation.ROWS[name]]
+    values = {SUSPECTED: 0.2, study_curation.SPACE: "joint_space"}
+    rows = study_curation.ROWS[name]
+    overrides = [f"{o}={values[o]}" if o in values else o for o in rows]
     overrides += [f"curation.name={name}"]
     config = compose_config("train", ["experiment=data_curation/benchmark_flickr8k", *overrides])
     amender = config.curation.amend._target_.rpartition(".")[0].rpartition(".")[2]
@@ -55,3 +58,53 @@ def test_as_much_is_suspected_as_was_planted(monkeypatch, noise, steps, share):
     study_curation.train("miniworld", noise, 0, study_curation.POLICIES["remove_random"])
     assert steps in commands[0]
     assert f"curation.select.ratio={share}" in commands[0]
+
+
+@pytest.fixture
+def one_caption(tmp_path, monkeypatch):
+    """The cache and a token file of two photos with two captions each."""
+    data = tmp_path / "data" / "flickr8k"
+    data.mkdir(parents=True)
+    lines = [f"{name}.jpg#{number}\tA {name}.\n" for name in ("cat", "dog") for number in (0, 1)]
+    (data / "Flickr8k.token.txt").write_text("".join(lines))
+    monkeypatch.setenv("CAPTIONING_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("CAPTIONING_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_one_caption_a_photo_is_trained_on_and_all_are_tested_against(monkeypatch, one_caption):
+    commands = []
+    monkeypatch.setattr(study_curation, "run", commands.append)
+    row = study_curation.ROWS["remove_recommended_before"]
+    study_curation.train("flickr8k_one", "swap5", 1, row, space="heads.safetensors")
+    config = compose_config("train", commands[0][2:])
+    kept = Path(config.data.train.token_file).read_text().splitlines()
+    assert kept == ["cat.jpg#0\tA cat.", "dog.jpg#0\tA dog."]
+    assert config.data.test.token_file.endswith("Flickr8k.token.txt")
+    assert "flickr8k_one-swap5" in config.run_dir
+    assert config.curation.score.space == "heads.safetensors"
+    assert (config.seed, config.steps.plant_faults.kinds.swap) == (1, 0.05)
+
+
+def test_rows_before_training_need_no_tracked_signals(monkeypatch, tmp_path):
+    """They share no epochs with the run without curation, so that one measures nothing more."""
+    trained = []
+
+    def train(data, noise, seed, overrides, space):
+        trained.append(overrides)
+
+    monkeypatch.setattr(study_curation, "train", train)
+    monkeypatch.setattr(study_curation, "detect", pytest.fail)
+    options = Namespace(
+        data="flickr8k", noise=["swap20"], seeds=[0], space="joint_space",
+        policies=["remove_recommended_before", "remove_oracle_before"],
+    )  # fmt: skip
+    study_curation.make_runs(options, [], tmp_path)
+    assert [row[0] for row in trained] == [
+        "curation=track",
+        "curation=recommended",
+        "curation=remove",
+    ]
+    assert not any(
+        "branch_from" in word or "visual_gain" in word for row in trained for word in row
+    )

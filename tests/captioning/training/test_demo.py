@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from captioning.evaluation.compare import Comparison, Side
 from captioning.files import write_json
 from captioning.training import demo
 
@@ -19,6 +20,27 @@ def test_table_of_all_metrics_fits_into_80_columns():
     text = console.export_text()
     assert "…" not in text
     assert all(name in text for name in SCORES)
+
+
+def compared(*sides: Side, metrics: list[str]) -> Comparison:
+    """What `compare_runs` gives of two runs."""
+    names = [side.name for side in sides]
+    return Comparison(facts={"sentences": [f"{names[1]} is better than {names[0]}"]}, photos={})
+
+
+def test_the_page_of_both_runs_lies_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(demo, "train", lambda config, finished: SCORES)
+    monkeypatch.setattr(demo, "compare_runs", compared)
+    pages = []
+    page = lambda found, path: pages.append((found.facts["sentences"], path))  # noqa: E731
+    demo.main([f"paths.runs={tmp_path}", "seed=7"], page=page)
+    path = tmp_path / "demo" / "compared_seed7.html"
+    assert pages == [(["recommended is better than none"], path)]
+    out = capsys.readouterr().out
+    assert "recommended is better than none" in out
+    assert str(path) in out
 
 
 def test_second_demo_says_that_it_is_finished_and_trains_nothing(
@@ -35,12 +57,13 @@ def test_second_demo_says_that_it_is_finished_and_trains_nothing(
         return SCORES
 
     monkeypatch.setattr(demo, "train", train)
+    monkeypatch.setattr(demo, "compare_runs", compared)
     overrides = [f"paths.runs={tmp_path}"]
     demo.main(overrides)
     first = capsys.readouterr().out
     demo.main(overrides)
     second = capsys.readouterr().out
-    assert trained == ["track", "remove"]
+    assert trained == ["track", "recommended"]
     assert "finished" not in first
     assert second.count("finished: ") == 2
     assert "CIDEr-D" in second
