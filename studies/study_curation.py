@@ -17,8 +17,8 @@ the first caption of each photo alone:
       --policies remove_recommended_before remove_oracle_before
 
 The space in the package learnt from these training photos, so a fair test needs HEADS of another
-(``captioning assets joint-space out=HEADS``, of other photos). ``--selector`` trains nothing and
-counts what would be removed.
+(``captioning assets joint-space out=HEADS``, of other photos). ``--selector`` trains nothing, and
+keeps counts of what would be removed; ``--report`` puts both into docs/curation.md.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ FURTHER: dict[str, list[str]] = {
     ],
 }
 ROWS = POLICIES | FURTHER
-SELECTED = ROOT / "docs" / "results" / "records" / "recommended.jsonl"
+SELECTED = ROOT / "docs" / "results" / "records" / "recommended.jsonl"  # what would be removed
 # The data by name: overrides beside those of experiment=data_curation/benchmark_NAME. One caption a
 # photo is a fifth of the captions, which are seen three times as often.
 ONE = "flickr8k_one"
@@ -203,16 +203,15 @@ def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from captioning.training.parts import build_part
     from curation.check.fit import caption_fit
     from curation.check.run import build_encoders
-    from curation.check.seen import look_at
 
     data = "flickr8k" if options.data == ONE else options.data
     config = compose_config("train", [f"data={data}", "curation=recommended"])
     encoders = build_encoders(options.space, Path(config.paths.cache) / "check")
     roster = build_part(config.data.train)
     roster = one_caption(roster) if options.data == ONE else roster
-    clean = look_at(roster, *encoders, quiet=True)
+    clean = embedded(roster, *encoders, folder=config.features.folder)
     about = {key: versions()[key] for key in ("commit", "machine", "date")}
-    space = Path(options.space).stem
+    about |= {"space": Path(options.space).stem}
     for seed in options.seeds:
         for noise in options.noise:
             kinds = {} if noise == "none" else {"swap": suspected(noise)}
@@ -224,12 +223,36 @@ def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "data": options.data,
                 "noise": noise,
                 "seed": seed,
-                "space": space,
                 "captions": len(faulty),
                 **{name: int(rows.sum()) for name, rows in counts.items()},
                 "estimated": round(float(chances.mean()), 4),
                 **about,
             }
+
+
+def embedded(roster: Any, encoder: Any, sentences: Any, *, folder: str) -> Any:
+    """What `curation.check.seen.look_at` sees, by features that trainings have in the cache."""
+    import torch
+
+    from captioning.data.features.build import ensure_features
+    from captioning.vision.photo_keys import content_key
+    from curation.check.evidence import Evidence, PhotoFacts
+
+    paths = list(dict.fromkeys(sample.image_path for sample in roster.samples))
+    store = ensure_features(paths, backbone=encoder.backbone, folder=folder)
+    places = store.positions(paths)
+    blocks = [places[start : start + 128] for start in range(0, len(places), 128)]
+    photos = torch.cat([encoder.embed_features(store.read(block)[0]) for block in blocks])
+    captions = [sample.caption for sample in roster.samples]
+    return Evidence(
+        roster=roster,
+        photos={path: PhotoFacts(key=content_key(path)) for path in paths},
+        photo_vectors=photos.numpy(),
+        caption_vectors=encoder.embed_texts(captions).numpy(),
+        sentence_vectors=sentences.embed_texts(captions).numpy(),
+        encoder=encoder,
+        space=encoder.space,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -258,11 +281,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = Path(paths.runs)
     if options.selector:
         keep_selected(options)
-    elif not options.report:
+        return
+    if not options.report:
         make_runs(options, arguments[cut + 1 :], runs)
     from study_curation_report import keep, report  # beside this file; matplotlib is slow to load
 
-    if not (options.report or options.selector):
+    if not options.report:
         keep(options.data, runs / "benchmark")
     report(options.data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -14,6 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MaxNLocator
+from page_tables import read_records, share_of
 from report_parts import (
     METRIC,
     RECORDS,
@@ -35,8 +36,14 @@ from captioning.results.table_formats import markdown_lines, put_between_marks
 from curation.detect import FILE_NAME
 from curation.loop.ledger import read_history
 
-# Scores of single images, by which close rows are told apart, are kept of runs on sound data alone.
+# Scores of single images, by which close rows are told apart, are kept of runs on sound data, and
+# of those by which curation=recommended is judged.
 PER_IMAGE = ("none",)
+RECOMMENDED, ORACLE = "remove_recommended_before", "remove_oracle_before"
+JUDGED = ("track", RECOMMENDED, ORACLE)
+FAULTS_OF = {"none": "0%", "swap5": "5%", "swap20": "20%", "swap40": "40%"}
+CAPTIONS_OF = {"flickr8k": "five", "flickr8k_one": "one"}
+PAGE = ROOT / "docs" / "curation.md"
 # No share of a smaller gain of the oracle is shown: seeds alone can cause such a gain.
 MIN_ORACLE_GAIN = 0.01
 # Number of epochs whose losses are drawn in long runs, the first and the last among them.
@@ -61,7 +68,8 @@ def keep(data: str, runs: Path) -> None:
         runs: parent of the folders ``DATA-NOISE``.
     """
     for folder in sorted(runs.glob(f"{data}-*/*/seed*")):
-        metrics = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
+        kept = folder.parent.parent.name.endswith(PER_IMAGE) or folder.parent.name in JUDGED
+        metrics = [METRIC] if kept else []
         if (folder / METRICS).is_file():
             keep_record(folder, RECORDS, per_image=metrics)
     table = read_table(studies(RECORDS, f"{data}-*"))
@@ -78,6 +86,8 @@ def report(data: str) -> None:
     lines += head(command, table)
     if data == "flickr8k":
         put_between_marks(ROOT / "README.md", summary(table, command), "curation")
+    if data in CAPTIONS_OF:
+        put_between_marks(PAGE, recommended(), "recommended")
     print(write_page(f"curation_{data}", [*lines, *won_back(table), *detection_tables(table)]))
 
 
@@ -100,6 +110,69 @@ def won_back(table: Table) -> list[str]:
         "",
     ]
     return lines
+
+
+def recommended() -> str:
+    """The tables of ``curation=recommended``: what it removes, and what that is worth."""
+    lines = ["What it would remove from Flickr8k's training captions, swapped between photos:", ""]
+    counts = read_records(RECORDS / "recommended.jsonl")
+    columns = (
+        "captions a photo",
+        "planted",
+        "seeds",
+        "estimated",
+        "removed",
+        "precision",
+        "recall",
+    )
+    lines += markdown_lines(columns, [row for row in _selected(counts) if row])
+    origins = sorted({f"{c['commit'][:12]}, {c['machine']}, {c['date']}" for c in counts})
+    spaces = sorted({c["space"] for c in counts})
+    lines += ["", f"Space: {', '.join(spaces)}. Measured at: {'; '.join(origins)}.", ""]
+    tables = {data: read_table(studies(RECORDS, f"{data}-*")) for data in CAPTIONS_OF}
+    rows = [_trained(data, noise, table) for data, table in tables.items() for noise in FAULTS_OF]
+    if not any(rows):
+        return "\n".join(lines)
+    lines += [f"Trained with it, test {METRIC} against no curation and an oracle:", ""]
+    found = ("none", "recommended", "oracle", "won back", "recommended against none")
+    lines += markdown_lines((*columns, *found), [row for row in rows if row])
+    return "\n".join([*lines, ""])
+
+
+def _selected(counts: Sequence[dict]) -> Iterator[tuple[str, ...]]:
+    for data, captions in CAPTIONS_OF.items():
+        for noise, planted in FAULTS_OF.items():
+            found = [c for c in counts if (c["data"], c["noise"]) == (data, noise)]
+            if not found:
+                continue
+            total = {key: sum(c[key] for c in found) for key in ("captions", "planted", "right")}
+            removed = sum(c["removed"] for c in found)
+            estimated = statistics.fmean(c["estimated"] for c in found)
+            yield (
+                *(captions, planted, str(len(found)), f"{estimated:.1%}"),
+                f"{removed / total['captions']:.1%}",
+                share_of(total["right"], removed if total["planted"] else 0),
+                share_of(total["right"], total["planted"]),
+            )
+
+
+def _trained(data: str, noise: str, table: Table) -> tuple[str, ...]:
+    """A row of what was trained with the three; nothing where one of them is not there."""
+    names = ("track", RECOMMENDED) if noise in PER_IMAGE else JUDGED
+    runs = {name: table.get((noise, name), {}) for name in names}
+    seeds = sorted(set.intersection(*(set(scores(of_name)) for of_name in runs.values())))
+    if not seeds:
+        return ()
+    values = {name: [scores(runs[name])[seed] for seed in seeds] for name in names}
+    shown = {name: spread(of_name, ".3f") for name, of_name in values.items()}
+    by_seed = {name: dict(zip(seeds, of_name, strict=True)) for name, of_name in values.items()}
+    won = _share(by_seed[RECOMMENDED], by_seed["track"], by_seed.get(ORACLE, {}))
+    told = [{seed: runs[name][seed] for seed in seeds} for name in ("track", RECOMMENDED)]
+    kept = all(run.scores("test", "per_image") for of_name in told for run in of_name.values())
+    return (
+        *(CAPTIONS_OF[data], FAULTS_OF[noise], str(len(seeds)), shown["track"]),
+        *(shown[RECOMMENDED], shown.get(ORACLE, "-"), won, interval(*told) if kept else "-"),
+    )
 
 
 def _size(rows: dict[str, dict[int, Run]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -108,3 +109,21 @@ def test_rows_before_training_need_no_tracked_signals(monkeypatch, tmp_path):
     assert not any(
         "branch_from" in word or "visual_gain" in word for row in trained for word in row
     )
+
+
+def test_what_would_be_removed_is_a_row_of_each_noise(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_curation_report, "RECORDS", tmp_path)
+    about = {"data": "flickr8k_one", "space": "heads", "commit": "0" * 40}
+    about |= {"machine": "box", "date": "2026-11-28", "captions": 100}
+    found = [
+        {"noise": "none", "seed": 0, "planted": 0, "removed": 1, "right": 0, "estimated": 0.0},
+        {"noise": "swap20", "seed": 0, "planted": 20, "removed": 20, "right": 18, "estimated": 0.2},
+        {"noise": "swap20", "seed": 1, "planted": 20, "removed": 12, "right": 10, "estimated": 0.1},
+    ]
+    lines = [json.dumps(about | line) + "\n" for line in found]
+    (tmp_path / "recommended.jsonl").write_text("".join(lines))
+    text = study_curation_report.recommended()
+    assert "| one | 0% | 1 | 0.0% | 1.0% | - | - |" in text
+    assert "| one | 20% | 2 | 15.0% | 16.0% | 88% | 70% |" in text
+    assert "Space: heads. Measured at: 000000000000, box, 2026-11-28." in text
+    assert "Trained" not in text
