@@ -7,6 +7,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from curation import preset
+from curation.score.fit import Fit
 from curation.select.sigma import Sigma
 from tests.matching_folders import save_blip_captioner, save_blip_matching
 
@@ -18,6 +19,15 @@ def test_a_preset_is_the_policy_of_the_command_line():
     policy = preset("replace_caption", "curation/score=sibling_words", "curation/select=sigma")
     assert isinstance(policy.select, Sigma)
     assert preset("remove", "curation.name=mine").name == "mine"
+
+
+def test_the_recommended_policy_acts_before_training_on_its_own_estimate():
+    policy = preset("recommended")
+    assert policy.name == "recommended"
+    assert isinstance(policy.select.score, Fit)
+    assert [epoch for epoch in range(-1, 3) if policy.schedule.due(epoch)] == [-1]
+    fewer = preset("recommended", "curation.select.threshold=0.8")
+    assert (fewer.name, fewer.select.threshold) == ("recommended-select.threshold_0.8", 0.8)
 
 
 def test_other_groups_may_be_put_below_curation(tmp_path):

@@ -201,6 +201,14 @@ def test_a_space_of_open_clip_has_its_weights_and_their_commit(monkeypatch, spac
     assert run.build_encoders(space, None) == (built, None)
 
 
+def test_a_space_may_be_a_file_of_heads(monkeypatch) -> None:
+    monkeypatch.setattr(run, "build_joint_space", lambda *, weights, **parts: (weights, parts))
+    (weights, parts), sentences = run.build_encoders("mine.safetensors", None)
+    assert weights == "mine.safetensors"
+    assert parts["sentences"] is sentences
+    assert run.build_encoders("joint_space", None)[0][0] is None
+
+
 def test_a_caption_of_another_photo_is_found_by_a_space(tmp_path: Path) -> None:
     root = tmp_path / "set"
     root.mkdir()

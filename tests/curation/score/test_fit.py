@@ -17,8 +17,10 @@ from torch.nn.functional import normalize
 from captioning.configuration import compose_config
 from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.types import Sample
+from curation import Curation
 from curation.amend.remove import Remove
 from curation.base import Context
+from curation.loop.policy import CurationPolicy, Schedule
 from curation.score.fit import Fit
 from curation.select.above import Above
 
@@ -134,6 +136,22 @@ def test_removed_captions_have_no_score_and_the_others_keep_theirs(tmp_path: Pat
     kept = [row for row in range(len(roster)) if row not in gone]
     torch.testing.assert_close(scores[kept], before[kept], rtol=0, atol=0)
     assert wrong
+
+
+def test_a_loop_of_ones_own_begins_without_them(tmp_path: Path) -> None:
+    roster, wrong = swapped(photos_in(tmp_path, 60, (1, 4)), 0.2)
+    policy = CurationPolicy(
+        select=Above(threshold=0.5, score=Fit(space=Numbers())),
+        amend=Remove(),
+        schedule=Schedule(from_epoch=-1, until_epoch=-1),
+        name="recommended",
+    )
+    curation = Curation.open(tmp_path / "run", samples=roster, policy=policy)
+    left = {sample.sample_id for sample in curation.samples()}
+    assert curation.first_epoch == 0
+    assert len(wrong - left) >= 0.7 * len(wrong)
+    assert len(left) >= 0.75 * len(roster)
+    curation.finish()
 
 
 def test_no_space_is_refused() -> None:
