@@ -25,6 +25,7 @@ from curation.score.fit import Fit
 from curation.select.above import Above
 
 DIM = 24
+THRESHOLD = 0.3  # of curation=recommended
 
 
 class Numbers:
@@ -92,7 +93,7 @@ def swapped(samples: list[Sample], share: float) -> tuple[Roster, set[str]]:
 
 def selected(roster: Roster, score: Fit) -> set[str]:
     context = Context.before_training(CurationView(roster=roster), seed=0)
-    return {c.sample.sample_id for c in Above(threshold=0.5, score=score).select(context)}
+    return {c.sample.sample_id for c in Above(threshold=THRESHOLD, score=score).select(context)}
 
 
 @pytest.mark.parametrize("per_photo", [(5,), (1,), (1, 4)], ids=["several", "single", "mixed"])
@@ -128,7 +129,7 @@ def test_removed_captions_have_no_score_and_the_others_keep_theirs(tmp_path: Pat
     context = Context.before_training(view, seed=0)
     score = Fit(space=Numbers())
     before = score.scores(context)
-    chosen = Above(threshold=0.5, score=score).select(context)
+    chosen = Above(threshold=THRESHOLD, score=score).select(context)
     after = view.apply(Remove().amend(context, chosen).edits)
     scores = score.scores(Context.before_training(after, seed=0))
     gone = [roster.by_id[c.sample.sample_id].row for c in chosen]
@@ -141,7 +142,7 @@ def test_removed_captions_have_no_score_and_the_others_keep_theirs(tmp_path: Pat
 def test_a_loop_of_ones_own_begins_without_them(tmp_path: Path) -> None:
     roster, wrong = swapped(photos_in(tmp_path, 60, (1, 4)), 0.2)
     policy = CurationPolicy(
-        select=Above(threshold=0.5, score=Fit(space=Numbers())),
+        select=Above(threshold=THRESHOLD, score=Fit(space=Numbers())),
         amend=Remove(),
         schedule=Schedule(from_epoch=-1, until_epoch=-1),
         name="recommended",
@@ -162,5 +163,5 @@ def test_no_space_is_refused() -> None:
 def test_the_policy_acts_once_before_training() -> None:
     config = compose_config("train", ["curation=recommended"])
     assert config.curation.schedule.from_epoch == config.curation.schedule.until_epoch == -1
-    assert config.curation.select.threshold == 0.5
+    assert config.curation.select.threshold == THRESHOLD
     assert config.curation.score.space == "joint_space"
