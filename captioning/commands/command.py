@@ -38,6 +38,11 @@ class HydraCommand:
     check: Callable[[Any], None] | None = None
     typed: Mapping[str, str] = field(default_factory=dict)
 
+    def with_key(self, argument: str) -> str:
+        """An argument with the config's key in the place of the name that is typed for it."""
+        name, mark, value = argument.partition("=")
+        return f"{self.typed[name]}={value}" if mark and name in self.typed else argument
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlainCommand:

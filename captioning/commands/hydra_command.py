@@ -57,7 +57,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from captioning.commands.sweep import Sweep, sweeping
     from captioning.configuration import VERSION_BASE, search_user_folder
 
-    arguments = [_with_key(command, argument) for argument in arguments]
+    arguments = [command.with_key(argument) for argument in arguments]
     options = _parsed(command, arguments)
     search_user_folder()
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
@@ -86,12 +86,6 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     finally:
         sys.argv = started
         _set_full_error(full_error)
-
-
-def _with_key(command: HydraCommand, argument: str) -> str:
-    """An argument with the config's key in the place of the name that is typed for it."""
-    name, mark, value = argument.partition("=")
-    return f"{command.typed[name]}={value}" if mark and name in command.typed else argument
 
 
 def _task(
