@@ -152,7 +152,7 @@ EVALUATE = HydraCommand(
     config="evaluate",
     task=_evaluate,
     checks_itself=True,
-    typed={"model": "captioner"},
+    typed={"model": "captioner", "data.accept_changes": "accept_changes"},
 )
 CONTROLLABILITY = HydraCommand(
     name="controllability",

@@ -29,8 +29,6 @@ OF_PACKAGES = {
 }
 _BELOW = re.compile(r"Key '([^']+)' is not in struct")
 _WORDS = re.compile(r"\s+")
-# Keys that are there without a choice of their group.
-OF_NO_CHOICE = {"data.accept_changes"}
 
 
 def explain_hydra_error(
@@ -143,8 +141,7 @@ def _to_choose_first(
     group, _, rest = key.partition(".")
     choice, options = rest.partition(".")[0], choices(group, config_dir) if rest else []
     if group not in OF_SEVERAL or choice not in options:
-        of_group = {other for other in known if other.startswith(f"{group}.")}
-        is_chosen = bool(of_group - OF_NO_CHOICE)
+        is_chosen = any(other.startswith(f"{group}.") for other in known)
         return f"{group}=NAME, of {', '.join(options)}" if options and not is_chosen else ""
     if f"{group}.{choice}" in known:
         return ""

@@ -162,7 +162,7 @@ def _resolved(config: DictConfig) -> DictConfig:
 
     Where a seed is requested, the run's own search gets it, too.
     """
-    config, seed = _with_acceptance(config), config.seed
+    config, seed = config.copy(), config.seed
     config.seed = 0 if seed is None else seed
     check_config(config, EvaluateSettings)
     trained = DictConfig({})
@@ -181,17 +181,6 @@ def _resolved(config: DictConfig) -> DictConfig:
         for key in borrowed:
             del config[key]
         config.update(before)
-    return config
-
-
-def _with_acceptance(config: DictConfig) -> DictConfig:
-    """A copy in which ``accept_changes`` stands apart from the data, which may be the run's own."""
-    config = config.copy()
-    with open_dict(config):
-        data = config.get("data")
-        config.accept_changes = bool(data and data.pop("accept_changes", False))
-        if data is not None and not data:
-            del config["data"]
     return config
 
 

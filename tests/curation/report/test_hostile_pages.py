@@ -38,10 +38,13 @@ from curation.record import RunRecord
 from curation.report.page import FRAME, build_page, isolated, page_file
 from curation.report.report import write_report
 from curation.run_report.page import write_run_page
-from curation.run_report.several_page import write_runs_page
+from curation.run_report.several_page import write_compared_page, write_runs_page
 from curation.study import server as study_server
 
-PAGES = ("report.html", "study.html", "app.html", "check.html", "run.html", "runs.html")
+PAGES = (
+    *("report.html", "study.html", "app.html", "check.html", "run.html", "runs.html"),
+    "compared.html",
+)
 TITLE = "".join(HOSTILE)
 FOLDER = TITLE.replace("/", "_")
 
@@ -144,6 +147,24 @@ def write_run(record: RunRecord, path: Path) -> None:
         write_runs_page([hostile_run(record, FOLDER), hostile_run(record, "other")], path)
 
 
+def write_compared(path: Path) -> None:
+    """The page of two runs that were compared, whose every text is hostile."""
+    row = {"metric": TITLE, "means": [0.1, 0.2], "spreads": [None, 0.1]}
+    row |= {"difference": 0.1, "low": 0.0, "high": 0.2, "p_value": 0.5}
+    item = {"image": TITLE, "captions": [[TITLE], [TITLE]], "scores": [0.1, 0.2]}
+    facts = {
+        "names": [TITLE, "other"],
+        "num_photos": 1,
+        "scores": {"original": {"rows": [row], "leading": TITLE, "num_photos": 1}},
+        "sentences": [TITLE],
+        "notes": [TITLE],
+        "changed": [{"name": "better", "number": 1, "items": [{**item, "references": [TITLE]}]}],
+        "runs": [{"seeds": [{"folder": TITLE, "seed": 0, "checkpoint": TITLE}]}],
+        "settings": [[TITLE, TITLE, TITLE]],
+    }
+    write_compared_page(facts, {TITLE: path.with_name("gone.jpg")}, path)
+
+
 @pytest.fixture(params=PAGES)
 def page(request, record, tmp_path) -> str:
     """The text of each page."""
@@ -153,6 +174,9 @@ def page(request, record, tmp_path) -> str:
     if request.param in ("run.html", "runs.html"):
         write_run(record, tmp_path / request.param)
         return (tmp_path / request.param).read_text(encoding="utf-8")
+    if request.param == "compared.html":
+        write_compared(tmp_path / "compared.html")
+        return (tmp_path / "compared.html").read_text(encoding="utf-8")
     if request.param == "check.html":
         write_check(record, tmp_path / "check.html")
         return (tmp_path / "check.html").read_text(encoding="utf-8")

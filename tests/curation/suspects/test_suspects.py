@@ -170,6 +170,7 @@ def run(tmp_path: Path, monkeypatch) -> RunRecord:
     record = RunRecord(policy="top", seed=3, view=view, epochs=[3], history=losses)
     (tmp_path / "run" / "curation").mkdir(parents=True)
     (tmp_path / "run" / "curation.jsonl").write_text("")
+    (tmp_path / "run" / "config.yaml").write_text("")
     for module in (suspects, corrections):
         monkeypatch.setattr(module, "read_run", lambda folder: record)
     return record
