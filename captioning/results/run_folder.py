@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
+from captioning.results.places import FILE_NAME as PLACES
+from captioning.results.places import contents, is_same_place
 from captioning.results.started import mark_started
 from captioning.results.untested import ended_untested
 
@@ -40,6 +43,7 @@ FREE_KEYS = (
     "trainer.devices",
     "trainer.num_nodes",
     "trainer.strategy",
+    "features.folder",
     "features.batch_size",
     "features.num_workers",
     "features.device",
@@ -54,6 +58,12 @@ NAME_KEYS = ("run_name", "run_dir")
 # Folders whose place changes no result; the first is compared by what it holds.
 PLACE_KEYS = ("data.root", "paths.data", "paths.cache", "paths.runs")
 DATA_RECORD = "data.json"  # see `captioning.data.data_record`
+# Where a part of the data lies, which is compared by what it holds, too.
+DATA_PLACE = re.compile(
+    r"data\.((train|val|test)\.)?"
+    r"(root|folder|annotations|image_folder|instances|path|split_file|token_file)"
+)
+CACHE_FOLDER = "cache_folder"  # last word of keys of folders that may be deleted
 # Keys that the config of every run has, and what they hold.
 ALWAYS: dict[str, type] = {
     **dict.fromkeys(("data.name", "paths.cache", "curation.name"), str),
@@ -67,6 +77,7 @@ AT_START = (
     "config.yaml",
     "versions.json",
     "started.json",
+    "places.json",
     "dropped.json",
     "data.json",
     "data_rows.jsonl.gz",
@@ -174,6 +185,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not self._config_path.exists():
+                write_json(self.path / PLACES, contents(_named(_values(config))))
                 write_text(self._config_path, OmegaConf.to_yaml(config, resolve=True))
         except PermissionError as error:
             raise PermissionError(
@@ -218,19 +230,55 @@ class RunFolder:
     def _changed_but_place(self, saved: DictConfig, config: DictConfig) -> dict[str, Any]:
         """As `_changed`, without names and what follows from the place of folders alone.
 
-        Whether data in another place are the same ones, their record tells.
+        Whether data in another place are the same ones, their record tells. Other files and
+        folders are known by what they held when the run began.
         """
         moved = [(str(saved.get("run_dir") or ""), str(self.path))]
         keys = PLACE_KEYS if (self.path / DATA_RECORD).is_file() else PLACE_KEYS[1:]
         for key in keys:
             before, now = (OmegaConf.select(one, key) for one in (saved, config))
             moved += [(before, now)] if isinstance(before, str) and isinstance(now, str) else []
-        return {
+        changed = {
             key: (old, new)
             for key, (old, new) in self._changed(saved, config).items()
             if not is_below(key, NAME_KEYS)
+            and not (len(keys) == len(PLACE_KEYS) and DATA_PLACE.fullmatch(key))
             and not any(_with_folder(old, before, now) == new for before, now in moved)
         }
+        return self._without_moved(changed)
+
+    def _without_moved(self, changed: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+        """Settings without those whose files have moved and hold what they held."""
+        path = self.path / PLACES
+        if not changed or not path.is_file():
+            return changed
+        before = read_json(path, dict)
+        kept = {}
+        for key, (old, new) in changed.items():
+            held = {name: mark for name, mark in before.items() if is_below(name, (key,))}
+            if not held or held != contents({key: new}) or type(old) is not type(new):
+                kept[key] = (old, new)
+        return kept
+
+    def follow(self, config: DictConfig) -> None:
+        """Keep where the files lie now that the settings name, once they are known to be the same.
+
+        Args:
+            config: of the run that goes on, which `open` has taken.
+        """
+        saved, now = self._config(), _values(config)
+        moved = {
+            key: new
+            for key, (_, new) in self._changed(saved, config).items()
+            if key in now and not is_below(key, (*NAME_KEYS, "branch_from"))
+        }
+        caches = [key for key in _values(saved) if is_below(key, ("paths", "features.folder"))]
+        moved |= {key: now[key] for key in caches if key in now}
+        before = OmegaConf.to_yaml(saved)
+        for key, value in moved.items():
+            OmegaConf.update(saved, key, value, force_add=True)
+        if OmegaConf.to_yaml(saved) != before:
+            write_text(self._config_path, OmegaConf.to_yaml(saved))
 
     def has_results(self) -> bool:
         """Whether an epoch has ended, a test was made, or all ended without one."""
@@ -253,14 +301,13 @@ class RunFolder:
 
         A setting that an older run does not know, and that is off now, is no difference.
         """
-        before = flat(OmegaConf.to_container(old, resolve=True))
-        after = flat(OmegaConf.to_container(new, resolve=True))
-        keys = [key for key in sorted(before | after) if not is_below(key, FREE_KEYS)]
+        before, after = _values(old), _values(new)
+        keys = [key for key in sorted(before | after) if not _is_free(key)]
         changed = {key: (before.get(key), after.get(key)) for key in keys}
         return {
             key: (old_value, new_value)
             for key, (old_value, new_value) in changed.items()
-            if old_value != new_value and (key in before or new_value not in OFF)
+            if (key in before or new_value not in OFF) and not is_same_place(old_value, new_value)
         }
 
     @property
@@ -282,8 +329,23 @@ class RunFolder:
                 f"{self._config_path} cannot be read ({wrong[0]} is missing or wrong): it was "
                 "damaged or cut off; restore it, or give another run folder"
             )
+        self._find_data(config)
         show_outside(paths_in(config), self.path)
         return config
+
+    def _find_data(self, config: DictConfig) -> None:
+        """Look for data by relative paths from where the run was started, too.
+
+        That folder is known where the run's own path was relative: the run still lies below it.
+        """
+        place, run = self.path.resolve(), Path(str(config.get("run_dir") or "."))
+        if run.is_absolute() or place.parts[-len(run.parts) or None :] != run.parts:
+            return
+        start = Path(*place.parts[: len(place.parts) - len(run.parts)])
+        for key, text in _values(config).items():
+            is_place = DATA_PLACE.fullmatch(key) and isinstance(text, str)
+            if is_place and not os.path.exists(text) and (start / text).exists():
+                OmegaConf.update(config, key, str(start / text))
 
     def check_there(self) -> None:
         """Refuse a folder without a config.
@@ -343,6 +405,20 @@ class RunFolder:
                 f"{path} holds no scores of {split!r} (no {error}): it was damaged; remove it, and "
                 "the run tests its checkpoint again"
             ) from error
+
+
+def _is_free(key: str) -> bool:
+    return is_below(key, FREE_KEYS) or key.endswith(f".{CACHE_FOLDER}")
+
+
+def _values(config: DictConfig) -> dict[str, Any]:
+    return flat(OmegaConf.to_container(config, resolve=True))
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings that may name files, other than data and what the run itself writes."""
+    others = (*NAME_KEYS, *FREE_KEYS, "data", "branch_from")
+    return {key: value for key, value in values.items() if not is_below(key, others)}
 
 
 def _resolved(config: DictConfig) -> DictConfig:

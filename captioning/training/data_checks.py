@@ -87,6 +87,7 @@ def begin_with(config: DictConfig, folder: Path, splits: Splits) -> None:
         write_record(folder, rosters, keys)
     elif check_record(folder, rosters, keys, accept=accept):
         accept_changes(folder, rosters, keys)
+    RunFolder(folder).follow(config)
     _refuse_leaks(config, rosters, keys)
     _warn_of_copies(rosters, keys)
 

@@ -170,6 +170,7 @@ def _check_finished(config: DictConfig, folder: Path) -> None:
         return
     accept = bool(config.data.get("accept_changes"))
     check_opened(config, folder, rosters_of(splits), accept=accept)
+    RunFolder(folder).follow(config)
 
 
 @rank_zero_only

@@ -38,7 +38,7 @@ def test_a_run_that_failed_before_its_first_epoch_ended_makes_room_for_a_correct
     assert folder.open(make_config(folder.path, noise=0.1)) is None
     assert folder.config().noise == 0.1
     names = sorted(path.name for path in folder.path.iterdir())
-    assert names == ["config.yaml", "started.json", "versions.json"]
+    assert names == ["config.yaml", "places.json", "started.json", "versions.json"]
     assert "resumed" not in json.loads((folder.path / "versions.json").read_text())
 
 

@@ -211,6 +211,15 @@ def test_the_same_data_in_another_place_are_the_same_run(stopped, config, folder
     assert RunFolder(stopped).finished()
 
 
+def test_a_finished_run_keeps_where_its_data_lie_now(finished, config, folder, tmp_path) -> None:
+    settings = ["num_epochs=1", f"data.root={tmp_path / 'moved'}"]
+    folder.rename(tmp_path / "moved")
+    train(config(*settings))
+    assert RunFolder(finished).config().data.root == str(tmp_path / "moved")
+    assert main(["report", str(finished), "--no-figures"]) == 0
+    assert main(["evaluate", f"run={finished}", f"out={tmp_path / 'out'}"]) == 0
+
+
 def test_other_data_in_another_place_are_refused(stopped, config, folder, tmp_path) -> None:
     write_set(tmp_path / "second", shift=1)
     with pytest.raises(ValueError, match="its data have changed since it began: 32 captions"):
