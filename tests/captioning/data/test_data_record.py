@@ -165,7 +165,15 @@ def test_accepted_changes_are_kept_and_pass_from_then_on(run, rosters, keys, cap
     assert len(json.loads((run / FILE_NAME).read_text())["accepted"]) == 2
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no gzip", gzip.compress(b'["train"]\n')])
+DAMAGED = {
+    "missing": None,
+    "empty": b"",
+    "text": b"no gzip",
+    "short": gzip.compress(b"[1]", mtime=0),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
 def test_damaged_rows_are_named(run, rosters, keys, content: bytes | None) -> None:
     (run / ROWS_NAME).unlink()
     if content is not None:
