@@ -44,6 +44,10 @@ JUDGED = ("track", RECOMMENDED, ORACLE)
 FAULTS_OF = {"none": "0%", "swap5": "5%", "swap20": "20%", "swap40": "40%"}
 CAPTIONS_OF = {"flickr8k": "five", "flickr8k_one": "one"}
 PAGE = ROOT / "docs" / "curation.md"
+SELECTOR = (
+    "python studies/study_curation.py --selector --noise none swap5 swap20 swap40 "
+    "--space coco_heads.safetensors"
+)
 # No share of a smaller gain of the oracle is shown: seeds alone can cause such a gain.
 MIN_ORACLE_GAIN = 0.01
 # Number of epochs whose losses are drawn in long runs, the first and the last among them.
@@ -126,9 +130,10 @@ def recommended() -> str:
         "recall",
     )
     lines += markdown_lines(columns, [row for row in _selected(counts) if row])
-    origins = sorted({f"{c['commit'][:12]}, {c['machine']}, {c['date']}" for c in counts})
-    spaces = sorted({c["space"] for c in counts})
-    lines += ["", f"Space: {', '.join(spaces)}. Measured at: {'; '.join(origins)}.", ""]
+    lines += ["", f"- built by: {SELECTOR}, also with --data flickr8k_one; then --report"]
+    for name in ("space", "commit", "machine", "date"):
+        lines.append(f"- {name}: {', '.join(sorted({c[name] for c in counts}))}")
+    lines.append("")
     tables = {data: read_table(studies(RECORDS, f"{data}-*")) for data in CAPTIONS_OF}
     rows = [_trained(data, noise, table) for data, table in tables.items() for noise in FAULTS_OF]
     if not any(rows):

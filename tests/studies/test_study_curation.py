@@ -125,5 +125,6 @@ def test_what_would_be_removed_is_a_row_of_each_noise(tmp_path, monkeypatch):
     text = study_curation_report.recommended()
     assert "| one | 0% | 1 | 0.0% | 1.0% | - | - |" in text
     assert "| one | 20% | 2 | 15.0% | 16.0% | 88% | 70% |" in text
-    assert "Space: heads. Measured at: 000000000000, box, 2026-11-28." in text
+    assert "- space: heads\n" in text
+    assert f"- commit: {'0' * 40}\n" in text
     assert "Trained" not in text
