@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.processors import PHOTOS_ALONE, image_text_folder, load_processor, model_kind
-from captioning.text.prompts import prompt_format
+from captioning.text.prompts import chat_template, prompt_format
 
 PREFIX = "prompt."
 COUNTS = ".counts"  # rows of each photo, beside each tensor of photos
@@ -116,10 +116,15 @@ class PromptedProcessor:
             outputs = self._outputs(photos, words)
         except Exception as error:  # each processor has its own types
             reason = " ".join(str(error).split())[:200]
-            name = type(self.processor).__name__
+            name, hint = type(self.processor).__name__, ""
+            if words and chat_template(self.processor) is None:
+                hint = (
+                    "; the folder has no chat template: if the model chats, save "
+                    "chat_template.jinja beside it, or write a photo's marks into model.prompt"
+                )
             raise ValueError(
                 f"{name} cannot prepare a photo of {photos[0].width}x{photos[0].height} with the "
-                f"prompt {texts[0]!r} and features.reader.options={self._options}: {reason}"
+                f"prompt {texts[0]!r} and features.reader.options={self._options}: {reason}{hint}"
             ) from error
         named = {name: value for name, value in outputs.items() if name not in NOT_READ}
         return {f"{PREFIX}{name}": self._tensor(name, value) for name, value in named.items()}

@@ -21,6 +21,7 @@ from captioning.models.yes_no import build_yes_no
 from captioning.processors import load_processor
 from captioning.vision.photo_captions import PhotoCaptions
 from captioning.vision.photos import load_rgb
+from captioning.vision.prompt_tensors import PromptedProcessor
 from tests.families.registry import PROMPTS, family_folder
 
 pytestmark = [
@@ -160,3 +161,17 @@ def test_a_model_without_prompts_is_asked_nothing() -> None:
     with pytest.raises(ValueError, match="read photos alone; leave model.prompt empty") as refused:
         asked_yes_or_no("vision_encoder_decoder", 1)
     assert "\n" not in str(refused.value)
+
+
+def test_a_chat_model_without_its_template_says_what_is_missing(tmp_path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(family_folder("qwen2_vl"), folder)
+    for path in folder.rglob("*"):
+        if path.name == "chat_template.jinja":
+            path.unlink()
+    for path in folder.glob("*.json"):
+        content = json.loads(path.read_text())
+        if isinstance(content, dict) and content.pop("chat_template", None):
+            path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"the folder has no chat template.*chat_template\.jinja"):
+        PromptedProcessor(pretrained=str(folder), prompt="Describe it.")
