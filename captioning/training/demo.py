@@ -14,6 +14,7 @@ from rich.table import Table
 
 from captioning.configuration import compose_config
 from captioning.evaluation.compare import Comparison, Side, compare_runs
+from captioning.files import read_json
 from captioning.results.run_folder import RunFolder
 from captioning.training.run import Finished, train
 
@@ -57,11 +58,25 @@ def _compare(console: Console, folders: Mapping[str, Path], page: Page | None) -
     for sentence in compared.facts["sentences"]:
         console.print(sentence, markup=False)
     last = folders["recommended"]
-    console.print(f"what curation removed, and how often it was right: {last}/curation/report.html")
+    console.print(removed(last), markup=False)
+    console.print(f"what was removed and why: {last}/curation/report.html", markup=False)
     if page is not None:
         path = last.parent.parent / f"compared_{last.name}.html"
         page(compared, path)
         console.print(f"captions of both beside their photos: {path}", markup=False)
+
+
+def removed(run: Path) -> str:
+    """How many captions a run removed before training, and how many of them rightly."""
+    before = read_json(run / "curation" / "epochs.json")[0]
+    text = f"recommended removed {before['num_removed']:,} captions"
+    found = before["detection"]
+    if not found or found["precision"] is None:
+        return text
+    return (
+        f"{text}: {found['precision']:.0%} of them were swapped, and {found['recall']:.0%} of the "
+        f"{found['num_faulty']:,} swapped ones are among them"
+    )
 
 
 def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:

@@ -28,10 +28,35 @@ def compared(*sides: Side, metrics: list[str]) -> Comparison:
     return Comparison(facts={"sentences": [f"{names[1]} is better than {names[0]}"]}, photos={})
 
 
+def write_epochs(run_dir: str) -> dict[str, float]:
+    """What a run leaves of what it removed before training."""
+    found = {"precision": 0.92, "recall": 0.9, "num_faulty": 1500}
+    epochs = [{"num_removed": 1492, "detection": found}]
+    (Path(run_dir) / "curation").mkdir(parents=True)
+    write_json(Path(run_dir) / "curation" / "epochs.json", epochs)
+    return SCORES
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"num_removed": 7, "detection": None}, "recommended removed 7 captions"),
+        (
+            {"num_removed": 0, "detection": {"precision": None, "recall": 0.0, "num_faulty": 9}},
+            "recommended removed 0 captions",
+        ),
+    ],
+)
+def test_without_planted_or_removed_captions_no_share_is_told(tmp_path: Path, entry, told):
+    (tmp_path / "curation").mkdir()
+    write_json(tmp_path / "curation" / "epochs.json", [entry])
+    assert demo.removed(tmp_path) == told
+
+
 def test_the_page_of_both_runs_lies_beside_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(demo, "train", lambda config, finished: SCORES)
+    monkeypatch.setattr(demo, "train", lambda config, finished: write_epochs(config.run_dir))
     monkeypatch.setattr(demo, "compare_runs", compared)
     pages = []
     page = lambda found, path: pages.append((found.facts["sentences"], path))  # noqa: E731
@@ -40,6 +65,7 @@ def test_the_page_of_both_runs_lies_beside_them(
     assert pages == [(["recommended is better than none"], path)]
     out = capsys.readouterr().out
     assert "recommended is better than none" in out
+    assert "removed 1,492 captions: 92% of them were swapped, and 90% of the 1,500" in out
     assert str(path) in out
 
 
@@ -52,7 +78,7 @@ def test_second_demo_says_that_it_is_finished_and_trains_nothing(
         folder = Path(config.run_dir)
         if not (folder / "metrics.json").is_file():
             trained.append(folder.parent.name)
-            folder.mkdir(parents=True)
+            write_epochs(config.run_dir)
             write_json(folder / "metrics.json", {"test": {"corpus": SCORES}})
         return SCORES
 
