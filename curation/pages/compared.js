@@ -17,7 +17,7 @@ function showScores(facts) {
   parts.append(make("p", { class: "soft small" }, "Mean ± standard deviation over seeds. Differences are means over photos, seeds pooled, with the interval and p of a paired bootstrap over photos; corpus BLEU is no such mean."));
 }
 
-function card(one, names) {
+function changedCard(one, names) {
   return make("article", { class: "card shot" },
     make("div", { class: "photos" }, photo(one.photo, "whole", isolated(`photo ${one.image}`))),
     make("div", { class: "text" },
@@ -32,7 +32,7 @@ start((facts) => {
   showLead(facts);
   showScores(facts);
   if (facts.groups.length) {
-    tabs("captions", facts.groups, (one) => card(one, facts.names));
+    tabs("captions", facts.groups, (one) => changedCard(one, facts.names));
     section("captions", "p").append(`By ${facts.scores.original.leading}, mean over seeds; with the caption of each run's first seed and, below, people's.`);
   }
   details("Runs", table(["folder", "seed", "checkpoint"], facts.runs.map((row) => row.map((value) => foreign(value)))));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from captioning.figures import VECTOR, figure_style, save_figure
 from captioning.types import Edit
 from curation.run_report.figures import draw_figures, training_loss
 from curation.run_report.lead import duration
+from curation.run_report.page import page_of
 from curation.run_report.parts import read_finished_run
 from curation.run_report.several import groups, short_names
 
@@ -405,3 +407,12 @@ def test_an_epoch_that_edits_at_random_has_no_threshold(tmp_path: Path) -> None:
     assert main(["report", str(folder), "--no-figures"]) == 0
     epochs = page_data.facts(folder / "report.html")["curation"]["histograms"]["epochs"]
     assert [entry["threshold"] for entry in epochs] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["run", "runs", "compared"])
+def test_the_scripts_of_a_page_declare_each_name_once(name: str) -> None:
+    """A browser runs none of a script that declares a name twice."""
+    script = page_of(name, "title", []).rpartition("<script>")[2]
+    names = re.findall(r"^(?:const|let|(?:async )?function) (\w+)", script, re.MULTILINE)
+    assert len(names) > 40
+    assert sorted(names) == sorted(set(names))
