@@ -263,9 +263,13 @@ class RunFolder:
     def follow(self, config: DictConfig) -> None:
         """Keep where the files lie now that the settings name, once they are known to be the same.
 
+        A folder without a config, such as that of a model built in a notebook, stays as it is.
+
         Args:
             config: of the run that goes on, which `open` has taken.
         """
+        if not self._config_path.is_file():
+            return
         saved, now = self._config(), _values(config)
         moved = {
             key: new
