@@ -123,6 +123,7 @@ class _Search:
         log_probs = self.rules.penalised(log_probs, history)
         read = self.rules.read.expand(len(history), -1)
         log_probs = self.rules.without_repeats(log_probs, torch.cat([read, history], dim=1))
+        log_probs = self.rules.closed(log_probs, length)
         count = self.settings.beam_size * (1 + len(self.rules.ends))
         forbidden = self.rules.forbidden(length)
         values, tokens = best_tokens(log_probs, count=count, forbidden=forbidden)

@@ -129,6 +129,8 @@ class GenerateSearch(AbstractSearch):
             "end_ids": [*request.ends, *settings.end_ids],
             "pad_token_id": request.pad_id,
         }
+        if settings.must_end:
+            options["forced_eos_token_id"] = request.eos_id
         if settings.beam_size > 1:
             options["length_penalty"] = settings.length_penalty
             options["early_stopping"] = "never" if settings.exact else False

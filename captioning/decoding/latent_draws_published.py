@@ -116,7 +116,8 @@ class PublishedLatentSearch(AbstractSearch):
 
     def _cut(self, tokens: Tensor, scores: Tensor, request: SearchRequest) -> SearchResult:
         """Captions up to their first end token, or ``max_words``."""
-        tokens = tokens[:, :, : self.max_words]
+        most = self.settings.max_length - 1 if self.settings.must_end else self.max_words
+        tokens = tokens[:, :, : min(most, self.max_words)]
         ends = (tokens == request.eos_id).long()
         exist = ends.cumsum(2) - ends == 0
         return SearchResult(

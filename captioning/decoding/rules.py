@@ -20,21 +20,25 @@ class Rules:
     Attributes:
         max_length: most tokens of a hypothesis, its end token included.
         min_length: fewest tokens of a finished one, its end token included.
+        must_end: whether the last of ``max_length`` tokens must be of ``closing``.
         no_repeat_ngram_size: n; no n tokens in a row occur twice in a hypothesis. 0 for no such
             rule.
         repetition_penalty: see `SearchSettings`.
         read: ``(P,) int64`` begin token and prompt, which are read before every hypothesis.
         ends: ``(E,) int64`` ids that end a hypothesis and stay in its tokens, ``eos_id`` first.
+        closing: ``(E',) int64``, those of them that are no words.
         banned: ``(F,) int64`` distinct ids never produced.
         banned_early: ``(F + E,) int64``, the same and the ends.
     """
 
     max_length: int
     min_length: int
+    must_end: bool
     no_repeat_ngram_size: int
     repetition_penalty: float
     read: Tensor
     ends: Tensor
+    closing: Tensor
     banned: Tensor
     banned_early: Tensor
 
@@ -55,10 +59,12 @@ class Rules:
                 "take them out of one of the two"
             )
         tensors = {"ends": ends, "banned": banned, "banned_early": [*banned, *ends]}
+        tensors["closing"] = list(request.ends)
         tensors["read"] = [request.bos_id, *request.prompt_ids]
         return cls(
             max_length=settings.max_length,
             min_length=settings.min_length,
+            must_end=settings.must_end,
             no_repeat_ngram_size=settings.no_repeat_ngram_size,
             repetition_penalty=settings.repetition_penalty,
             **{
@@ -102,11 +108,20 @@ class Rules:
         else:
             logits, state = stepper.next_logits(tokens, state)
             log_probs = self.penalised(logits.float(), history).log_softmax(-1)
-        return self.without_repeats(log_probs, history), state
+        log_probs = self.without_repeats(log_probs, history)
+        return self.closed(log_probs, history.shape[1] + 1), state
 
     def adjusted(self, log_probs: Tensor, history: Tensor) -> Tensor:
-        """`penalised` and `without_repeats`, for hypotheses that are compared by their sums."""
-        return self.without_repeats(self.penalised(log_probs, history), history)
+        """After all rules but `forbidden`, for hypotheses that are compared by their sums."""
+        log_probs = self.without_repeats(self.penalised(log_probs, history), history)
+        return self.closed(log_probs, history.shape[1] + 1)
+
+    def closed(self, log_probs: Tensor, length: int) -> Tensor:
+        """``(G, V)`` with nothing but ends for a last token that must be one."""
+        if not self.must_end or length < self.max_length:
+            return log_probs
+        closed = torch.full_like(log_probs, DEAD)
+        return closed.index_copy(1, self.closing, log_probs[:, self.closing])
 
     def penalised(self, scores: Tensor, history: Tensor) -> Tensor:
         """Scores ``(G, V)`` after the penalty of what prompts and ``history (G, t)`` hold."""

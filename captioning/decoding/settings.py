@@ -31,6 +31,8 @@ class SearchSettings:
         max_length: most tokens of a caption, the end token counted; at least 1.
         min_length: fewest tokens of a finished caption, the end token counted; in
             [0, ``max_length``].
+        must_end: whether the last token of ``max_length`` must be an end. Otherwise a caption that
+            has not ended is cut off there, and then holds ``max_length`` tokens of text.
         forbidden_words: words never produced, each of one token in the model's vocabulary.
         forbidden_ids: the same as token ids.
         end_words: further words that end a caption and stay in it, such as a full stop.
@@ -65,6 +67,7 @@ class SearchSettings:
 
     max_length: PositiveInt = 20
     min_length: NonNegativeInt = 0
+    must_end: bool = False
     forbidden_words: Sequence[str] = ()
     forbidden_ids: Sequence[int] = ()
     end_words: Sequence[str] = ()

@@ -75,6 +75,7 @@ def _lengths(own: SearchSettings, least: int | None, most: int | None) -> dict[s
     return {
         "min_length": min(min_length, max_length),
         "max_length": max_length,
+        "must_end": own.must_end if most is None else True,
         "count_prompt": False,
     }
 

@@ -274,6 +274,8 @@ def test_searches_keep_the_captioners_settings() -> None:
     assert chosen_search(own) == own
     assert chosen_search(own, num_captions=4).settings.beam_size == 4
     assert chosen_search(own, beam_size=3, max_words=3).settings.max_length == 4
+    assert chosen_search(own, max_words=3).settings.must_end  # three words at most, cut off or not
+    assert not chosen_search(own, min_words=3).settings.must_end
     drawn = chosen_search(own, diverse=True, seed=5, num_captions=3)
     assert isinstance(drawn, Sampling)
     assert (drawn.settings.max_length, drawn.settings.seed) == (8, 5)

@@ -183,3 +183,31 @@ def test_decoding_stops_at_the_first_end_of_any_kind() -> None:
     for end in (EOS, FURTHER, 2):
         assert words.decode([BOS, DOG, end, WORD, EOS]) == "dog"
     assert words.decode([DOG, RUNS]) == "dog runs"
+
+
+@every_search
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_caption_is_cut_off_where_the_last_token_must_end_it(name: str, most: int) -> None:
+    """So none holds more words than ``max_length`` less its end; a full stop is a word."""
+    search = SEARCHES[name].changed(max_length=most + 1, must_end=True)
+    if "end_ids" not in search.unused:
+        search = search.changed(end_ids=(WORD,))
+    num_longest = 0
+    for seed in range(5):
+        table = random_table(seed, vocabulary=VOCABULARY)
+        table[..., [EOS, FURTHER, WORD]] -= 8  # so that captions would run on
+        result = searched(search, TableStepper(table.log_softmax(-1)), ends=(FURTHER,))
+        lengths = result.lengths[result.lengths > 0]
+        assert len(lengths) >= len(result.tokens)
+        last = result.tokens[result.lengths > 0].gather(1, lengths[:, None] - 1)
+        is_longest = lengths == most + 1
+        num_longest += int(is_longest.sum())
+        assert torch.isin(last[is_longest], torch.tensor([EOS, FURTHER])).all()
+        assert torch.isfinite(result.scores[result.lengths > 0]).all()
+        assert (lengths <= most + 1).all()
+    assert num_longest
+
+
+def test_a_greedy_caption_that_must_end_is_the_beginning_of_the_free_one() -> None:
+    search = SEARCHES["greedy"].changed(max_length=4, must_end=True)
+    assert best(searched(search, Scripted(FURTHER))) == [DOG, RUNS, FURTHER, EOS]
