@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -265,7 +265,13 @@ class AbstractWordScore(AbstractScore):
 
 
 class AbstractSelector(ABC):
-    """Finds bad samples. Pure: the same context gives the same selection."""
+    """Finds bad samples. Pure: the same context gives the same selection.
+
+    Attributes:
+        for_fewer: what to do where it selects too many, naming its setting, for messages.
+    """
+
+    for_fewer: ClassVar[str] = "choose another curation/select, which selects fewer"
 
     @property
     def opens_photos(self) -> bool:

@@ -110,7 +110,14 @@ def build_policy(
         select = Unmatched(pairs=pairs, threshold=threshold, waiting=parts == "both")
     amend = CapFilt(source=source, pairs=pairs, threshold=threshold)
     name = "capfilt" if parts == "both" else f"capfilt_{parts}"
-    return CurationPolicy(select=select, amend=amend, schedule=BEFORE_TRAINING, name=name)
+    return CurationPolicy(
+        select=select,
+        amend=amend,
+        schedule=BEFORE_TRAINING,
+        name=name,
+        for_fewer=f"no caption scores threshold={threshold:g}; give a lower threshold=, and "
+        "shard=merge to use the scores that are there",
+    )
 
 
 def merge(

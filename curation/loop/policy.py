@@ -88,6 +88,8 @@ class CurationPolicy:
         budget: what must be left alone; default nothing.
         name: the policy's name in the journal, in logs and in tables.
         edits: whether the amender acts at all; False: what is selected stays as it is.
+        for_fewer: what to do where all samples would be removed, for the message; None: as the
+            selector says.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class CurationPolicy:
         budget: Budget | None = None,
         name: str,
         edits: bool = True,
+        for_fewer: str | None = None,
     ) -> None:
         if not name.strip():
             raise ValueError("a policy's name must not be empty: it names its edits in the journal")
@@ -109,6 +112,7 @@ class CurationPolicy:
         self.budget = budget if budget is not None else Budget()
         self.name = name
         self.edits = edits
+        self.for_fewer = select.for_fewer if for_fewer is None else for_fewer
 
     def decide(self, context: Context) -> list[Edit]:
         """The edits alone; see `deliberate`."""
@@ -196,10 +200,11 @@ class CurationPolicy:
                 raise ValueError(f"policy {self.name!r} edits {sample_id!r} twice at once")
         num_removed = sum(edit.action == "remove" for edit in amended.edits)
         if num_removed == len(context.live):
+            is_repeated = context.epoch >= 0 and self.schedule.until_epoch is None
+            sooner = ", or set curation.schedule.until_epoch" if is_repeated else ""
             raise ValueError(
                 f"policy {self.name!r} would remove all {num_removed} samples "
-                f"{_when(context.epoch)}: lower the ratio or the threshold, or set "
-                "schedule.until_epoch"
+                f"{_when(context.epoch)}: {self.for_fewer}{sooner}"
             )
 
 

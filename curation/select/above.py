@@ -20,6 +20,8 @@ class Above(AbstractByScore):
         ValueError: ``threshold`` is not a finite number.
     """
 
+    for_fewer = "raise curation.select.threshold"
+
     def __init__(self, *, threshold: float, score: AbstractScore | None = None) -> None:
         if isinstance(threshold, bool) or not isinstance(threshold, int | float):
             raise ValueError(f"threshold must be a number: got {threshold!r}")

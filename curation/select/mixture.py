@@ -66,6 +66,8 @@ class Mixture(AbstractByScore):
         ValueError: a number outside [0, 1].
     """
 
+    for_fewer = "lower curation.select.max_ratio"
+
     def __init__(
         self,
         *,

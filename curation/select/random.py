@@ -21,6 +21,8 @@ class Random(AbstractSelector):
         ValueError: ``ratio`` outside [0, 1].
     """
 
+    for_fewer = "lower curation.select.ratio"
+
     def __init__(self, *, ratio: Fraction | Ramp = 0.01) -> None:
         self.ratio, self._ramp = ratio, require_ratio(ratio)
 

@@ -26,6 +26,8 @@ class Share(AbstractSelector):
         ValueError: ``ratio`` outside [0, 1].
     """
 
+    for_fewer = "lower curation.select.ratio"
+
     def __init__(self, *, ratio: Fraction = 0.2, coin: bool = False) -> None:
         self.ratio = require_fraction("ratio", ratio)
         self.coin = coin

@@ -23,6 +23,8 @@ class Sigma(AbstractByScore):
         ValueError: ``num_std`` negative or not a finite number.
     """
 
+    for_fewer = "raise curation.select.num_std"
+
     def __init__(
         self, *, num_std: NonNegativeFloat = 2.0, score: AbstractScore | None = None
     ) -> None:

@@ -26,6 +26,8 @@ class Top(AbstractByScore):
         ValueError: ``ratio`` outside [0, 1].
     """
 
+    for_fewer = "lower curation.select.ratio"
+
     def __init__(
         self, *, ratio: Fraction | Ramp = 0.01, score: AbstractScore | None = None
     ) -> None:

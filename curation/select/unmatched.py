@@ -24,6 +24,8 @@ class Unmatched(AbstractSelector):
         ValueError: ``threshold`` is not a finite number, nothing is to be selected, or no scores.
     """
 
+    for_fewer = "lower curation.select.threshold"
+
     def __init__(
         self,
         *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -189,8 +190,20 @@ def test_ratio_zero_gives_nothing(selector, amend):
 
 def test_a_policy_that_would_empty_the_set_is_refused():
     policy = CurationPolicy(select=Random(ratio=1), amend=Remove(), name="all")
-    with pytest.raises(ValueError, match="would remove all 48 samples at the end of epoch 0"):
+    refused = (
+        "would remove all 48 samples at the end of epoch 0: lower curation.select.ratio, or set "
+        r"curation.schedule.until_epoch\Z"
+    )
+    with pytest.raises(ValueError, match=refused):
         policy.decide(make_context())
+
+
+@pytest.mark.parametrize("select", SELECTORS)
+def test_each_selector_names_a_setting_of_its_own_for_fewer(select):
+    selector = SELECTORS[select]()
+    match = re.fullmatch(r"(lower|raise) curation\.select\.(\w+)", selector.for_fewer)
+    assert match is not None
+    assert match[2] in inspect.signature(type(selector)).parameters
 
 
 @pytest.mark.parametrize("selector", [Top, Random])

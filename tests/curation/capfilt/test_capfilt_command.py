@@ -137,6 +137,15 @@ def test_another_threshold_costs_nothing(run, data, monkeypatch):
     assert run("out", "shard=merge")["counts"]["written kept"] < 14
 
 
+def test_a_threshold_that_leaves_nothing_is_named(run):
+    """Unlike a policy of training, this command has neither ratio nor schedule."""
+    with pytest.raises(ValueError, match="would remove all") as refused:
+        run("out", "parts=filter", "threshold=1")
+    text = str(refused.value)
+    assert "no caption scores threshold=1; give a lower threshold=, and shard=merge" in text
+    assert not {"ratio", "schedule"} & {*text.replace(".", " ").split()}
+
+
 @pytest.mark.parametrize("method", ["captioner", "filter"])
 def test_one_half_alone(run, data, method):
     counts = run("out", f"parts={method}")["counts"]
