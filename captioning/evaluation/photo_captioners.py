@@ -27,7 +27,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
-from captioning.vision.photos import load_rgb
+from captioning.vision.photos import load_rgb, refusals_named
 
 PLACEHOLDER = "a photo"
 
@@ -185,7 +185,8 @@ class ImageTextCaptioner:
             with torch.random.fork_rng():
                 self._captioner = self._load()
         self._captioner.parts.network.to(self._device)
-        results = self._captioner.captions(opened, keys=keys)
+        with refusals_named(photos, opened):
+            results = self._captioner.captions(opened, keys=keys)
         return [[prediction.caption for prediction in captions] for captions in results]
 
     def _load(self) -> PhotoCaptioner:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from captioning.data.batches.dataset import CaptionDataset
 from captioning.types import Batch, Region, Sample
-from captioning.vision.photos import load_rgb, upright_rgb
+from captioning.vision.photos import upright_rgb
 from captioning.work_ahead import done_ahead
 
 Box = tuple[float, float, float, float]
@@ -136,17 +136,21 @@ def _read(dataset: CaptionDataset, block: list[int], *, skips: bool) -> PhotoBat
     try:
         return PhotoBatch(samples=samples, batch=dataset[block])
     except (OSError, ValueError):
-        problems = {sample.image_id: problem for sample in samples if (problem := _problem(sample))}
+        problems = {
+            dataset.samples[position].image_id: problem
+            for position in block
+            if (problem := _problem(dataset, position))
+        }
         if not (skips and problems):
             raise
     rest = [p for p, sample in zip(block, samples, strict=True) if sample.image_id not in problems]
     return PhotoBatch(samples=samples, batch=dataset[rest] if rest else None, problems=problems)
 
 
-def _problem(sample: Sample) -> str:
-    """Why a photo cannot be opened, with its name; empty if it can."""
+def _problem(dataset: CaptionDataset, position: int) -> str:
+    """Why a photo cannot be read, with its name; empty if it can."""
     try:
-        load_rgb(sample.image_path)
+        dataset[[position]]
     except (OSError, ValueError) as error:
         return str(error)
     return ""

@@ -29,6 +29,23 @@ _GIVEN = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChatQuestion:
+    """A user's message of a photo and the prompt, which waits for an answer.
+
+    Attributes:
+        text: as the template writes it.
+        has_start: whether it begins with the token that begins texts, so that none is added.
+        messages: the conversation, without the photo itself.
+        options: of the processor's ``apply_chat_template``.
+    """
+
+    text: str
+    has_start: bool
+    messages: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptFormat:
     """What stands around a caption.
 
@@ -36,11 +53,13 @@ class PromptFormat:
         text: what the processor is called with, beside a photo.
         before: blanks between the prompt and the caption, which belong to the caption's tokens.
         end_ids: tokens that end a caption in a search; training uses the first one.
+        question: of a chat, as its template writes it; None: the model has no chat template.
     """
 
     text: str
     before: str
     end_ids: tuple[int, ...]
+    question: ChatQuestion | None = None
 
     @property
     def end_id(self) -> int:
@@ -190,7 +209,9 @@ def _in_style(
     if whole == blind:
         raise _Unfit("it has no place for a photo")
     head, _, after = whole.partition(CAPTION_MARK)
-    head = _begun(head, _rendered(processor, [asked], chat, {**options, _BEGIN: True}))
+    waiting = {**options, _BEGIN: True}
+    question = _rendered(processor, [asked], chat, waiting)
+    head = _begun(head, question)
     ends = _ends(processor, folder, after)
     if not _first_added(processor.tokenizer, after):
         # Some end an answer with what begins the next question alone.
@@ -199,11 +220,21 @@ def _in_style(
         except _Unfit:
             longer = whole
         ends = _ends(processor, folder, longer.partition(CAPTION_MARK)[2])
-    # Templates write the token that begins texts, and so does the tokenizer.
-    first = processor.tokenizer.bos_token or ""
-    head = head.removeprefix(first) if _adds_start(processor) else head
     text = head.rstrip(" ")
-    return PromptFormat(text=text, before=head[len(text) :], end_ids=ends)
+    first = processor.tokenizer.bos_token
+    return PromptFormat(
+        text=text,
+        before=head[len(text) :],
+        end_ids=ends,
+        question=ChatQuestion(
+            text=question,
+            # apply_chat_template's own rule: a template may write the token, or leave it to the
+            # tokenizer, whose settings the processor may change.
+            has_start=first is not None and question.startswith(first),
+            messages=[asked],
+            options={"chat_template": chat, **waiting},
+        ),
+    )
 
 
 def _begun(head: str, asked: str) -> str:
@@ -245,12 +276,6 @@ def _continues(folder: Path) -> bool:
     text = config.get("text_config") or {}
     is_own = config.get("is_encoder_decoder") or text.get("is_encoder_decoder")
     return not (is_own or text.get("model_type") == "t5" or config.get("model_type") == "paligemma")
-
-
-def _adds_start(processor: Any) -> bool:
-    tokenizer = processor.tokenizer
-    start = tokenizer.bos_token_id
-    return start is not None and tokenizer("a").input_ids[:1] == [start]
 
 
 def _ends(processor: Any, folder: Path, after: str = "") -> tuple[int, ...]:

@@ -141,6 +141,7 @@ def load_pictures(
         built = {} if backbone is None else {"backbone": backbone}
         size = 0 if backbone is None else backbone.dim
         reader = build_part(chosen.reader, **built)
+        reader.check_photos(sample.image_path for roster in rosters for sample in roster.samples)
         return Pictures(reader=reader, feature_size=size, backbone=backbone)
     if backbone is None:
         raise ValueError(f"features={chosen.name} needs one of backbone, reader and imported")

@@ -15,7 +15,7 @@ from captioning.ranges import PositiveInt
 from captioning.sharing import distribute, rank_and_size
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_keys import PhotoKeys, loading_for, read_ahead
-from captioning.vision.photos import load_rgb
+from captioning.vision.photos import load_rgb, refusals_named
 
 Pair = tuple[Path, str]
 Elsewhere = Callable[[Sequence[tuple[Path, list[str]]]], Iterator[list[list[float]]]]
@@ -145,7 +145,8 @@ class PairScores:
         wanted: Sequence[tuple[int, str, str]],
     ) -> dict[str, float]:
         photo_of, keys, captions = zip(*wanted, strict=True)
-        scores = self.scorer.score_pairs(photos, captions, photo_of)
+        with refusals_named(paths, photos):
+            scores = self.scorer.score_pairs(photos, captions, photo_of)
         if not bool(torch.isfinite(scores).all()):
             position = int(torch.nonzero(~torch.isfinite(scores))[0])
             raise ValueError(

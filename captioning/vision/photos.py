@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +117,40 @@ def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
         raise ValueError(f"{path}: cannot be opened as a photo") from error
     turned = orientation in _QUARTER_TURNS
     return (width, height), ((height, width) if turned else (width, height))
+
+
+class RefusedPhoto(ValueError):
+    """A photo that can be opened, and that a model's processor refuses.
+
+    Args:
+        reason: why.
+        photo: which.
+    """
+
+    def __init__(self, reason: str, photo: Image.Image) -> None:
+        super().__init__(reason)
+        self.photo = photo
+
+
+@contextmanager
+def refusals_named(paths: Sequence[Path], photos: Sequence[Image.Image]) -> Iterator[None]:
+    """Errors about one of the photos name its file.
+
+    Args:
+        paths: of the photos.
+        photos: the same, opened.
+
+    Raises:
+        ValueError: in the place of `RefusedPhoto`.
+    """
+    try:
+        yield
+    except RefusedPhoto as error:
+        pairs = zip(paths, photos, strict=True)
+        path = next((path for path, photo in pairs if photo is error.photo), None)
+        if path is None:
+            raise
+        raise ValueError(f"{path}: {error}; crop or remove this photo") from error
 
 
 class _EmptyPhoto(ValueError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.processors import PHOTOS_ALONE, image_text_folder, load_processor, model_kind
-from captioning.text.prompts import chat_template, prompt_format
+from captioning.text.prompts import ChatQuestion, chat_template, prompt_format
+from captioning.vision.photos import RefusedPhoto, load_rgb, refusals_named
 
 PREFIX = "prompt."
 COUNTS = ".counts"  # rows of each photo, beside each tensor of photos
@@ -32,7 +34,9 @@ OF_ANSWERS = {"paligemma": {"token_type_ids": 1}}
 # Each row has as many as the product of the named dimensions.
 INDICES = {"molmo2": {"image_token_pooling": ("pixel_values", 1)}}
 # Tensors whose rows stand side by side in the last dimension.
-IN_LAST = dict.fromkeys(("minicpmv4_6", "minicpmv4_7", "minicpm_ocr"), ("pixel_values",))
+IN_LAST: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("minicpmv4_6", "minicpmv4_7", "minicpm_ocr"), ("pixel_values",)
+)
 # Numbers by photo that the network wants as a list.
 AS_LISTS = {"unlimited_ocr": ("num_local_patches", "patches_grid")}
 # Options of a processor's call without which it leaves out what its network needs.
@@ -103,15 +107,28 @@ class PromptedProcessor:
             text: in place of the prompt's, as `PromptFormat.text` has it.
 
         Raises:
-            ValueError: the processor refuses the photo or its options.
+            RefusedPhoto: the processor refuses the photo, the text or its options.
         """
         return self._called([photo], [self.format.text if text is None else text])
+
+    def read_file(self, path: Path) -> dict[str, Tensor]:
+        """As `read_photo`, of a file.
+
+        Raises:
+            FileNotFoundError: there is no such photo.
+            ValueError: a photo that cannot be opened, or that the processor refuses; names it.
+        """
+        photo = load_rgb(path)
+        with refusals_named([path], [photo]):
+            return self.read_photo(photo)
 
     def _called(self, photos: list[Image.Image], texts: list[str]) -> dict[str, Tensor]:
         """One call of the processor."""
         words: dict[str, Any] = {} if self.kind in PHOTOS_ALONE else {"text": texts}
         if len(photos) > 1 and words:
             words |= {"padding": True, "padding_side": "left"}
+        if words and self.format.question and self.format.question.has_start:
+            words["add_special_tokens"] = False
         try:
             outputs = self._outputs(photos, words)
         except Exception as error:  # each processor has its own types
@@ -122,9 +139,11 @@ class PromptedProcessor:
                     "; the folder has no chat template: if the model chats, save "
                     "chat_template.jinja beside it, or write a photo's marks into model.prompt"
                 )
-            raise ValueError(
-                f"{name} cannot prepare a photo of {photos[0].width}x{photos[0].height} with the "
-                f"prompt {texts[0]!r} and features.reader.options={self._options}: {reason}{hint}"
+            options = f", features.reader.options={self._options}" if self._options else ""
+            raise RefusedPhoto(
+                f"refused by {name} at {photos[0].width}x{photos[0].height} pixels: {reason} "
+                f"(the prompt is {texts[0]!r}{options}){hint}",
+                photos[0],
             ) from error
         named = {name: value for name, value in outputs.items() if name not in NOT_READ}
         return {f"{PREFIX}{name}": self._tensor(name, value) for name, value in named.items()}
@@ -162,6 +181,7 @@ class PromptedProcessor:
             for width, height in PROBES
         ]
         small, large = (self.read_photo(photo) for photo in photos)
+        self._check_chat(photos[0], small)
         if self.kind in PHOTOS_ALONE:
             return PromptLayout(by_text=frozenset(), captions={})
         longer = self._longer(photos[0])
@@ -179,6 +199,47 @@ class PromptedProcessor:
                 captions[name] = self._of_caption(name, value, longer[name], number)
         layout = PromptLayout(by_text=frozenset(by_text), captions=captions)
         return self._checked(layout, photos, [small, large])
+
+    def _check_chat(self, photo: Image.Image, read: Mapping[str, Tensor]) -> None:
+        """Refuse a prompt whose tokens are not those of the processor's own call for chats.
+
+        Args:
+            photo: that was read.
+            read: its tensors and the prompt's.
+
+        Raises:
+            ValueError: such a prompt.
+        """
+        question = self.format.question
+        if question is None:
+            return
+        own = self._own_ids(photo, question)
+        mine = self.read_photo(photo, question.text)[f"{PREFIX}input_ids"]
+        if not torch.equal(mine, own) or read[f"{PREFIX}input_ids"][0, 0] != own[0, 0]:
+            raise ValueError(
+                f"{self.folder}: {type(self.processor).__name__} reads what its chat template "
+                f"writes as {mine.shape[1]} tokens, first {mine[0, :4].tolist()}; its own "
+                f"apply_chat_template gives {own.shape[1]}, first {own[0, :4].tolist()}. The model "
+                "would be asked in a way that it does not know; save the model's own processor"
+            )
+
+    def _own_ids(self, photo: Image.Image, question: ChatQuestion) -> Tensor:
+        """``(1, P)`` by the processor's own call for chats."""
+        try:
+            return self.processor.apply_chat_template(
+                list(question.messages),
+                **question.options,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+                processor_kwargs={"images": [photo], **self._options},
+            )["input_ids"]
+        except Exception as error:  # each processor has its own types
+            raise ValueError(
+                f"{self.folder}: apply_chat_template of its {type(self.processor).__name__} "
+                f"fails with a photo ({' '.join(str(error).split())[:200]}); save the model's own "
+                "processor"
+            ) from error
 
     def _longer(self, photo: Image.Image) -> dict[str, Tensor]:
         """The tensors of a longer text than the prompt, which it begins with where it can."""

@@ -31,6 +31,7 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.search import AbstractSearch
 from captioning.models.vlm import Vlm
 from captioning.processors import PHOTOS_ALONE, load_processor, model_kind
+from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.adapt import adapt
 from captioning.types import Batch
@@ -140,6 +141,9 @@ class Case:
         """What the family's own processor makes of one photo and a text."""
         words = {} if self.model.parts.kind in PHOTOS_ALONE else {"text": [self.text + more]}
         words |= ASKED.get(self.family, {})
+        begin = self.own_processor.tokenizer.bos_token
+        if chat_template(self.own_processor) and begin and self.text.startswith(begin):
+            words["add_special_tokens"] = False  # as apply_chat_template does
         outputs = self.own_processor(images=[photo], return_tensors="pt", **words)
         named = {n: v for n, v in outputs.items() if n not in ("labels", "num_crops")}
         tensors = {n: v if isinstance(v, list) else torch.as_tensor(v) for n, v in named.items()}
@@ -283,6 +287,31 @@ def test_losses_are_the_familys_own(family: str) -> None:
         )
         shared = case.model.losses(case.batch(CAPTIONS, INDEX, pictures)).per_sample
         torch.testing.assert_close(shared, own, rtol=0, atol=case.atol, check_dtype=False)
+
+
+@every_family
+def test_prompts_are_read_as_by_the_processors_own_chat(family: str) -> None:
+    """Token by token from the first one, up to what a template writes before an answer."""
+    case, photo = case_of(family), photos()[0]
+    template = chat_template(case.own_processor)
+    if template is None:
+        pytest.skip(f"{family} has no chat template")
+    content = [{"type": "image", "image": photo}, {"type": "text", "text": case.prompt}]
+    processor: Any = case.own_processor
+    outputs = processor.apply_chat_template(
+        [{"role": "user", "content": content}],
+        chat_template=template,
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
+    own = outputs["input_ids"][0].tolist()
+    mine = case.processor.read_photo(photo)["prompt.input_ids"][0].tolist()
+    # The last token may differ: a blank before the answer is the caption's, and a thought that
+    # the question leaves open is none or an empty one.
+    shorter = min(len(mine), len(own)) - 1
+    assert mine[:shorter] == own[:shorter]
 
 
 @every_family

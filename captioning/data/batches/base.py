@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from captioning.data.roster import Roster
@@ -72,6 +73,14 @@ class AbstractBatchReader(ABC):
     def refuses_photos(self) -> str:
         """Why no photos can be trained on beside those of the rosters; empty if they can."""
         return ""
+
+    def check_photos(self, paths: Iterable[Path]) -> None:
+        """Look for photos that it cannot read, before anything is trained on them.
+
+        Raises:
+            ValueError: there are some; names them.
+        """
+        del paths  # most readers bring photos of any form to one size
 
     @abstractmethod
     def open(self, epoch: Epoch) -> Read | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
+from captioning.data.data_record import shown
 from captioning.types import Sample
-from captioning.vision.photos import load_rgb
+from captioning.vision.extremes import refused_photos
 from captioning.vision.prompt_tensors import PromptedProcessor
 
 
@@ -44,6 +46,25 @@ class ImageTextReader(AbstractBatchReader):
         """``"pixels"``."""
         return "pixels"
 
+    def check_photos(self, paths: Iterable[Path]) -> None:
+        """Try photos of extreme form, which some processors refuse.
+
+        Raises:
+            ValueError: refused photos; names the first ones.
+        """
+        refused = refused_photos(paths, self._problem)
+        if refused:
+            first, *others = refused
+            more = f"; so are {len(others)} more: {shown(map(str, others))}" if others else ""
+            raise ValueError(f"{refused[first]}{more}")
+
+    def _problem(self, path: Path) -> str:
+        try:
+            self.processor.read_file(path)
+        except (OSError, ValueError) as error:
+            return str(error)
+        return ""
+
     def open(self, epoch: Epoch) -> Read | None:
         """Reads each photo anew."""
         return partial(_read, self.processor) if epoch.has_photos else None
@@ -55,4 +76,4 @@ def _read(
     photos: Sequence[Sample],
     batch: Tensors,
 ) -> Tensors:
-    return processor.joined([processor.read_photo(load_rgb(p.image_path)) for p in photos])
+    return processor.joined([processor.read_file(photo.image_path) for photo in photos])
