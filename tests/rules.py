@@ -44,7 +44,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.spread": (*CONTRACTS, "captioning.plugins", "captioning.parts"),
     **dict.fromkeys(PARTS, CONTRACTS),
     # A photo and its prompt are one call of a processor.
-    "captioning.vision.prompt_tensors": (*CONTRACTS, "captioning.text.prompts"),
+    "captioning.vision.prompt_tensors": (
+        *(*CONTRACTS, "captioning.text.prompts", "captioning.vision.photos"),
+    ),
     "captioning.metrics": (*CONTRACTS, "captioning.vision.photos", "captioning.vision.photo_keys"),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
