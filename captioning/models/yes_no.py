@@ -16,7 +16,7 @@ from torch import Tensor
 from captioning.devices import Precision, Resident
 from captioning.model_folder import weights_identity
 from captioning.models.layers.image_text_parts import ImageTextParts
-from captioning.processors import image_text_folder
+from captioning.processors import PHOTOS_ALONE, image_text_folder, model_kind
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.image_text import load_image_text
 from captioning.vision.misfits import refuse_misfit
@@ -171,6 +171,12 @@ def build_yes_no(
     """
     if MARK not in question:
         raise ValueError(f"question must hold {MARK}, the place of the caption: got {question!r}")
+    kind = model_kind(image_text_folder(name))
+    if kind in PHOTOS_ALONE:
+        raise ValueError(
+            f"scorer.name={name}: {kind} models read photos alone and cannot be asked about a "
+            "caption; choose a model that reads a question, such as LLaVA, Qwen-VL or PaliGemma"
+        )
     processor = PromptedProcessor(pretrained=name, prompt=question, template=template)
     network = load_image_text(name)
     scorer = YesNoScorer(

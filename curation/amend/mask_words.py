@@ -10,6 +10,7 @@ from captioning.data.roster import masks_text
 from captioning.ranges import Fraction
 from captioning.types import MaskedSpan, Sample
 from curation.base import (
+    LEFT_ALONE,
     AbstractWordAmender,
     AbstractWordScore,
     Amended,
@@ -70,7 +71,7 @@ class MaskWords(AbstractWordAmender):
             value = masks_text(sorted(masks, key=lambda mask: mask.start))
             candidate = replace(candidate, reason=f"{candidate.reason}; {_in_words(words)}")
             edits.append(context.edit(candidate, "mask_words", value=value))
-        notes = ("left alone: no word in enough doubt",) * len(unchanged)
+        notes = (f"{LEFT_ALONE}no word in enough doubt",) * len(unchanged)
         return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=notes)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from captioning.types import Sample
-from curation.base import AbstractAmender, Amended, Context, Selected
+from curation.base import LEFT_ALONE, AbstractAmender, Amended, Context, Selected
 from curation.score.caption_fit import FitScores
 
 ORIGIN = "model:"
@@ -51,15 +51,19 @@ class ModelCaption(AbstractAmender):
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One replacement for each selected sample that the source has a caption for."""
         samples = [candidate.sample for candidate in selected]
-        options = self._options(context, samples)
+        written = self.source.captions([sample.image_path for sample in samples])
+        self.source.release()
+        options = _options(context, samples, written)
         accepted = options if self.accept is None else _better(self.accept, samples, options)
         taken = _captions_by_image(context)
         edits, unchanged, notes = [], [], []
-        for candidate, any_texts, texts in zip(selected, options, accepted, strict=True):
-            image_id = candidate.sample.image_id
+        blank = f"{LEFT_ALONE}{self.source.name} wrote nothing"
+        for candidate, *stages in zip(selected, written, options, accepted, strict=True):
+            image_id, texts = candidate.sample.image_id, stages[-1]
             if not texts:
+                reasons = (blank, f"{LEFT_ALONE}no other caption", f"{LEFT_ALONE}no better caption")
                 unchanged.append(candidate.sample.sample_id)
-                notes.append(f"left alone: no {'better' if any_texts else 'other'} caption")
+                notes.append(reasons[stages.index([])])
                 continue
             caption = next((text for text in texts if text not in taken[image_id]), texts[0])
             taken[image_id].add(caption)
@@ -67,24 +71,25 @@ class ModelCaption(AbstractAmender):
             edits.append(context.edit(candidate, "replace_caption", value=caption, origin=origin))
         return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
-    def _options(self, context: Context, samples: Sequence[Sample]) -> list[list[str]]:
-        """Captions of each sample's photo that it does not have and never had."""
-        written = self.source.captions([sample.image_path for sample in samples])
-        self.source.release()
-        earlier: dict[str, set[str]] = defaultdict(set)
-        for edit in context.view.journal:
-            if edit.action == "replace_caption":
-                earlier[edit.sample_id].add(edit.value or "")
-        by_id = context.view.roster.by_id
-        return [
-            [
-                text
-                for text in texts
-                if text not in (sample.caption, by_id[sample.sample_id].caption)
-                and text not in earlier[sample.sample_id]
-            ]
-            for sample, texts in zip(samples, written, strict=True)
+
+def _options(
+    context: Context, samples: Sequence[Sample], written: Sequence[Sequence[str]]
+) -> list[list[str]]:
+    """Captions of each sample's photo that it does not have and never had."""
+    earlier: dict[str, set[str]] = defaultdict(set)
+    for edit in context.view.journal:
+        if edit.action == "replace_caption":
+            earlier[edit.sample_id].add(edit.value or "")
+    by_id = context.view.roster.by_id
+    return [
+        [
+            text
+            for text in texts
+            if text not in (sample.caption, by_id[sample.sample_id].caption)
+            and text not in earlier[sample.sample_id]
         ]
+        for sample, texts in zip(samples, written, strict=True)
+    ]
 
 
 def _better(

@@ -12,7 +12,7 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 
 from captioning.data.roster import build_roster
 from captioning.types import Prediction, Sample
-from curation.base import AbstractAmender, Amended, Context, Selected
+from curation.base import LEFT_ALONE, AbstractAmender, Amended, Context, Selected
 from curation.loop.probes import datamodule_of, undisturbed
 
 CaptionsByImage = dict[str, Prediction]
@@ -109,7 +109,7 @@ class PseudoLabel(AbstractAmender):
             waiting = sample.weight < 1  # a placeholder so far, which is not trained on
             if problem or (prediction.caption == sample.caption and not waiting):
                 unchanged.append(sample.sample_id)
-                notes += [f"left alone: {problem}"] if problem else []
+                notes += [f"{LEFT_ALONE}{problem}"] if problem else []
                 continue
             origin = PSEUDO_LABEL + kind
             edits.append(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from captioning.data.roster import CurationView
 from captioning.types import Edit, Sample
-from curation.base import AbstractAmender, Amended, Context, Selected
+from curation.base import LEFT_ALONE, AbstractAmender, Amended, Context, Selected
 
 
 class AbstractImageAmender(AbstractAmender):
@@ -105,4 +105,4 @@ def replacement(context: Context, candidate: Selected, picture: Picture) -> Edit
 
 def picture_notes(picture: Picture) -> list[str]:
     """The notes of a source's answer, which reports count."""
-    return [*picture.notes, *([f"left alone: {picture.problem}"] if picture.path is None else [])]
+    return [*picture.notes, *([f"{LEFT_ALONE}{picture.problem}"] if picture.path is None else [])]

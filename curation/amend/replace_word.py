@@ -10,6 +10,7 @@ from captioning.ranges import Fraction
 from captioning.text.word_rows import replace_word
 from captioning.types import Edit
 from curation.base import (
+    LEFT_ALONE,
     AbstractWordAmender,
     AbstractWordScore,
     Amended,
@@ -98,7 +99,7 @@ class ReplaceWord(AbstractWordAmender):
                 edits.append(context.edit(candidate, "down_weight", value=value))
             else:
                 unchanged.append(candidate.sample.sample_id)
-                notes.append("left alone: no word in enough doubt")
+                notes.append(f"{LEFT_ALONE}no word in enough doubt")
         return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.files import remove_unfinished, write_atomically, write_json
+from curation.base import LEFT_ALONE
 from curation.journal.journal import FILE_NAME
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import FILE_NAME as KEEP_NAME
@@ -58,6 +60,7 @@ class CurationFiles:
         curator.append_file(self.path, len(outcome.decision.edits))
         self.write_records(curator)
         self.write_losses(curator)
+        _warn_of_left_alone(curator.policy.name, outcome)
         if plot:
             from curation.report.histogram import draw_histogram  # matplotlib takes a second
 
@@ -100,6 +103,25 @@ class CurationFiles:
         while (aside := self.path / f"curation.old-{number}.jsonl").exists():
             number += 1
         os.replace(journal, aside)
+
+
+def _warn_of_left_alone(policy: str, outcome: Outcome) -> None:
+    """Say how many selected samples stay as they are, where the amender gave reasons."""
+    decision = outcome.decision
+    reasons = Counter(
+        note.removeprefix(LEFT_ALONE) for note in decision.notes if note.startswith(LEFT_ALONE)
+    )
+    if not reasons:
+        return
+    told = "; ".join(f"{reason} ({number})" for reason, number in reasons.most_common(3))
+    result = "" if decision.edits else ", so nothing was changed"
+    # Words without doubt, or captions that are not better, are what a policy looks for.
+    is_fault = not decision.edits or any("wrote nothing" in reason for reason in reasons)
+    log.log(
+        logging.WARNING if is_fault else logging.INFO,
+        f"policy {policy!r}, epoch {outcome.context.epoch}: {reasons.total()} of "
+        f"{len(decision.selected)} selected samples were left alone{result}: {told}",
+    )
 
 
 def _warn_of_nothing(curator: Curator) -> None:

@@ -9,6 +9,7 @@ from PIL import Image
 from transformers import AutoProcessor, BlipForConditionalGeneration
 
 from captioning.models.yes_no import QUESTION, build_yes_no
+from tests.families.registry import family_folder
 from tests.image_text_folders import save_image_text
 from tests.matching_folders import save_blip_captioner, words
 
@@ -82,3 +83,14 @@ def test_what_cannot_be_asked_is_refused(folder, monkeypatch):
     monkeypatch.setattr("captioning.models.yes_no.ANSWERS", ("zebra", "no"))
     with pytest.raises(ValueError, match="no first tokens that tell yes from no"):
         build_yes_no(name=str(folder), batch_size=3)
+
+
+@pytest.mark.parametrize("family", ["pix2struct", "vision_encoder_decoder"])
+def test_a_model_that_reads_photos_alone_cannot_be_asked(family):
+    """Under its own key: neither a prompt of the trained model nor an empty one is a remedy."""
+    with pytest.raises(ValueError, match="read photos alone and cannot be asked") as refused:
+        build_yes_no(name=str(family_folder(family)))
+    text = str(refused.value)
+    assert text.startswith("scorer.name=")
+    assert "choose a model that reads a question" in text
+    assert "model.prompt" not in text

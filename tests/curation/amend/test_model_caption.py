@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.amend.model_caption import ModelCaption
 from curation.amend.replace_both import ReplaceBoth
+from curation.loop.curator import Curator
+from curation.loop.files import CurationFiles
+from curation.loop.policy import CurationPolicy, Schedule
+from curation.select.random import Random
 from tests.curation.amend.test_replace_caption import context_of, selected_of
 from tests.curation.toy_captions import ToyCaptions, ToyFit
 from tests.curation.toy_source import ToySource
@@ -48,7 +54,7 @@ def test_an_equal_or_missing_caption_leaves_the_sample_alone():
     view = view_of({"a": ["same 1"], "b": ["bad 3"]})
     outcome = amended(view, ["a#0", "b#0"], ToyCaptions({"a": ["same 1"]}))
     assert (outcome.edits, outcome.unchanged) == ((), ("a#0", "b#0"))
-    assert outcome.notes == ("left alone: no other caption",) * 2
+    assert outcome.notes == ("left alone: no other caption", "left alone: toy wrote nothing")
 
 
 def test_a_caption_never_comes_back_and_samples_of_a_photo_get_different_ones():
@@ -69,7 +75,7 @@ def test_accept_takes_the_best_caption_and_only_a_better_one():
     source = ToyCaptions({"a": ["x 6", "y 8", "z 2"], "b": ["x 5"], "c": []})
     outcome = amended(view, ["a#0", "b#0", "c#0"], source, ToyFit())
     assert [(edit.sample_id, edit.value) for edit in outcome.edits] == [("a#0", "y 8")]
-    assert outcome.notes == ("left alone: no better caption", "left alone: no other caption")
+    assert outcome.notes == ("left alone: no better caption", "left alone: toy wrote nothing")
 
 
 def test_replace_both_makes_the_picture_for_the_models_caption():
@@ -92,3 +98,34 @@ def test_replace_both_writes_no_captions_while_an_epoch_is_under_way():
     assert not amender.works_ahead
     amender.expect(context_of(view), selected_of(view, ["a#0"]))
     assert (captions.calls, source.expected) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("written", "level", "told"),
+    [
+        ({}, "WARNING", "2 of 2 selected samples were left alone, so nothing was changed: "),
+        ({"a": ["new 5"]}, "WARNING", "1 of 2 selected samples were left alone: toy wrote nothing"),
+        ({"a": ["new 5"], "b": ["bad 3"]}, "INFO", "were left alone: no other caption (1)"),
+    ],
+)
+def test_captions_that_stay_are_counted_on_the_console(tmp_path, caplog, written, level, told):
+    """A model that writes blanks would change nothing, and say so in a file alone."""
+    view = view_of({"a": ["old 1"], "b": ["bad 3"]})
+    policy = CurationPolicy(
+        select=Random(ratio=1),
+        amend=ModelCaption(source=ToyCaptions(written)),
+        schedule=Schedule(from_epoch=-1, until_epoch=-1),
+        name="model",
+    )
+    curator = Curator(policy=policy, view=view, seed=0)
+    outcome = curator.begin()
+    assert outcome is not None
+    files = CurationFiles(path=tmp_path)
+    files.start(curator, resumed=False)
+    with caplog.at_level("INFO"):
+        files.write(curator, outcome, plot=False)
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert "policy 'model', epoch -1: " in record.message
+    assert told in record.message
+    assert ("toy wrote nothing" in record.message) == (level == "WARNING")
