@@ -30,6 +30,7 @@ from captioning.data.steps.plant_faults import Planting, plant
 from captioning.files import write_atomically, write_lines
 from captioning.interfaces import TextEmbedder
 from captioning.text.word_rows import same_thing
+from captioning.vision.photo_keys import content_key
 from captioning.vision.photos import load_rgb
 from curation.check.checks import CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, PhotoFacts
@@ -138,7 +139,7 @@ def evidence_of(
     paths = list({sample.image_path: None for sample in roster.samples})
     return Evidence(
         roster=roster,
-        photos=dict.fromkeys(paths, PhotoFacts()),
+        photos={path: PhotoFacts(key=content_key(path)) for path in paths},
         photo_vectors=np.stack([vectors[path] for path in paths]),
         encoder=encoder,
         space="joint_space",

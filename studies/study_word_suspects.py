@@ -7,12 +7,12 @@
 ``draw`` takes the first suspects among Flickr8k's training captions (round 1: of all topics; round
 2: of those that the check judges, without words judged before), or among those of its validation
 and test photos (round 3: by a first and by a second look), or among all (round 4: as the check
-doubts them by both looks). It mixes in words of low
-probability, and draws sheets of photos with caption, marked word and proposal, in random order and
-without probability. Whoever judges writes a line for each number into
-judgements.tsv: number, judgement of the word, judgement of the proposal (wrong, right, unclear).
-``keep`` joins both in docs/results/records/word_suspects.jsonl; ``--report`` builds the table of
-docs/words.md. The protocol stands there.
+doubted them by both looks; round 5: as it doubts them now). It mixes in words of low probability,
+and draws sheets of photos with caption, marked word and proposal, in random order and without
+probability; those of round 5 also have the photo's other captions. Whoever judges writes a line for
+each number into judgements.tsv: number, judgement of the word, judgement of the proposal (wrong,
+right, unclear). ``keep`` joins both in docs/results/records/word_suspects.jsonl; ``--report``
+builds the tables of docs/words.md. The protocol stands there.
 """
 
 from __future__ import annotations
@@ -38,19 +38,23 @@ from captioning.files import write_lines
 from captioning.text.word_rows import TOPICS as ALL
 from captioning.text.word_rows import WORD, row_words, same_thing, word_rows
 from curation.base import WordDoubt
+from curation.check.checks import THRESHOLDS
+from curation.check.evidence import Scores
+from curation.check.mend import mendable
+from curation.check.result import CheckResult
 from curation.check.run import build_encoders
-from curation.check.words import THRESHOLD, TOPICS, wrong_words
+from curation.check.words import NAME, THRESHOLD, TOPICS, by_row, wrong_words
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "word_suspects.jsonl"
 PAGE = ROOT / "docs" / "words.md"
 KEY = "key.jsonl"
 JUDGEMENTS = ("wrong", "right", "unclear")
-NUM_SUSPECTS = 200
 CONTROL_BELOW = 0.05  # probability
-COLUMNS, ROWS = 4, 3
-SIDE, TEXT = 330, 130  # pixels of a photo, and of the text below it
+COLUMNS, ROWS = 4, 2
+SIDE, TEXT = 330, 330  # pixels of a photo, and of the text below it
 SHARES = (50, 100, 200)  # first suspects
+CHANCES = (0.0, 0.5, 0.6, 0.7, 0.8)  # from which on the table of chances counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,9 @@ class Round:
         num_controls: random words of low probability.
         of: ``"training"`` captions as the check's first look doubts them, ``"unseen"`` ones of
             validation and test by all evidence, or ``"all"`` as the check doubts them.
+        num_suspects: by each ranking.
+        shows_others: whether the judge sees the photo's other captions. Words that were judged
+            without them are judged anew.
     """
 
     title: str
@@ -71,6 +78,8 @@ class Round:
     rankings: Sequence[str]
     num_controls: int
     of: str = "training"
+    num_suspects: int = 200
+    shows_others: bool = False
 
 
 RANKINGS: dict[str, Callable[[WordDoubt], tuple[float, float]]] = {
@@ -91,6 +100,15 @@ ROUNDS = {
         of="unseen",
     ),
     4: Round(title="all photos", topics=TOPICS, rankings=["second look"], num_controls=0, of="all"),
+    5: Round(
+        title="exclusive words",
+        topics=TOPICS,
+        rankings=["probability"],
+        num_controls=25,
+        of="all",
+        num_suspects=100,
+        shows_others=True,
+    ),
 }
 
 
@@ -122,7 +140,7 @@ def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
     roster, doubts = judge(cache, ROUNDS[number], seed)
     rng = np.random.default_rng(seed)
     entries = chosen(roster, doubts, ROUNDS[number], rng)
-    known = {place_of(one) for one in read_records(RECORDS) if one["round"] < number}
+    known = {place_of(one) for one in read_records(RECORDS) if is_earlier(one, number)}
     new = [one for one in entries if place_of(one) not in known]
     numbers = {place_of(new[place]): n for n, place in enumerate(rng.permutation(len(new)), 1)}
     key = [
@@ -135,7 +153,10 @@ def draw(folder: Path, cache: Path, number: int, seed: int) -> None:
     paths = {sample.image_path.name: sample.image_path for sample in roster.samples}
     per_sheet = COLUMNS * ROWS
     for start in range(0, len(drawn), per_sheet):
-        picture = sheet(drawn[start : start + per_sheet], paths)
+        shown = drawn[start : start + per_sheet]
+        if not ROUNDS[number].shows_others:
+            shown = [one | {"others": []} for one in shown]
+        picture = sheet(shown, paths)
         picture.save(folder / f"sheet{start // per_sheet + 1:02}.png")
 
 
@@ -165,6 +186,12 @@ def judged_again(cache: Path, how: Round, seed: int) -> tuple[Roster, dict[str, 
     return roster, {name: score.doubts(context_of(roster)) for name, score in scores.items()}
 
 
+def is_earlier(one: Mapping[str, Any], number: int) -> bool:
+    """Whether a record tells how a word of a round was judged before, by as much."""
+    before = one["round"]
+    return before < number and ROUNDS[before].shows_others == ROUNDS[number].shows_others
+
+
 def place_of(one: Mapping[str, Any]) -> tuple[str, int, int]:
     """Which word a record is about."""
     return one["file"], one["caption_index"], one["place"]
@@ -179,8 +206,10 @@ def chosen(
     """Records of the first suspects by each ranking of a round, and of its controls."""
     entries: dict[tuple[str, int, int], dict[str, Any]] = {}
     for name in how.rankings:
-        for rank, doubt in enumerate(first_suspects(roster, doubts[name], name), start=1):
-            one = entry(roster, doubt)
+        first = first_suspects(roster, doubts[name], name, how.num_suspects)
+        mended = mended_rows(roster, doubts[name])
+        for rank, doubt in enumerate(first, start=1):
+            one = entry(roster, doubt) | {"mended": mended.get(doubt.row) == doubt}
             entries.setdefault(place_of(one), one)["ranks"][name] = rank
     for doubt in controls(roster, doubts[how.rankings[0]], how.num_controls, rng):
         one = entry(roster, doubt)
@@ -188,12 +217,25 @@ def chosen(
     return list(entries.values())
 
 
-def first_suspects(roster: Roster, doubts: Sequence[WordDoubt], ranking: str) -> list[WordDoubt]:
+def mended_rows(roster: Roster, doubts: Sequence[WordDoubt]) -> dict[int, WordDoubt]:
+    """By row the words that ``--mend words`` replaces."""
+    doubted = by_row(doubts)
+    values = np.full(len(roster), np.nan, dtype=np.float32)
+    for row, (surest, *_) in doubted.items():
+        values[row] = surest.probability
+    scores = {NAME: Scores(values=values, words=doubted)}
+    result = CheckResult(roster=roster, scores=scores, thresholds=THRESHOLDS)
+    return {row: new.doubt for row, new in mendable(result).items()}
+
+
+def first_suspects(
+    roster: Roster, doubts: Sequence[WordDoubt], ranking: str, number: int
+) -> list[WordDoubt]:
     """The most likely wrong words, one of a photo."""
     seen: dict[str, WordDoubt] = {}
     for doubt in sorted(doubts, key=RANKINGS[ranking], reverse=True):
         seen.setdefault(roster.samples[doubt.row].image_id, doubt)
-        if len(seen) == NUM_SUSPECTS:
+        if len(seen) == number:
             break
     return list(seen.values())
 
@@ -216,6 +258,7 @@ def entry(roster: Roster, doubt: WordDoubt) -> dict[str, Any]:
     """What is kept of a word."""
     sample = roster.samples[doubt.row]
     number = next(word.row for word in row_words(sample.caption) if word.start == doubt.start)
+    rows = roster.rows_by_image[sample.image_id]
     return {
         "file": sample.image_path.name,
         "caption_index": roster.rows_by_image[sample.image_id].index(doubt.row),
@@ -228,6 +271,7 @@ def entry(roster: Roster, doubt: WordDoubt) -> dict[str, Any]:
         "named": siblings_that_name(roster, doubt),
         "ranks": {},
         "caption": sample.caption,
+        "others": [roster.samples[row].caption for row in rows if row != doubt.row],
     }
 
 
@@ -256,7 +300,7 @@ def sheet(entries: Sequence[Mapping[str, Any]], paths: Mapping[str, Path]) -> Im
 
 
 def write(draw: ImageDraw.ImageDraw, one: Mapping[str, Any], left: int, top: int) -> None:
-    """The caption, the word in red and the proposal in green, wrapped."""
+    """The caption, the word in red and the proposal in green, wrapped; then other captions."""
     font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), 16)
     start, stop = one["place"], one["place"] + len(one["word"])
     parts = [
@@ -265,14 +309,29 @@ def write(draw: ImageDraw.ImageDraw, one: Mapping[str, Any], left: int, top: int
         (f"→ {one['proposal']}?", "green"),
         (one["caption"][stop:], "black"),
     ]
-    across = 0.0
+    top = wrapped(draw, parts, left, top, font)
+    small = font.font_variant(size=13)
+    for other in one["others"]:
+        top = wrapped(draw, [(f"- {other}", "gray")], left, top + 4, small)
+
+
+def wrapped(
+    draw: ImageDraw.ImageDraw,
+    parts: Sequence[tuple[str, str]],
+    left: int,
+    top: float,
+    font: ImageFont.FreeTypeFont,
+) -> float:
+    """Draw texts in their colours one after another, and return where the next line begins."""
+    across, height = 0.0, font.size * 1.25
     for text, color in parts:
         for word in text.split():
             width = draw.textlength(word + " ", font=font)
             if across + width > SIDE:
-                across, top = 0.0, top + 20
+                across, top = 0.0, top + height
             draw.text((left + across, top), word, fill=color, font=font)
             across += width
+    return top + height
 
 
 def keep(folder: Path, judgements: Path) -> None:
@@ -288,10 +347,15 @@ def keep(folder: Path, judgements: Path) -> None:
             raise ValueError(f"{judgements}: {line!r}: judgements are {', '.join(JUDGEMENTS)}")
         judged[int(number)] = word, proposal
     key = [json.loads(line) for line in (folder / KEY).read_text(encoding="utf-8").splitlines()]
-    old = [line for line in read_records(RECORDS) if line["round"] < key[0]["round"]]
-    known = {place_of(one): (one["judgement"], one["proposal_judgement"]) for one in old}
+    number = key[0]["round"]
+    old = [line for line in read_records(RECORDS) if line["round"] < number]
+    known = {
+        place_of(one): (one["judgement"], one["proposal_judgement"])
+        for one in old
+        if is_earlier(one, number)
+    }
     for one in key:
-        del one["caption"]
+        del one["caption"], one["others"]
         if one["number"] is not None and one["number"] not in judged:
             raise ValueError(f"{judgements}: lacks number {one['number']}")
         word, proposal = known[place_of(one)] if one["number"] is None else judged[one["number"]]

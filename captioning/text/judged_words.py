@@ -82,15 +82,38 @@ def _key(settings: Mapping[str, Any], table: RowTable) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def log_odds(log_probs: np.ndarray, meanings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def log_odds(
+    log_probs: np.ndarray, meanings: np.ndarray, rivals: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Log-odds ``(Q,)`` of the likeliest other meaning against the written one, and that meaning.
 
     Args:
         log_probs: ``(Q, K)``, minus infinity beyond a row.
         meanings: ``(Q,)`` what is written.
+        rivals: ``(Q, K, K) bool``: which meanings of the word's row exclude each other; those that
+            do not count for the written one. None: all do. Without a rival the log-odds are minus
+            infinity.
     """
     each = np.arange(len(meanings))
+    if not len(meanings):
+        return np.zeros(0), np.zeros(0, np.int64)
     others = log_probs.copy()
+    own = log_probs[each, meanings]
+    if rivals is not None:
+        others = np.where(rivals[each, meanings], others, -np.inf)
+        agreeing = np.where(rivals[each, meanings], -np.inf, log_probs)
+        own = np.logaddexp.reduce(agreeing, axis=1)
     others[each, meanings] = -np.inf
-    best = others.argmax(1) if len(others) else np.zeros(0, np.int64)
-    return others[each, best] - log_probs[each, meanings], best
+    best = others.argmax(1)
+    return others[each, best] - own, best
+
+
+def odds_of_each(log_probs: np.ndarray, rivals: np.ndarray | None = None) -> np.ndarray:
+    """``(Q, K)`` log-odds that each meaning would have if it were written, see `log_odds`."""
+    width = log_probs.shape[1]
+    columns = []
+    with np.errstate(invalid="ignore"):  # beyond a row both are minus infinity
+        for meaning in range(width):
+            written = np.full(len(log_probs), meaning)
+            columns.append(log_odds(log_probs, written, rivals)[0])
+    return np.stack(columns, axis=1)

@@ -61,6 +61,14 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def content_key(path: Path) -> str:
+    """The key of a photo's content, as `PhotoKeys` gives it; empty where it cannot be read."""
+    try:
+        return _digest(path)
+    except (OSError, ValueError):
+        return ""
+
+
 def prepared_for(judge: object, photo: Image.Image) -> Any:
     """What a scorer or embedder takes in place of a photo, with the same results.
 

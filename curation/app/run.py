@@ -17,7 +17,7 @@ from curation.app.app import App
 from curation.app.captions import PhotoCaptions
 from curation.app.review import Review
 from curation.app.uploads import Uploads
-from curation.check.result import CSV_NAME
+from curation.check.result import CSV_NAME, looked_at
 from curation.page_server import PageServer, serve
 from curation.suspects.decisions import Decisions
 from curation.suspects.suspects import read_suspects
@@ -86,7 +86,7 @@ def _review(settings: Settings, stack: ExitStack) -> tuple[Review | None, list[s
         return None, []
     source = Path(settings.suspects)
     suspects = read_suspects(source, top=settings.top)
-    suspects.sort(key=lambda suspect: -(suspect.suspicion or 0))
+    suspects.sort(key=lambda suspect: looked_at(suspect.issues, suspect.suspicion))
     path = Path(settings.decisions or source / DECISIONS)
     lock = path.with_name(f".{path.name}.lock")
     stack.enter_context(held(lock, subject=str(path), warn=print))

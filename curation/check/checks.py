@@ -24,7 +24,6 @@ class Check:
         threshold: values from it on are flagged, see ``low_is_bad``.
         low_is_bad: values below the threshold are flagged.
         is_chance: values are chances of a fault, in [0, 1].
-        is_upper_bound: such chances are at most that: nothing is promised of what is flagged.
         needs_space: whether it needs embeddings.
     """
 
@@ -35,7 +34,6 @@ class Check:
     threshold: float
     low_is_bad: bool = False
     is_chance: bool = False
-    is_upper_bound: bool = False
     needs_space: bool = False
 
     def flags(self, values: Floats, threshold: float) -> NDArray[np.bool_]:
@@ -61,9 +59,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name=words.NAME, title="Captions with a wrong word",
-        measures="chance that the word is wrong, at most",
-        score=words.wrong_words, threshold=words.THRESHOLD,
-        is_chance=True, is_upper_bound=True,
+        measures="estimated chance that the word is wrong",
+        score=words.wrong_words, threshold=words.THRESHOLD, is_chance=True,
     ),
     Check(
         name="same_caption", title="The same caption on many photos",

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, build_roster
 from captioning.interfaces import TextEmbedder
 from curation.base import WordDoubt
 from curation.words import words_of
 
 Floats = NDArray[np.float32]
+Options = ParamSpec("Options")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +29,15 @@ class PhotoFacts:
         size: width and height in pixels; zeros where it cannot be opened.
         contrast: standard deviation of grey values, in [0, 128].
         hash: see `curation.score.duplicate.difference_hash`.
+        key: of the file's content, see `captioning.vision.photo_keys.content_key`; empty where it
+            is not known.
     """
 
     problem: str = ""
     size: tuple[int, int] = (0, 0)
     contrast: float = 0.0
     hash: int = 0
+    key: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,30 @@ class Evidence:
         """Rows of each image."""
         return [np.array(rows) for rows in self.roster.rows_by_image.values()]
 
+    @cached_property
+    def in_order_of_content(self) -> tuple[Evidence, NDArray[np.int64]]:
+        """The same in an order that no layout of the files changes; and ``(N,)`` rows in this one.
+
+        Images by their photo's content, captions by their text. What draws, deals folds or trains
+        on captions in this order says the same of a set in whatever layout it comes.
+        """
+        captions, keys = self.captions, [facts.key for facts in self.facts_of]
+        images = [sorted(rows.tolist(), key=captions.__getitem__) for rows in self.groups]
+        images.sort(key=lambda rows: (keys[rows[0]], [captions[row] for row in rows]))
+        order = np.array([row for rows in images for row in rows], dtype=np.int64)
+        samples = [self.roster.samples[row] for row in order]
+        roster = build_roster(self.roster.name, samples, self.roster.dropped)
+        paths = list({sample.image_path: None for sample in samples})
+        places = {path: place for place, path in enumerate(self.photos)}
+        turned = np.array([places[path] for path in paths], dtype=np.int64)
+        vectors = {
+            name: None if (own := getattr(self, name)) is None else own[order]
+            for name in ("caption_vectors", "sentence_vectors")
+        }
+        photos = None if self.photo_vectors is None else self.photo_vectors[turned]
+        seen = {path: self.photos[path] for path in paths}
+        return replace(self, roster=roster, photos=seen, photo_vectors=photos, **vectors), order
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
@@ -113,6 +142,29 @@ class Scores:
         for row, (value, _) in found.items():
             values[row] = value
         return cls(values=values, reasons={row: reason for row, (_, reason) in found.items()})
+
+
+Scorer = Callable[Concatenate[Evidence, Options], Scores]
+
+
+def by_content(score: Scorer[Options]) -> Scorer[Options]:
+    """A check that sees captions in an order that no layout changes, see `Evidence`."""
+
+    @wraps(score)
+    def scored(evidence: Evidence, *args: Options.args, **options: Options.kwargs) -> Scores:
+        ordered, order = evidence.in_order_of_content
+        found = score(ordered, *args, **options)
+        values = np.empty_like(found.values)
+        values[order] = found.values
+        rows = order.tolist()
+        words = {
+            rows[row]: tuple(replace(doubt, row=rows[row]) for doubt in doubts)
+            for row, doubts in found.words.items()
+        }
+        reasons = {rows[row]: reason for row, reason in found.reasons.items()}
+        return replace(found, values=values, reasons=reasons, words=words)
+
+    return scored
 
 
 def shortened(texts: Sequence[str], longest: int = 60) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from captioning.data.roster import CurationView
-from curation.check.mend import mendable
+from curation.check.mend import left_unmended, mendable
 from curation.check.result import POLICY, CheckResult
 from curation.export.export import PACKED, export
 from curation.record import RunRecord
@@ -37,9 +38,21 @@ def export_cleaned(
             or words that shall be mended were not judged.
         OSError: the folder cannot be written.
     """
-    mended = mendable(result) if mend == "words" else {}
+    mended = mendable(result) if mend == "words" else None
+    if mended is not None:
+        print(_mending_line(len(mended), left_unmended(result)))
     view = CurationView(roster=result.roster).apply(result.edits(mended))
     record = RunRecord(policy=POLICY, seed=seed, view=view)
     holds_photos = format == "imagefolder" or format in PACKED
     chosen = photos or ("copy" if holds_photos else "none")
     return export(record, None, Path(folder), format=format, photos=chosen, splits=result.splits)
+
+
+def _mending_line(count: int, left: Mapping[int, str]) -> str:
+    """How many words were replaced, and why others were not."""
+    line = f"words replaced: {count:,}"
+    if left:
+        reasons = "; ".join(dict.fromkeys(list(left.values())[:3]))
+        line += f"; {len(left):,} flagged captions were not mended and are left out ({reasons}"
+        line += "; the journal has all reasons)"
+    return line

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from curation.check.evidence import Evidence, Floats, Scores
+from curation.check.evidence import Evidence, Floats, Scores, by_content
 from curation.check.mixture import Mixture, Values, fit_mixture
 
 MIN_IMAGES = 20  # with fewer, random pairs say too little
@@ -53,6 +53,7 @@ class _Pairs:
         return float(self.likeness(rows, np.full(len(rows), photo)).mean())
 
 
+@by_content
 def caption_fit(evidence: Evidence) -> Scores:
     """The chance that a caption does not belong to its photo, in [0, 1].
 
@@ -90,6 +91,7 @@ def _reason(features: Sequence[float], random: Values) -> str:
     return text
 
 
+@by_content
 def wrong_photo(evidence: Evidence) -> Scores:
     """The chance that none of a photo's captions belongs to it, in [0, 1].
 

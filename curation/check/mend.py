@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from captioning.data.roster import Roster
-from captioning.text.word_rows import replace_word
+from captioning.text.word_rows import closed_rows, replace_word
 from captioning.types import Edit
 from curation.amend.replace_word import origin_of
 from curation.base import WordDoubt
 from curation.check.evidence import Scores
+from curation.check.support import JOINTS, PEOPLE, SEX_OF, stands_alone, support_of, tokens_of
 from curation.check.words import NAME
 
-MEND_FROM = 0.9
+MEND_FROM = 0.8  # three other captions or more say the new word, and networks agree
+_PLURAL_ONLY = frozenset(("pants", "jeans", "shorts", "glasses", "sunglasses"))
+_NO_COLOURED = frozenset(("water", "juice", "light", "lights", "wine", "tea", "hair", "belt"))
 
 
 class Flagged(Protocol):
@@ -64,7 +67,8 @@ class Replacement:
             action="replace_caption",
             value=self.caption,
             origin=origin_of(doubt),
-            reason=f"{doubt.word!r} is wrong with probability {doubt.probability:.2f}",
+            reason=f"{doubt.word!r} is estimated to be wrong with a chance of "
+            f"{doubt.probability:.2f}; the photo's other captions say {doubt.alternative!r}",
             policy=policy,
             epoch=-1,
         )
@@ -85,6 +89,9 @@ def flagged_elsewhere(result: Flagged) -> NDArray[np.bool_]:
 def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Replacement]:
     """By row the captions in which one word is surely wrong, and nothing else is flagged.
 
+    The photo's other captions must say the new word, see `curation.check.support`, and the sentence
+    must bear it, see `not_fitting`. Why others are left is `left_unmended`.
+
     Args:
         result: of a check.
         threshold: least probability of being wrong at which a word is replaced, in [0, 1].
@@ -92,16 +99,57 @@ def mendable(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, Repl
     Raises:
         ValueError: words were not judged, or a threshold outside [0, 1].
     """
+    return {row: new for row, new, why in _judged(result, threshold) if not why}
+
+
+def left_unmended(result: Flagged, *, threshold: float = MEND_FROM) -> dict[int, str]:
+    """By row why a caption that is flagged for its word alone is not mended; see `mendable`."""
+    return {row: why for row, _, why in _judged(result, threshold) if why}
+
+
+def _judged(result: Flagged, threshold: float) -> Iterator[tuple[int, Replacement, str]]:
+    """Captions that are flagged for a word alone, as they would be, and what speaks against it."""
     if not 0 <= threshold <= 1:
         raise ValueError(f"words are replaced from a probability in [0, 1]: got {threshold}")
     scores = result.scores.get(NAME)
     if scores is None or not scores.words:
         why = "that check was left out" if scores is None else scores.note
         raise ValueError(f"wrong words cannot be mended: {why}")
-    replaced = {}
+    samples, rows_by_image = result.roster.samples, result.roster.rows_by_image
     for row in np.flatnonzero(result.flags[NAME] & ~flagged_elsewhere(result)).tolist():
         surest, *further = scores.words[row]
-        is_only_one = all(doubt.probability < result.thresholds[NAME] for doubt in further)
-        if surest.probability >= threshold and is_only_one:
-            replaced[row] = replacement(result.roster.samples[row].caption, surest)
-    return replaced
+        caption = samples[row].caption
+        others = [samples[r].caption for r in rows_by_image[samples[row].image_id] if r != row]
+        if surest.probability < threshold:
+            why = f"a chance of {surest.probability:.2f} is below {threshold:g}"
+        elif any(doubt.probability >= result.thresholds[NAME] for doubt in further):
+            why = "a second word is in doubt"
+        elif not support_of(surest, caption, others).is_firm:
+            why = f"too few other captions say {surest.alternative!r} of the same thing"
+        else:
+            why = not_fitting(caption, surest)
+        yield row, replacement(caption, surest), why
+
+
+def not_fitting(caption: str, doubt: WordDoubt) -> str:
+    """Why a sentence does not bear the other word; empty where it does."""
+    start, stop = doubt.start, doubt.start + len(doubt.word)
+    word, new = doubt.word.lower(), doubt.alternative.lower()
+    tokens, place = tokens_of(caption), len(tokens_of(caption[:start]))
+    before, after = tokens[max(place - 1, 0) : place], tokens[place + 1 : place + 2]
+    table = closed_rows()
+    if {caption[max(start - 1, 0) : start], caption[stop : stop + 1]} & JOINTS:
+        return f"{word!r} is part of a compound"
+    others = {*tokens[:place], *tokens[place + 1 :]}
+    if table.same.get(new, frozenset([new])) & others:
+        return f"{new!r} stands in the caption already"
+    if doubt.topic in ("object", "people") and not stands_alone(tokens, place):
+        return f"{word!r} may be part of a compound"
+    if new in _PLURAL_ONLY and before and before[0] in ("a", "an"):
+        return f"{before[0]!r} does not go with {new!r}"
+    if doubt.topic == "color" and after and (after[0] in PEOPLE or after[0] in _NO_COLOURED):
+        return f"{word!r} says more than a colour of {after[0]!r}"
+    sexes = {SEX_OF[token] for token in others if token in SEX_OF}
+    if new in SEX_OF and sexes - {SEX_OF[new]}:
+        return f"{new!r} does not agree with the caption's other words"
+    return ""

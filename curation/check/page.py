@@ -121,12 +121,19 @@ def _item(result: Checked, check: Check, row: int, numbers: dict[Path, int]) -> 
         "caption": short(sample.caption),
         "file": sample.image_path.name,
         "reason": short(result.reason(check.name, row)),
-        "value": f"{result.scores[check.name].values[row]:.3g}",
+        "value": _shown(check, float(result.scores[check.name].values[row])),
         "photo": numbers.get(sample.image_path, -1),
         "changed": _changed(
             sample.caption, result.replacement(row) if check.name == WORDS else None
         ),
     }
+
+
+def _shown(check: Check, value: float) -> str:
+    """A value for people; an estimated chance is never shown as certain."""
+    if check.is_chance:
+        return "over 0.99" if value > 0.99 else f"{value:.2f}"
+    return f"{value:.3g}"
 
 
 def _changed(caption: str, new: Replacement | None) -> list[str] | None:

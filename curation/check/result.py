@@ -20,7 +20,7 @@ from captioning.files import write_atomically, write_text
 from captioning.types import Edit
 from curation.check.checks import CHECKS, Check
 from curation.check.evidence import Scores
-from curation.check.mend import Replacement, replacement
+from curation.check.mend import Replacement, left_unmended, replacement
 from curation.check.page import write_page
 from curation.check.words import NAME as WORDS
 
@@ -52,8 +52,11 @@ class IssueTable:
         return self.rows[place]
 
     def flagged(self) -> list[Mapping[str, Any]]:
-        """Flagged rows, the most suspect first."""
-        return sorted((row for row in self if row["flag"]), key=lambda row: -row["suspicion"])
+        """Flagged rows: whole captions before single words, of each the most suspect first."""
+        flagged = [row for row in self if row["flag"]]
+        return sorted(
+            flagged, key=lambda row: looked_at(row["issues"].split(";"), row["suspicion"])
+        )
 
     def to_pandas(self) -> Any:
         """A data frame.
@@ -82,6 +85,14 @@ class IssueTable:
         parquet = import_extra("pyarrow.parquet", extra="arrow", purpose="Parquet files")
         content = arrow.table({name: [row[name] for row in self] for name in self.columns})
         write_atomically(Path(path), lambda part: parquet.write_table(content, part))
+
+
+def looked_at(issues: Sequence[str], suspicion: float | None) -> tuple[bool, float]:
+    """Sorts what people look at: captions with nothing but a wrong word come last.
+
+    Which word fits better is often a matter of taste; that a caption is of another photo is none.
+    """
+    return list(issues) == [WORDS], -(suspicion or 0)
 
 
 def _cell(value: Any) -> Any:
@@ -143,7 +154,7 @@ class CheckResult:
     def expected_precision(self, name: str = "fit") -> float | None:
         """Mean chance of a fault of what a check flags; None where none can be told."""
         check = next((c for c in self.checks if c.name == name and c.is_chance), None)
-        if check is None or check.is_upper_bound or not self.flags[name].any():
+        if check is None or not self.flags[name].any():
             return None
         return float(self.scores[name].values[self.flags[name]].mean())
 
@@ -228,8 +239,10 @@ class CheckResult:
 
         Args:
             mended: by row captions that stay, with a word replaced, see
-                `curation.check.mend.mendable`.
+                `curation.check.mend.mendable`; reasons then say why others are not. None: nothing
+                was to be mended.
         """
+        left = {} if mended is None else left_unmended(self)
         mended = mended or {}
         return [
             mended[sample.row].edit(sample.sample_id, policy=POLICY)
@@ -237,13 +250,17 @@ class CheckResult:
             else Edit(
                 sample_id=sample.sample_id,
                 action="remove",
-                reason=self.issues[sample.row]["reason"],
+                reason=self.issues[sample.row]["reason"] + _not_mended(left.get(sample.row)),
                 policy=POLICY,
                 epoch=-1,
             )
             for sample in self.roster.samples
             if self.flagged[sample.row]
         ]
+
+
+def _not_mended(why: str | None) -> str:
+    return "" if why is None else f"; not mended: {why}"
 
 
 def _number(value: np.floating) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.progress import Progress
 
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
-from captioning.vision.photo_keys import prepared_for, read_ahead
+from captioning.vision.photo_keys import NUM_THREADS, content_key, prepared_for, read_ahead
 from captioning.vision.photos import load_rgb, photo_sizes
 from curation.check.evidence import Evidence, Floats, PhotoFacts
 from curation.score.duplicate import difference_hash
@@ -62,7 +63,7 @@ def look_at(
         # Captions beside photos: two small networks use two cores better than one uses both. A
         # space of one network may move between devices, so it does one after the other.
         coming = worker.submit(read) if sentences is not None else None
-        facts, vectors = _photos(paths, encoder, lambda number: bar.advance(task, number))
+        facts, vectors = _in_order_of_content(paths, encoder, lambda n: bar.advance(task, n))
         texts = read() if coming is None else coming.result()
     return Evidence(
         roster=roster,
@@ -90,6 +91,22 @@ def _worker() -> ThreadPoolExecutor:
     """A thread beside this one, with as many threads of torch, set by thread."""
     number = torch.get_num_threads()
     return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(number,))
+
+
+def _in_order_of_content(
+    paths: Sequence[Path], encoder: JointEmbedder | None, done: Callable[[int], None]
+) -> tuple[list[PhotoFacts], Floats | None]:
+    """What `_photos` sees, embedded in the order of the photos' content.
+
+    A network's last digits depend on which photos it sees at once: that shall not be the layout's.
+    """
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        keys = list(pool.map(content_key, paths))
+    order = sorted(range(len(paths)), key=keys.__getitem__)
+    facts, vectors = _photos([paths[place] for place in order], encoder, done)
+    places = np.argsort(np.array(order, dtype=np.int64))
+    seen = [replace(facts[place], key=keys[number]) for number, place in enumerate(places.tolist())]
+    return seen, None if vectors is None else vectors[places]
 
 
 def _photos(
@@ -142,7 +159,7 @@ def _seen(path: Path, encoder: JointEmbedder | None) -> tuple[PhotoFacts, Any]:
 
 
 def _texts(captions: Sequence[str], embedder: TextEmbedder, bar: Progress, label: str) -> Floats:
-    distinct = list(dict.fromkeys(captions))
+    distinct = sorted(set(captions))  # in whatever order the layout has them
     task = bar.add_task(label, total=len(distinct))
     parts = []
     for start in range(0, len(distinct), _CAPTIONS_AT_ONCE):

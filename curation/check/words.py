@@ -8,6 +8,7 @@ looked at again in the space of photos and texts, see `curation.score.words.seco
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from captioning.interfaces import TextEmbedder
 from captioning.text.expected_words import PhotoFeatures
 from captioning.text.word_rows import row_words, word_rows
 from curation.base import AbstractWordScore, Context, WordDoubt
-from curation.check.evidence import Evidence, Floats, Scores
+from curation.check.evidence import Evidence, Floats, Scores, by_content
+from curation.check.support import NOTHING, Support, support_of
 from curation.score.words.score import Words
 from curation.score.words.second_look import SecondLook
 
@@ -28,16 +30,27 @@ NAME = "wrong_word"
 # photo, and of those that were most in doubt in Flickr8k hardly one was wrong (docs/words.md).
 TOPICS = ("color", "number", "object", "people")
 MIN_WORDS = 2000  # of these topics; networks that learn from fewer know too little
-THRESHOLD = 0.7  # from .9 on a page shows half as many, no more of them rightly: docs/check.md
+MIN_WORDS_ALONE = 10_000  # the same of photos with one caption, where no other caption helps
+NUM_SEEDS = 3  # of deals and networks, whose probabilities are averaged: so many times the time
+THRESHOLD = 0.7
 LOOK_AGAIN_FROM = 0.1  # below it few words are wrong, and most of the time would go there
+_LEAST_ODDS = -6.0  # log-odds below which nobody asks what other captions say
+_MOST_LOGIT = 4.0  # of the networks' probability: no estimate from a few captions is surer
+# The logit of the chance is a * logit of the networks' probability + b, by how many other captions
+# say the other word of the same thing and none this one: none, one, two, three or more. Fitted to
+# planted words and to judged ones of Flickr8k as it is, see docs/words.md.
+_CHANCES = ((0.6, -1.1), (0.5, 0.0), (0.09, 0.85), (0.1, 1.9))
 _SPREAD = 3.0  # of the photos' first principal component: networks train well on such inputs
 
 
+@by_content
 def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
-    """The chance that the most doubted word of a caption is wrong, in [0, 1].
+    """The estimated chance that the most doubted word of a caption is wrong, in (0, 1).
 
     By the caption's other words, the photo's other captions and its vector, where there are such.
-    NaN for captions without a word that could be judged.
+    NaN for captions without a word that could be judged. Networks say how likely another word is
+    that excludes this one, see `captioning.text.word_rivals`; what the photo's other captions say
+    of the same thing makes a chance of that, see `chance_of`.
 
     Args:
         evidence: the captions.
@@ -52,28 +65,75 @@ def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
             note=f"words were not judged: captions hold {known:,} words for colours, numbers, "
             f"objects or people in English, and networks need {MIN_WORDS:,} to learn from",
         )
-    score: AbstractWordScore = Words(
-        siblings=any(len(rows) > 1 for rows in evidence.groups),
-        photos=_features(evidence),
-        topics=topics,
-        seed=evidence.seed,
-        progress=evidence.progress,
-    )
-    if evidence.encoder is not None and evidence.photo_vectors is not None:
-        likeness = {evidence.space: _Likeness(evidence, evidence.photo_vectors, evidence.encoder)}
-        score = SecondLook(words=score, pairs=likeness, least=LOOK_AGAIN_FROM, seed=evidence.seed)
+    is_judged = np.full(len(values), known >= MIN_WORDS_ALONE)
+    is_judged[[row for rows in evidence.groups if len(rows) > 1 for row in rows]] = True
+    left_out = "" if is_judged.all() else _too_few_alone(known)
+    if not is_judged.any():
+        return Scores(values=values, note=left_out)
     view = CurationView(roster=evidence.roster)
-    doubts = by_row(score.doubts(Context.before_training(view, seed=evidence.seed)))
+    found = _score(evidence, topics).doubts(Context.before_training(view, seed=evidence.seed))
+    found = [_estimated(doubt, evidence) for doubt in found if is_judged[doubt.row]]
+    doubts = by_row(found)
     for row, (surest, *_) in doubts.items():
         values[row] = surest.probability
-    flat = [doubt.probability for own in doubts.values() for doubt in own]
+    mean = float(np.mean([doubt.probability for doubt in found])) if found else 0.0
+    note = f"of {len(found):,} words about {mean:.1%} are estimated to be wrong"
     return Scores(
         values=values,
         reasons={row: _reason(surest) for row, (surest, *_) in doubts.items()},
-        note=f"of {len(flat):,} words at most about {np.mean(flat):.1%} are estimated to be wrong; "
-        "where captions are good, most words that are flagged are right but unusual",
+        note="; ".join(filter(None, (note, left_out))),
         words=doubts,
     )
+
+
+def _score(evidence: Evidence, topics: Sequence[str]) -> AbstractWordScore:
+    """Networks that learn from the captions, and a second look where there is a space."""
+    score = Words(
+        siblings=any(len(rows) > 1 for rows in evidence.groups),
+        photos=_features(evidence),
+        topics=topics,
+        rivals="exclusive",
+        num_seeds=NUM_SEEDS,
+        seed=evidence.seed,
+        progress=evidence.progress,
+    )
+    if evidence.encoder is None or evidence.photo_vectors is None:
+        return score
+    likeness = {evidence.space: _Likeness(evidence, evidence.photo_vectors, evidence.encoder)}
+    return SecondLook(words=score, pairs=likeness, least=LOOK_AGAIN_FROM, seed=evidence.seed)
+
+
+def _too_few_alone(known: int) -> str:
+    return (
+        f"words of photos with one caption were not judged: captions hold {known:,} words for "
+        f"colours, numbers, objects or people, and without other captions of a photo networks "
+        f"need {MIN_WORDS_ALONE:,} to learn from"
+    )
+
+
+def _estimated(doubt: WordDoubt, evidence: Evidence) -> WordDoubt:
+    """The doubt with the chance of being wrong in the place of the networks' probability."""
+    samples, rows = evidence.roster.samples, evidence.roster.rows_by_image
+    own = samples[doubt.row]
+    support = NOTHING
+    if doubt.log_odds >= _LEAST_ODDS:
+        others = [samples[row].caption for row in rows[own.image_id] if row != doubt.row]
+        support = support_of(doubt, own.caption, others)
+    return replace(doubt, probability=chance_of(doubt.probability, support))
+
+
+def chance_of(probability: float, support: Support) -> float:
+    """The chance that a word is wrong, in (0, 1), by networks and other captions.
+
+    Args:
+        probability: of the networks, the mean of several, in [0, 1].
+        support: what other captions say.
+    """
+    agree = 0 if support.against else min(support.agree, len(_CHANCES) - 1)
+    slope, offset = _CHANCES[agree]
+    inner = min(max(probability, 1e-9), 1 - 1e-9)
+    logit = min(float(np.log(inner / (1 - inner))), _MOST_LOGIT)
+    return float(1 / (1 + np.exp(-(slope * logit + offset))))
 
 
 class _Likeness:

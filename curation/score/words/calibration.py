@@ -36,11 +36,14 @@ class Calibration:
         log_odds: ``(B,)`` ascending.
         log_ratios: ``(B,)`` ascending, of the densities of wrong words and of all words.
         wrong: estimated share of wrong words.
+        separation: chance that another word has higher log-odds than a written one (AUC), in
+            [0, 1]; near .5 the networks know nothing, and ``wrong`` is no estimate.
     """
 
     log_odds: np.ndarray
     log_ratios: np.ndarray
     wrong: float
+    separation: float = 0.5
 
     def __call__(self, log_odds: np.ndarray) -> np.ndarray:
         """Probabilities ``(Q,)`` in (0, 1), in the order of the log-odds and with no more ties."""
@@ -79,7 +82,13 @@ def calibrate(written: np.ndarray, others: np.ndarray, weights: np.ndarray) -> C
         is_other / np.maximum(both, 1e-12), both, (edges[1:] + edges[:-1]) / 2
     )
     shares = np.clip(shares, _LEAST, 1 - _LEAST)
-    return Calibration(log_odds=centres, log_ratios=np.log(shares / (1 - shares)), wrong=wrong)
+    separation = float(is_other @ (np.cumsum(is_written) - is_written / 2))
+    return Calibration(
+        log_odds=centres,
+        log_ratios=np.log(shares / (1 - shares)),
+        wrong=wrong,
+        separation=separation,
+    )
 
 
 def _largest_share(is_written: np.ndarray, is_other: np.ndarray, num_written: int) -> float:

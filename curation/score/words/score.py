@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,19 +15,22 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from captioning.ranges import ArgumentsOf, Seed
+from captioning.ranges import ArgumentsOf, PositiveInt, Seed
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
 from captioning.text.expected_words import PhotoFeatures
-from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
+from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds, odds_of_each
 from captioning.text.masked_words import MaskedWords, WordTraining
 from captioning.text.open_words import OPEN_TOPICS, with_open_rows
 from captioning.text.row_tables import RowTable, WordRow, joined
+from captioning.text.word_rivals import exclusive
 from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows, word_at
 from captioning.types import Sample
 from curation.base import AbstractWordScore, Context, WordDoubt, highest
 from curation.score.words.calibration import MIN_WORDS, Calibration, calibrate
 
 Features = Callable[[Sequence[Path]], PhotoFeatures]
+_LEAST_SEPARATION = 0.7  # of written words and rivals; below it a topic is not judged
+_SEED_STEP = 1000  # between deals: networks of a deal have the seeds that follow
 _VALUES = {"probability": "probability of a wrong word", "log_odds": "log-odds of another word"}
 
 
@@ -47,7 +51,11 @@ class Words(AbstractWordScore):
             vocabulary `captioning.text.open_words.OPEN_TOPICS`.
         value: the score of a caption is the highest ``"probability"`` of a word to be wrong, or its
             highest ``"log_odds"`` in nats, by which easy topics and hard ones do not compare.
+        rivals: what a word can be wrong for: ``"row"``, any other word of its row, or
+            ``"exclusive"``, one that excludes it, see `captioning.text.word_rivals`.
         num_folds: number of folds.
+        num_seeds: so many deals of folds and networks judge each word, and their probabilities are
+            averaged; the time grows with it.
         network: further arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
         cache_folder: keeps what the networks say of these very captions, so that a run with another
@@ -56,7 +64,7 @@ class Words(AbstractWordScore):
         progress: called with the share of the training that is done.
 
     Raises:
-        ValueError: fewer than 2 folds, an unknown topic or value.
+        ValueError: fewer than 2 folds or 1 seed, unknown rivals, topic or value.
     """
 
     def __init__(
@@ -67,7 +75,9 @@ class Words(AbstractWordScore):
         vocabulary: Literal["rows", "open"] = "rows",
         topics: Sequence[str] | None = None,
         value: Literal["probability", "log_odds"] = "probability",
+        rivals: Literal["row", "exclusive"] = "row",
         num_folds: Annotated[int, Ge(2)] = 3,
+        num_seeds: PositiveInt = 1,
         network: Annotated[Mapping[str, Any], ArgumentsOf(MaskedWords)] | None = None,
         training: Annotated[Mapping[str, Any], ArgumentsOf(WordTraining)] | None = None,
         cache_folder: str | Path | None = None,
@@ -76,6 +86,10 @@ class Words(AbstractWordScore):
     ) -> None:
         if num_folds < 2:
             raise ValueError(f"num_folds must be at least 2: got {num_folds}")
+        if num_seeds < 1:
+            raise ValueError(f"num_seeds must be at least 1: got {num_seeds}")
+        if rivals not in ("row", "exclusive"):
+            raise ValueError(f"rivals must be 'row' or 'exclusive': got {rivals!r}")
         if vocabulary not in ("rows", "open"):
             raise ValueError(f"vocabulary must be 'rows' or 'open': got {vocabulary!r}")
         all_topics = (*TOPICS, *(OPEN_TOPICS if vocabulary == "open" else ()))
@@ -87,6 +101,7 @@ class Words(AbstractWordScore):
         if value not in _VALUES:
             raise ValueError(f"value must be of {tuple(_VALUES)}: got {value!r}")
         self._photos, self.num_folds, self.seed = photos, num_folds, seed
+        self.rivals, self.num_seeds = rivals, num_seeds
         self.value = value
         self._cache_folder = None if cache_folder is None else Path(cache_folder)
         self.vocabulary = vocabulary
@@ -97,7 +112,7 @@ class Words(AbstractWordScore):
         evidence = ["text", *(["siblings"] if siblings else []), *(["photo"] if photos else [])]
         self.name = f"{_VALUES[value]} ({', '.join(evidence)})"
         self._table: tuple[str, RowTable] | None = None
-        self._trained: tuple[Any, CrossFittedWords] | None = None
+        self._trained: dict[int, tuple[Any, CrossFittedWords]] = {}  # by place of the seed
         self._last: tuple[Any, list[WordDoubt]] | None = None
 
     @property
@@ -129,8 +144,13 @@ class Words(AbstractWordScore):
     def _doubts(self, context: Context, samples: Sequence[Sample]) -> list[WordDoubt]:
         table = self._rows_of(context)
         judged = self._judge(context, samples, table)
-        odds, best = log_odds(judged.log_probs, judged.meanings)
-        probabilities = calibrated(judged, odds, table.rows)
+        rivals = None
+        if self.rivals == "exclusive":
+            rivals = exclusive(table, *_numbered(context.view.roster.samples))
+            judged = _with_rivals(judged, rivals)
+        own = None if rivals is None else rivals[judged.rows]
+        odds, best = log_odds(judged.log_probs, judged.meanings, own)
+        probabilities = calibrated(judged, odds, table.rows, rivals)
         doubts = []
         for number in range(len(odds)):
             row = table.rows[judged.rows[number]]
@@ -164,20 +184,44 @@ class Words(AbstractWordScore):
         return self._table[1]
 
     def _judge(self, context: Context, samples: Sequence[Sample], table: RowTable) -> JudgedWords:
+        """The mean of what all seeds say."""
         roster = context.view.roster
-        folds = deal_folds([s.image_id for s in roster.samples], self.num_folds, self.seed)
-        learnt = judged = self._data(roster.samples, folds)
+        learnt = judged = self._data(roster.samples)
         if list(samples) != list(roster.samples):  # else photos would be read twice
-            judged = self._data(samples, folds)
+            judged = self._data(samples)
+        parts = [
+            self._judge_once(place, context, learnt, judged, table)
+            for place in range(self.num_seeds)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        log_probs = np.logaddexp.reduce([part.log_probs for part in parts]) - np.log(len(parts))
+        return replace(parts[0], log_probs=log_probs)
+
+    def _judge_once(
+        self,
+        place: int,
+        context: Context,
+        learnt: Mapping[str, Any],
+        judged: Mapping[str, Any],
+        table: RowTable,
+    ) -> JudgedWords:
+        """What the networks of one seed say."""
+        roster = context.view.roster
+        seed = self.seed + place * _SEED_STEP
+        dealt = deal_folds([s.image_id for s in roster.samples], self.num_folds, seed)
+        is_same = judged is learnt
+        learnt = _in_folds(learnt, dealt)
+        judged = learnt if is_same else _in_folds(judged, dealt)
 
         def judge() -> JudgedWords:
-            key = (roster.fingerprint, tuple(sample.image_path for sample in roster.samples))
-            if self._trained is None or self._trained[0] != key:
-                own = {"network": self.network, "training": self.training, "seed": self.seed}
-                own |= {"table": table, "progress": self._progress}
-                networks = CrossFittedWords(**learnt, **own)
-                self._trained = (key, networks)
-            return self._trained[1].judge(**judged)
+            images = tuple(sample.image_path for sample in roster.samples)
+            key = (roster.fingerprint, images)
+            if place not in self._trained or self._trained[place][0] != key:
+                own = {"network": self.network, "training": self.training, "seed": seed}
+                own |= {"table": table, "progress": partial(self._advance, place)}
+                self._trained[place] = (key, CrossFittedWords(**learnt, **own))
+            return self._trained[place][1].judge(**judged)
 
         if self._cache_folder is None:
             return judge()
@@ -185,22 +229,40 @@ class Words(AbstractWordScore):
         settings = {
             "network": self.network,
             "training": asdict(self.training),
-            "seed": self.seed,
+            "seed": seed,
             "learnt": digest,
-            "judged": digest if judged is learnt else _digest(judged),
+            "judged": digest if is_same else _digest(judged),
         }
         return kept_judgement(self._cache_folder, settings, judge, table=table)
 
-    def _data(self, samples: Sequence[Sample], folds: Mapping[str, int]) -> dict[str, Any]:
-        """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part."""
+    def _advance(self, place: int, done: float) -> None:
+        if self._progress is not None:
+            self._progress((place + done) / self.num_seeds)
+
+    def _data(self, samples: Sequence[Sample]) -> dict[str, Any]:
+        """Arguments of `CrossFittedWords`: captions by image and photo, which faults may part.
+
+        In the place of folds the images.
+        """
         captions, photos = _numbered(samples)
         pairs = {(sample.image_id, sample.image_path): None for sample in samples}
         return {
             "captions": captions,
             "photos": photos,
-            "folds": [folds[image_id] for image_id, _ in pairs],
+            "folds": [image_id for image_id, _ in pairs],
             "features": None if self._photos is None else self._photos([p for _, p in pairs]),
         }
+
+
+def _in_folds(data: Mapping[str, Any], dealt: Mapping[str, int]) -> dict[str, Any]:
+    """The fold of each image for the image."""
+    return {**data, "folds": [dealt[image_id] for image_id in data["folds"]]}
+
+
+def _with_rivals(judged: JudgedWords, rivals: np.ndarray) -> JudgedWords:
+    """The words that anything excludes."""
+    known = rivals[judged.rows, judged.meanings].any(1)
+    return JudgedWords(**{f.name: getattr(judged, f.name)[known] for f in fields(JudgedWords)})
 
 
 def _numbered(samples: Sequence[Sample]) -> tuple[list[str], list[int]]:
@@ -220,18 +282,40 @@ def _digest(data: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def calibrated(judged: JudgedWords, odds: np.ndarray, rows: Sequence[WordRow]) -> np.ndarray:
-    """Probability ``(Q,)`` that each word is wrong, see `curation.score.words.calibration`."""
+def calibrated(
+    judged: JudgedWords,
+    odds: np.ndarray,
+    rows: Sequence[WordRow],
+    rivals: np.ndarray | None = None,
+) -> np.ndarray:
+    """Probability ``(Q,)`` that each word is wrong, see `curation.score.words.calibration`.
+
+    Args:
+        judged: the words.
+        odds: ``(Q,)`` their log-odds.
+        rows: of the table.
+        rivals: ``(W, K, K) bool`` of the rows, see `captioning.text.word_rivals`; None: all are.
+            With rivals, words of a topic of which the networks know nothing have a probability
+            of 0.
+    """
     topics = np.array([row.topic for row in rows])[judged.rows]
     probabilities = np.zeros(len(odds))
     for topic in dict.fromkeys(topics.tolist()):
         own = topics == topic
         known = own if own.sum() >= MIN_WORDS else np.ones(len(odds), dtype=bool)
-        probabilities[own] = _curve(judged, odds, known, len(rows))(odds[own])
+        curve = _curve(judged, odds, known, len(rows), rivals)
+        if rivals is None or curve.separation >= _LEAST_SEPARATION:
+            probabilities[own] = curve(odds[own])
     return probabilities
 
 
-def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray, num_rows: int) -> Calibration:
+def _curve(
+    judged: JudgedWords,
+    odds: np.ndarray,
+    known: np.ndarray,
+    num_rows: int,
+    rivals: np.ndarray | None,
+) -> Calibration:
     """Other words of a row count by the root of how often they are written, each place alike.
 
     Wrong words may be as frequent as right ones, or all equally frequent; this is in between.
@@ -239,12 +323,11 @@ def _curve(judged: JudgedWords, odds: np.ndarray, known: np.ndarray, num_rows: i
     log_probs, rows, meanings = judged.log_probs[known], judged.rows[known], judged.meanings[known]
     counts = np.zeros((num_rows, log_probs.shape[1]))
     np.add.at(counts, (rows, meanings), 1)
-    ranked = np.sort(log_probs, axis=1)
-    first, second = ranked[:, -1:], ranked[:, -2:-1]
-    # what the log-odds would be if that word stood there
-    others = np.where(log_probs == first, second, first) - log_probs
+    others = odds_of_each(log_probs, None if rivals is None else rivals[rows])
     weights = np.sqrt(counts)[rows]
     weights[np.arange(len(rows)), meanings] = 0
+    if rivals is not None:
+        weights *= rivals[rows, meanings]
     weights /= np.maximum(weights.sum(1, keepdims=True), 1e-12)
     used = (weights > 0) & np.isfinite(others)
     return calibrate(odds[known], others[used], weights[used])
