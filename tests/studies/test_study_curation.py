@@ -11,6 +11,7 @@ import pytest
 from hydra.utils import instantiate
 
 from captioning.configuration import compose_config
+from captioning.results.runs import Run
 
 SUSPECTED = "curation.select.ratio"
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
@@ -128,3 +129,63 @@ def test_what_would_be_removed_is_a_row_of_each_noise(tmp_path, monkeypatch):
     assert "- space: heads\n" in text
     assert f"- commit: {'0' * 40}\n" in text
     assert "Trained" not in text
+
+
+def judged(score: float, seed: int, **settings) -> Run:
+    """A run of four photos, each with this score."""
+    metrics = {
+        "corpus": {"CIDEr-D": score},
+        "per_image": {str(number): {"CIDEr-D": score} for number in range(4)},
+    }
+    return Run(
+        folder=Path("benchmark"),
+        config={"seed": seed, "num_epochs": 4, **settings},
+        versions={"commit": "1" * 40, "machine": "box", "date": "2026-11-28"},
+        metrics={"test": metrics},
+        detection=(),
+        timing=(),
+        files={},
+    )
+
+
+def test_what_was_won_back_is_told_of_seeds_that_all_three_have(monkeypatch):
+    scores = {
+        "track": {0: 0.30, 1: 0.32, 2: 0.9},
+        "remove_recommended_before": {0: 0.38, 1: 0.40},
+        "remove_oracle_before": {0: 0.40, 1: 0.42, 2: 0.1},
+    }
+    tables = {
+        "flickr8k_2000": {
+            ("swap20", name): {s: judged(v, s, first_images=2000) for s, v in by_seed.items()}
+            for name, by_seed in scores.items()
+        },
+        "flickr8k_one": {
+            ("none", name): {0: judged(0.3, 0)} for name in ("track", "remove_recommended_before")
+        },
+        "flickr8k": {("swap20", "track"): {0: judged(0.4, 0)}},
+    }
+    studies = study_curation_report
+    monkeypatch.setattr(studies, "studies", lambda folder, pattern: pattern.removesuffix("-*"))
+    monkeypatch.setattr(studies, "read_table", lambda data: tables[data])
+    lines = studies._what_it_is_worth()
+    five = "| five | 2,000 photos, 4 epochs | 20% | 2 | 0.310 ± 0.0141 | 0.390 ± 0.0141 "
+    five += "| 0.410 ± 0.0141 | 80% | +0.080 ± 0.0000; +0.0800 to +0.0800, p 0.125 |"
+    assert lines[4:6] == [
+        five,
+        "| one | all photos, 4 epochs | 0% | 1 | 0.300 | 0.300 | - | - | +0.000; "
+        "+0.0000 to +0.0000, p 1.000 |",
+    ]
+    assert len({line.count("|") for line in lines[2:6]}) == 1
+    assert f"- commit: {'1' * 40}" in lines
+    assert not any("0.9" in line for line in lines[2:6])
+
+
+def test_without_trainings_nothing_is_told_of_their_worth(monkeypatch):
+    monkeypatch.setattr(study_curation_report, "read_table", lambda sources: {})
+    assert study_curation_report._what_it_is_worth() == []
+
+
+def test_the_selector_counts_all_photos_or_none(capsys):
+    with pytest.raises(SystemExit):
+        study_curation.main(["--selector", "--data", "flickr8k_2000"])
+    assert "--selector counts all photos" in capsys.readouterr().err
