@@ -14,9 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 import captioning.evaluation.predict as training
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
-from captioning.evaluation.run import evaluate
+from captioning.evaluation.run import _coco_names, _joined, evaluate
 from captioning.metrics.java import find_java
 from captioning.plugins import import_plugins
+from captioning.results.coco_results import read_entries
 from captioning.types import Prediction, Sample
 
 CAPTIONS = {
@@ -148,6 +149,8 @@ def test_a_run_predicts_and_is_scored(
     assert predictions[0] == {"image_id": 1, "caption": "A dog runs on the grass."}
     candidates = json.loads((folder / "candidates.json").read_text())
     assert candidates[0]["captions"] == CAPTIONS["1"]
+    references = json.loads((folder / "references.json").read_text())
+    assert [image["id"] for image in references["images"]] == [1, 2, 3]
     written = json.loads((folder / "metrics.json").read_text())["val"]
     assert set(written["per_image"]) == set(CAPTIONS)
     assert written["settings"]["decoding"] == {"search": {"beam_size": 3}}
@@ -300,6 +303,62 @@ def test_unknown_images_are_named(
     with pytest.raises(ValueError, match="images without references, such as '77'"):
         evaluate(configured(f"predictions={results}", *DATA))
     assert not (tmp_path / "out").exists()
+
+
+OWN = ("anna.jpg", "sub/bob.jpg", "7.png", "other/bob.jpg", "sub/anna.jpg")
+
+
+def joined(tmp_path: Path, entries: list[dict[str, Any]], names: dict | None = None) -> dict:
+    """Captions of results by the ids of `OWN`, as ``evaluate`` joins them."""
+    samples = [
+        Sample(row=n, sample_id=i, image_id=i, image_path=tmp_path / "s" / i, caption=i)
+        for n, i in enumerate(OWN)
+    ]
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps([{"caption": f"said {n}"} | e for n, e in enumerate(entries)]))
+    found = _joined(read_entries(path), build_roster("own", samples), names or {})
+    return {image_id: captions[0] for image_id, captions in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("entry", "image_id"),
+    [
+        ({"image_id": "sub/bob.jpg"}, "sub/bob.jpg"),
+        ({"image_id": 5, "file_name": "other/bob.jpg"}, "other/bob.jpg"),
+        ({"file": "photos/of/sub/anna.jpg"}, "sub/anna.jpg"),
+        ({"file": "7.png"}, "7.png"),
+        ({"image_id": "7"}, "7.png"),  # text, so that no number can be meant
+        ({"image_id": "sub/anna"}, None),
+    ],
+)
+def test_results_are_joined_by_id_or_by_name(tmp_path: Path, entry: dict, image_id) -> None:
+    if image_id is None:
+        with pytest.raises(ValueError, match="without references, such as 'sub/anna'"):
+            joined(tmp_path, [entry])
+    else:
+        assert joined(tmp_path, [entry]) == {image_id: "said 0"}
+
+
+def test_results_that_could_be_of_several_photos_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="could be 'other/bob.jpg' and 'sub/bob.jpg': give it"):
+        joined(tmp_path, [{"file": "bob.jpg"}])
+    with pytest.raises(ValueError, match=r"1 images without references, such as 'gone/carl\.jpg'"):
+        joined(tmp_path, [{"file": "7.png"}, {"file": "gone/carl.jpg"}])
+    with pytest.raises(ValueError, match="without references, such as '7'"):
+        joined(tmp_path, [{"image_id": 7}])  # a number counts images, and is no name
+    with pytest.raises(ValueError, match=r"is image '7\.png', which an earlier entry has"):
+        joined(tmp_path, [{"file": "7.png"}, {"file": "s/7.png"}])
+
+
+def test_numbers_of_a_coco_file_are_joined_by_its_names(tmp_path: Path) -> None:
+    images = [{"id": n, "file_name": name} for n, name in enumerate(OWN, start=1)]
+    notes = [{"id": n, "image_id": n, "caption": "a"} for n in range(1, 6)]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": notes}))
+    split = {"_target_": "captioning.data.readers.own.own.read_own", "folder": str(tmp_path)}
+    names = _coco_names(OmegaConf.create(split))
+    assert names == {str(n): name for n, name in enumerate(OWN, start=1)}
+    entries = [{"image_id": 2}, {"image_id": 5}]
+    assert joined(tmp_path, entries, names) == {"sub/bob.jpg": "said 0", "sub/anna.jpg": "said 1"}
 
 
 def test_command_line_names_the_error_without_a_trace(repository: Path, tmp_path: Path) -> None:

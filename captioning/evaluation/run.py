@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,16 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config_check.check import check_config
+from captioning.data.json_streams import stream_records
+from captioning.data.readers.own.layout import recognise
+from captioning.data.readers.own.own import read_own
 from captioning.data.roster import Roster
 from captioning.evaluation.settings import EvaluateSettings
 from captioning.files import read_json, write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
-from captioning.results.coco_results import read_results, write_captions
+from captioning.model_folder import data_folder
+from captioning.results.coco_results import ResultEntry, read_entries, write_captions
 from captioning.results.per_caption import caption_columns, write_per_caption
 from captioning.results.run_folder import RunFolder
 from captioning.results.show import show_result
@@ -86,8 +91,120 @@ def _of_file(config: DictConfig) -> _Captioned:
     if config.get("first_images") is not None:
         raise ValueError("first_images is for run= and model=: a file's captions are scored all")
     out = Path(config.out or Path(config.predictions).with_suffix(""))
-    captions = read_results(config.predictions)
-    return _Captioned(captions=captions, roster=build_part(_split_of(config)), out=out)
+    entries, split = read_entries(config.predictions), _split_of(config)
+    roster = build_part(split)
+    captions = _joined(entries, roster, _coco_names(split))
+    return _Captioned(captions=captions, roster=roster, out=out)
+
+
+def _joined(
+    entries: Sequence[ResultEntry], roster: Roster, coco_names: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Captions by the roster's image ids: all entries by id, by COCO's numbers, or by name.
+
+    Args:
+        entries: of the results file.
+        roster: has the images.
+        coco_names: what a COCO file calls the images of its numbers.
+
+    Raises:
+        ValueError: an entry that names no image or several, or two entries of one image.
+    """
+    known = roster.rows_by_image
+    ids = [entry.image_id for entry in entries]
+    if all(image_id in known for image_id in ids):
+        return {str(entry.image_id): entry.captions for entry in entries}
+    if all(entry.is_number and entry.image_id in coco_names for entry in entries):
+        names = [(coco_names[str(image_id)],) for image_id in ids]
+    else:
+        names = [
+            entry.names if entry.is_number or entry.image_id is None
+            else (entry.image_id, *entry.names)
+            for entry in entries
+        ]  # fmt: skip
+    find, captions, missing = _NamedImages(roster), dict[str, list[str]](), []
+    for entry, given in zip(entries, names, strict=True):
+        image_id = find(given, entry.place)
+        if image_id is None:
+            missing.append(entry)
+        elif image_id in captions:
+            raise ValueError(
+                f"{entry.place}: {given[0]!r} is image {image_id!r}, which an earlier entry has "
+                'captions of; several captions of an image go into one entry: "captions": [...]'
+            )
+        else:
+            captions[image_id] = entry.captions
+    if missing:
+        first = missing[0]
+        shown = first.names[0] if first.image_id is None else first.image_id
+        raise ValueError(
+            f"{first.place}: {len(missing)} images without references, such as {shown!r}, by id or "
+            f"by name: {roster.name} has images such as {next(iter(known))!r}; choose the data= "
+            "and split= of these captions"
+        )
+    return captions
+
+
+class _NamedImages:
+    """Finds a roster's images by names of their photos: paths, their last parts, or bare stems."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._by_path: dict[str, str] = {}
+        self._by_name: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        self._by_stem: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        for image_id, rows in roster.rows_by_image.items():
+            path = roster.samples[rows[0]].image_path
+            below = path.as_posix().endswith(f"/{image_id}")
+            parts = Path(image_id).parts if below else path.parts
+            self._by_path[str(path.resolve())] = image_id
+            self._by_name[path.name].append((parts, image_id))
+            self._by_stem[path.stem].append(((*parts[:-1], path.stem), image_id))
+
+    def __call__(self, names: Sequence[str], place: str) -> str | None:
+        """The image that the first name finds that finds any.
+
+        Raises:
+            ValueError: it could be several.
+        """
+        for name in names:
+            found = self._found(name)
+            if len(found) > 1:
+                shown = " and ".join(map(repr, sorted(found)[:2]))
+                raise ValueError(
+                    f"{place}: {name!r} could be {shown}: give it with its folder, or image_id"
+                )
+            if found:
+                return found[0]
+        return None
+
+    def _found(self, name: str) -> list[str]:
+        if (exact := self._by_path.get(str(Path(name).resolve()))) is not None:
+            return [exact]
+        wanted = Path(name).parts
+        choices = self._by_name.get(wanted[-1] if wanted else "") or self._by_stem.get(name, [])
+        lengths = {
+            image_id: min(len(parts), len(wanted))
+            for parts, image_id in choices
+            if all(a == b for a, b in zip(reversed(parts), reversed(wanted), strict=False))
+        }
+        return [i for i, length in lengths.items() if length == max(lengths.values())]
+
+
+def _coco_names(split: DictConfig) -> dict[str, str]:
+    """The photos of the numbers of COCO's annotations, where ``data=own`` reads such a file."""
+    if split.get("_target_") != f"{read_own.__module__}.{read_own.__qualname__}":
+        return {}
+    chosen = {"kind": split.get("layout"), "annotations": split.get("annotations")}
+    layout = recognise(data_folder(split.folder), **chosen)
+    if layout.kind != "coco":
+        return {}
+    names: dict[str, str] = {}
+    for source in layout.sources:
+        for record in stream_records(str(source.path), "images"):
+            number, name = str(record.value.get("id")), str(record.value.get("file_name"))
+            if names.setdefault(number, name) != name:
+                return {}  # two files count anew: numbers do not say whose they are
+    return names
 
 
 def _of_run(config: DictConfig) -> _Captioned:
@@ -126,7 +243,7 @@ def _written(
     out: Path,
     decoding: dict[str, Any],
 ) -> _Captioned:
-    write_captions(out, predictions)
+    write_captions(out, predictions, roster.samples)
     captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
     return _Captioned(captions=captions, roster=roster, out=out, decoding=decoding)
 

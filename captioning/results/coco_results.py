@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from captioning.files import write_json
-from captioning.types import Prediction
+from captioning.types import Prediction, Sample
+
+# Keys by which entries name their photo, as COCO's exports and ``captioning caption`` write them.
+NAME_KEYS = ("file_name", "file", "image", "photo")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultEntry:
+    """Captions of an image in a results file.
+
+    Attributes:
+        image_id: as text; None: the entry names its photo alone.
+        is_number: whether the file has the id as a number.
+        names: of the photo, the most reliable first.
+        captions: the best first.
+        place: in the file, for messages.
+    """
+
+    image_id: str | None
+    is_number: bool
+    names: tuple[str, ...]
+    captions: list[str]
+    place: str
 
 
 def read_results(path: str | Path) -> dict[str, list[str]]:
@@ -22,40 +46,72 @@ def read_results(path: str | Path) -> dict[str, list[str]]:
         FileNotFoundError: there is no such file.
         ValueError: not JSON, not a list of such entries, no entries, or an id that occurs twice.
     """
+    captions_by_image: dict[str, list[str]] = {}
+    for entry in read_entries(path):
+        if entry.image_id is None:
+            raise ValueError(f"{entry.place}: image_id must be a number or text: got None")
+        captions_by_image[entry.image_id] = entry.captions
+    return captions_by_image
+
+
+def read_entries(path: str | Path) -> list[ResultEntry]:
+    """The entries of a results file, of which each has an id or the name of its photo.
+
+    See `read_results`; JSON of ``captioning caption`` is read, too.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_results`.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; give a COCO results file")
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not valid JSON in UTF-8: {error}") from error
-    if not isinstance(entries, list) or not entries:
+    if not isinstance(values, list) or not values:
         raise ValueError(f"{path}: must be a list of image_id and caption, with an entry or more")
-    captions_by_image: dict[str, list[str]] = {}
-    for number, entry in enumerate(entries):
-        image_id, captions = _entry(entry, f"{path}: entry {number}")
-        if image_id in captions_by_image:
+    entries = [_entry(value, f"{path}: entry {number}") for number, value in enumerate(values)]
+    seen: set[str] = set()
+    for entry in entries:
+        image_id = entry.image_id
+        if image_id is not None and image_id in seen:
             raise ValueError(
-                f"{path}: entry {number}: image_id {image_id!r} occurs twice; several captions of "
+                f"{entry.place}: image_id {image_id!r} occurs twice; several captions of "
                 'an image go into one entry: "captions": [...]'
             )
-        captions_by_image[image_id] = captions
-    return captions_by_image
+        if image_id is not None:
+            seen.add(image_id)
+    return entries
 
 
-def _entry(entry: object, place: str) -> tuple[str, list[str]]:
+def _entry(entry: object, place: str) -> ResultEntry:
     if not isinstance(entry, dict):
         raise ValueError(f"{place}: must be an object with image_id and caption: got {entry!r}")
     image_id = entry.get("image_id")
-    if isinstance(image_id, bool) or not isinstance(image_id, int | str):
+    names = tuple(entry[key] for key in NAME_KEYS if isinstance(entry.get(key), str))
+    is_id = isinstance(image_id, int | str) and not isinstance(image_id, bool)
+    if not is_id and not (image_id is None and names):
         raise ValueError(f"{place}: image_id must be a number or text: got {image_id!r}")
     captions = entry["captions"] if "captions" in entry else [entry.get("caption")]
     if not isinstance(captions, list) or not captions:
         raise ValueError(f"{place}: captions must be a list of one or more: got {captions!r}")
-    for caption in captions:
+    texts = [_text(caption) for caption in captions]
+    for caption in texts:
         if not isinstance(caption, str):
             raise ValueError(f"{place}: caption must be text: got {caption!r}")
-    return str(image_id), [str(caption) for caption in captions]
+    return ResultEntry(
+        image_id=str(image_id) if is_id else None,
+        is_number=isinstance(image_id, int),
+        names=names,
+        captions=[str(caption) for caption in texts],
+        place=place,
+    )
+
+
+def _text(caption: Any) -> Any:
+    """A caption's text, which ``captioning caption`` puts into an object beside its score."""
+    return caption.get("caption") if isinstance(caption, dict) else caption
 
 
 def write_results(path: Path, predictions: Iterable[Prediction]) -> None:
@@ -91,11 +147,19 @@ def write_candidates(path: Path, candidates: Iterable[Sequence[Prediction]]) -> 
     write_json(path, entries)
 
 
-def write_captions(folder: Path, groups: Sequence[Sequence[Prediction]]) -> None:
-    """Write ``predictions.json``, and ``candidates.json`` of several captions an image.
+def write_captions(
+    folder: Path, groups: Sequence[Sequence[Prediction]], samples: Sequence[Sample]
+) -> None:
+    """Write ``predictions.json``, ``references.json``, and ``candidates.json`` of several captions.
 
     Candidates of an earlier search are removed, as they do not belong to these predictions.
+
+    Args:
+        folder: that gets them.
+        groups: captions of each image, the best first.
+        samples: at least those of these images, with their references.
     """
+    write_references(folder / "references.json", samples, {group[0].image_id for group in groups})
     write_results(folder / "predictions.json", [group[0] for group in groups])
     if any(len(group) > 1 for group in groups):
         write_candidates(folder / "candidates.json", groups)
@@ -107,3 +171,31 @@ def _number_or_text(image_id: str) -> int | str:
     # only where reading gives the same id back: "007" and non-ASCII digits stay text
     is_number = image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id
     return int(image_id) if is_number else image_id
+
+
+def write_references(path: Path, samples: Sequence[Sample], image_ids: Collection[str]) -> None:
+    """Write references as COCO's captions JSON, with the ids of `write_results`.
+
+    ``COCO(references).loadRes(predictions)`` of pycocotools then joins both. Ids of one's own
+    photos are text, as in the predictions.
+    """
+    wanted = frozenset(image_ids)
+    chosen = [sample for sample in samples if sample.image_id in wanted]
+    images = {
+        sample.image_id: {"id": _number_or_text(sample.image_id), "file_name": _file_name(sample)}
+        for sample in chosen
+    }
+    annotations = [
+        {"id": number, "image_id": images[sample.image_id]["id"], "caption": sample.caption}
+        for number, sample in enumerate(chosen, start=1)
+    ]
+    info = {"description": "references of the captions in predictions.json"}
+    value = {"info": info, "licenses": [], "images": [*images.values()], "annotations": annotations}
+    write_json(path, value, indent=None)
+
+
+def _file_name(sample: Sample) -> str:
+    """The photo's path below its set's folder where the id is that; else its file name."""
+    path = sample.image_path.as_posix()
+    is_path = path == sample.image_id or path.endswith(f"/{sample.image_id}")
+    return sample.image_id if is_path else sample.image_path.name

@@ -129,9 +129,10 @@ class CaptionEvaluation(pl.Callback):
     Validation uses the metrics and tokenizer that need no Java, and logs ``val/CIDEr-D`` and the
     like, and ``val/distinct``, the share of different captions; it warns where all images get the
     same few captions. The test uses all of ``metrics``. The run folder gets ``history.json`` after
-    every epoch, and ``predictions.json`` (COCO results format) and ``metrics.json`` after the test,
-    and ``candidates.json`` where the search gives several captions of an image. Captions and
-    standard scores are written before the further metrics, whose errors end the run.
+    every epoch. After the test it gets ``predictions.json`` (COCO results format),
+    ``references.json`` (COCO's captions with the same ids), ``metrics.json``, and
+    ``candidates.json`` where the search gives several captions of an image. Captions and standard
+    scores are written before the further metrics, whose errors end the run.
 
     Args:
         folder: of the run.
@@ -239,7 +240,7 @@ class CaptionEvaluation(pl.Callback):
 
     def _tested(self, groups: Sequence[Sequence[Prediction]], roster: Roster) -> MetricResult:
         """Score the test captions and write them and the scores, each as soon as it is there."""
-        write_captions(self.folder, groups)
+        write_captions(self.folder, groups, roster.samples)
         captions = {group[0].image_id: [p.caption for p in group] for group in groups}
         result = evaluate_all(captions, roster, **self._test_options)
         write_scores(self.folder, result, self.history, unscored=list(self._extra))

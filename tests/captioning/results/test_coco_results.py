@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captioning.files import write_json
-from captioning.results.coco_results import read_results, write_candidates, write_results
-from captioning.types import Prediction
+from captioning.results.coco_results import (
+    read_entries,
+    read_results,
+    write_candidates,
+    write_captions,
+    write_results,
+)
+from captioning.types import Prediction, Sample
 
 GOOD = [{"image_id": 9, "caption": "a dog"}, {"image_id": "x", "caption": "", "more": 1}]
 
@@ -85,3 +91,41 @@ def test_failed_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
         write_json(path, {"CIDEr-D": float("nan")})
     assert json.loads(path.read_text()) == {"CIDEr-D": 0.5}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_pycocotools_joins_predictions_and_references_of_own_photos(tmp_path: Path) -> None:
+    coco = pytest.importorskip("pycocotools.coco", reason="needs pycocotools")
+    ids = ["sub/bob.jpg", "COCO_val2014_9.JPG", "a b.jpeg", "7"]
+    samples = [
+        Sample(
+            row=row,
+            sample_id=str(row),
+            image_id=image_id,
+            image_path=tmp_path / (f"{image_id}.png" if image_id == "7" else image_id),
+            caption=f"caption {row}",
+        )
+        for row, image_id in enumerate([*ids, "sub/bob.jpg", "left out.jpg"])
+    ]
+    groups = [[Prediction(image_id=image_id, caption=f"said of {image_id}")] for image_id in ids]
+    write_captions(tmp_path, groups, samples)
+    references = coco.COCO(tmp_path / "references.json")
+    results = references.loadRes(str(tmp_path / "predictions.json"))
+    said = {i: [entry["caption"] for entry in results.imgToAnns[i]] for i in references.getImgIds()}
+    assert said == {i: [f"said of {i}"] for i in ("sub/bob.jpg", *ids[1:3], 7)}
+    texts = {i: [a["caption"] for a in references.imgToAnns[i]] for i in references.imgs}
+    assert texts["sub/bob.jpg"] == ["caption 0", "caption 4"]
+    assert texts[7] == ["caption 3"]
+    names = [image["file_name"] for image in references.imgs.values()]
+    assert names == [*ids[:3], "7.png"]
+
+
+def test_captions_of_the_command_line_are_entries(tmp_path: Path) -> None:
+    path = tmp_path / "captions.json"
+    path.write_text(
+        '[{"file": "s/a.jpg", "caption": "a", "captions": [{"caption": "a", "score": -1.5},'
+        ' {"caption": "b", "score": null}]}]'
+    )
+    (entry,) = read_entries(path)
+    assert (entry.image_id, entry.names, entry.captions) == (None, ("s/a.jpg",), ["a", "b"])
+    with pytest.raises(ValueError, match="entry 0: image_id must be a number or text: got None"):
+        read_results(path)
