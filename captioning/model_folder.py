@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from captioning.config_folders import own_folder
 from captioning.sample_dropout import replayed
@@ -25,6 +26,7 @@ OLDER_FILE = "pytorch_model.bin"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LAYERS = re.compile(r"(.*layers?|(.*_)?depths?)")
 MOST_LAYERS = 1000
+_POINTER = b"version https://git-lfs"
 IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
 log = logging.getLogger(__name__)
 
@@ -209,8 +211,12 @@ def quiet_loading() -> Iterator[None]:
 
 
 @contextmanager
-def damage_named(name: str) -> Iterator[None]:
-    """Errors of libraries about a model's files name the model, in a line.
+def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
+    """Errors of libraries about a model's files name the model or the damaged file, in a line.
+
+    Args:
+        name: of the model.
+        folder: where its files lie; None: in the folder ``name``, if that is one.
 
     Raises:
         ValueError: a file of the model is damaged, or does not fit the others.
@@ -220,11 +226,33 @@ def damage_named(name: str) -> Iterator[None]:
     except (FileNotFoundError, ConnectionError, ImportError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # tokenizers raises that class itself, and each library its own
+        if problem := damaged_file(Path(name) if folder is None else folder):
+            raise ValueError(f"{problem}; fetch or save the model anew") from error
         reason = re.sub(r"\s+", " ", str(error)).strip()[:200]
         raise ValueError(
             f"{name}: a file of the model is damaged or does not fit the others ({reason}); fetch "
             "or save the model anew"
         ) from error
+
+
+def damaged_file(folder: Path) -> str:
+    """The first file of a model's folder that cannot be read, and why; empty where all can be."""
+    for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+        with path.open("rb") as file:
+            is_pointer = file.read(len(_POINTER)) == _POINTER
+        if is_pointer:
+            return f"{path} is a pointer of Git LFS, not the file itself (git lfs pull brings it)"
+        try:
+            if path.suffix == ".json":
+                json.loads(path.read_bytes())
+            else:
+                with safe_open(path, framework="pt"):
+                    pass
+        except (ValueError, SafetensorError) as error:
+            reason = str(error).removeprefix("Error while deserializing header: ")
+            kind = "no JSON" if path.suffix == ".json" else "damaged or cut off"
+            return f"{path} is {kind} ({reason})"
+    return ""
 
 
 def weights_identity(folder: Path, *, without: str = "") -> str:
@@ -281,7 +309,7 @@ def load_network(
     load = _load_older if is_older else _load_safe
     if is_older:
         options["state_dict"] = load_plain(folder / OLDER_FILE)
-    with damage_named(name), quiet_loading():
+    with damage_named(name, folder), quiet_loading():
         _check_layers(folder / "config.json")
         model, report = load(network, folder, dtype=dtype, **options)
     missing = sorted(report["missing_keys"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import read_json
-from captioning.model_folder import damage_named, model_folder
+from captioning.model_folder import damage_named, damaged_file, model_folder
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 NO_HUB = "a folder of another model, or model=updown_small"
@@ -28,6 +28,8 @@ REFUSED = {
 }
 # On the hub these have an image processor and a tokenizer, but no processor of both.
 WITHOUT_PROCESSOR = ("vision-encoder-decoder",)
+# One of these holds the words of a tokenizer.
+OF_TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 # These read no prompt: their decoder begins with the caption.
 PHOTOS_ALONE = (*WITHOUT_PROCESSOR, "pix2struct", "pp_formulanet")
 
@@ -76,15 +78,20 @@ class ProcessorPair:
 
 
 @lru_cache(maxsize=4)
-def load_processor(folder: Path) -> Any:
+def load_processor(folder: Path, *, captions: bool = True) -> Any:
     """The processor of a model; its tokenizer pads before the prompts.
 
+    Args:
+        folder: of the model.
+        captions: whether the model must be one that can caption photos.
+
     Raises:
-        FileNotFoundError: the folder has none.
+        FileNotFoundError: the folder has none, or no tokenizer.
         ValueError: it cannot be read, or belongs to another kind of model.
         ModuleNotFoundError: it needs a package that is not installed.
     """
-    check_family(folder, str(folder))
+    if captions:
+        check_family(folder, str(folder))
     transformers: Any = importlib.import_module("transformers")  # slow, and needed here only
     if (
         not (folder / "processor_config.json").is_file()
@@ -93,6 +100,11 @@ def load_processor(folder: Path) -> Any:
         raise FileNotFoundError(
             f"{folder}: no processor_config.json or preprocessor_config.json in it; save the "
             "model's processor beside it: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
+        )
+    if not any(path for pattern in OF_TOKENIZERS for path in folder.glob(pattern)):
+        raise FileNotFoundError(
+            f"{folder}: no tokenizer.json in it; save the model's tokenizer beside it: "
+            "AutoTokenizer.from_pretrained(NAME).save_pretrained(it)"
         )
     try:
         if model_kind(folder) in WITHOUT_PROCESSOR:
@@ -107,8 +119,13 @@ def load_processor(folder: Path) -> Any:
     except ImportError as error:
         raise ModuleNotFoundError(f"{folder}: its processor needs a package: {error}") from error
     except Exception as error:  # tokenizers raises that class itself
+        if problem := damaged_file(folder):
+            raise ValueError(f"{problem}; fetch or save the model anew") from error
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"{folder}: its processor cannot be read ({reason})") from error
+        raise ValueError(
+            f"{folder}: its processor cannot be read ({reason}); save the model's processor and "
+            "tokenizer anew: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
+        ) from error
     _check_kind(processor, folder)
     return processor
 
@@ -133,15 +150,50 @@ def _check_kind(processor: Any, folder: Path) -> None:
 def check_family(folder: Path, name: str) -> None:
     """Refuse a model of a family that cannot caption photos.
 
+    transformers itself would read such a folder as another family's, with a warning.
+
     Raises:
         ValueError: such a model; names the family and the reason.
     """
     kind = model_kind(folder)
+    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    known: Any = importlib.import_module("transformers").CONFIG_MAPPING
+    instead = "choose an image-to-text model, such as BLIP, LLaVA or Qwen-VL"
+    if not kind:
+        raise ValueError(
+            f"{folder / 'config.json'} names no model_type, by which transformers knows a model; "
+            "fetch or save the model anew"
+        )
+    if kind not in known:
+        raise ValueError(
+            f"{name}: the installed transformers knows no model_type {kind!r} (config.json); "
+            f"raise its version, or {instead}"
+        )
+    if kind not in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        of_text = (
+            *auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+            *auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+            *auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        )
+        problem = "reads text and no photos" if kind in of_text else "writes no captions"
+        raise ValueError(f"{name}: a model of kind {kind!r} {problem}; {instead}")
     if kind in REFUSED:
         raise ValueError(f"{name}: {kind} is no captioner: {REFUSED[kind]}")
 
 
 def model_kind(folder: Path) -> str:
-    """The kind of model, such as ``"git"``."""
+    """The kind of model, such as ``"git"``; empty where its config names none.
+
+    Raises:
+        ValueError: a config that cannot be read.
+    """
+    path = folder / "config.json"
     with damage_named(str(folder)):
-        return read_json(folder / "config.json").get("model_type", "")
+        settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise ValueError(
+            f"{path} holds a {type(settings).__name__}, not a model's settings; fetch or save the "
+            "model anew"
+        )
+    kind = settings.get("model_type")
+    return kind if isinstance(kind, str) else ""

@@ -165,7 +165,7 @@ def build_dual_encoder(
     from transformers import AutoModel
 
     network = load_network(AutoModel, folder, name=name, kind=f"a {kind}")
-    processor = load_processor(folder)
+    processor = load_processor(folder, captions=False)
     encoder = DualEncoder(
         network=network,
         processor=processor,
