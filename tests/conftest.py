@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -24,6 +25,7 @@ from hydra.core.hydra_config import HydraConfig
 
 import captioning  # noqa: F401  # registers what configs use
 from captioning.plugins import import_plugins
+from captioning.results import versions
 from tests.browser import Browser, missing
 from tests.kept_configs import kept_configs
 
@@ -70,6 +72,14 @@ def pytest_unconfigure() -> None:
 def configs_are_parsed_once() -> Iterator[None]:
     """Composing takes less than half of the time: no test changes the project's configs."""
     with kept_configs(REPOSITORY / "configs"):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def git_is_asked_once() -> Iterator[None]:
+    """Each run asks twice for the checkout's commit: two processes that take half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(versions, "_git", functools.cache(versions._git))
         yield
 
 

@@ -209,6 +209,8 @@ def test_the_commit_is_read_without_writing_into_the_checkout(
         own = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         subprocess.run(["git", "-C", str(tmp_path), *own, *arguments], check=True)
 
+    asked_each_time = run_versions._git.__wrapped__
+    monkeypatch.setattr(run_versions, "_git", asked_each_time)
     monkeypatch.setattr(run_versions, "__file__", str(tmp_path / "a" / "b" / "versions.py"))
     file, index = tmp_path / "file", tmp_path / ".git" / "index"
     file.write_text("one")
