@@ -1,7 +1,7 @@
 """Hydra as always, but faster: the tests compose hundreds of configs.
 
 Each of the project's config files, of Hydra's own, and each text with `${}` is parsed once a
-process, the same files are merged once, and what Hydra would throw away is not made.
+process, by libyaml, the same files are merged once, and what Hydra would throw away is not made.
 `test_kept_configs` compares with Hydra as it is.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from typing import Any
 
 import omegaconf._utils
 import omegaconf.base
+import omegaconf.basecontainer
 import pytest
+import yaml
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
@@ -39,13 +42,38 @@ AS_IT_IS = (
     (defaults_list, "_create_interpolation_map", defaults_list._create_interpolation_map),
     (omegaconf.base, "parse", omegaconf.base.parse),
     (omegaconf._utils, "parse", omegaconf._utils.parse),
+    (omegaconf._utils, "get_yaml_loader", omegaconf._utils.get_yaml_loader),
+    (omegaconf.basecontainer, "get_yaml_loader", omegaconf.basecontainer.get_yaml_loader),
 )
+
+
+def fast_loader(slow: type[yaml.SafeLoader]) -> type[yaml.SafeLoader]:
+    """Reads YAML by libyaml; what that refuses is refused in the words of ``slow``."""
+
+    class FastLoader(yaml.CSafeLoader, slow):  # type: ignore[misc, valid-type]
+        def __init__(self, stream: Any) -> None:
+            self.text = stream if isinstance(stream, str | bytes) else stream.read()
+            self.path = getattr(stream, "name", None)
+            super().__init__(self.text)
+
+        def get_single_data(self) -> Any:
+            try:
+                return super().get_single_data()
+            except yaml.YAMLError:
+                if self.path is None:
+                    return slow(self.text).get_single_data()
+                stream = io.StringIO(self.text)
+                stream.name = self.path  # type: ignore[attr-defined]
+                return slow(stream).get_single_data()
+
+    return FastLoader
 
 
 @contextmanager
 def kept_configs(folder: Path) -> Iterator[None]:
     """Configs of the folder and of Hydra are read once; files of other folders as always."""
-    load, merge, embed, choices, parse, _ = (original for _, _, original in AS_IT_IS)
+    originals = (original for _, _, original in AS_IT_IS)
+    load, merge, embed, choices, parse, _, slow, _ = originals
     kept: dict[tuple[str, str, str], ConfigResult] = {}
     merged: dict[tuple[Any, ...], bytes] = {}  # copies take a sixth, and little memory
 
@@ -89,4 +117,8 @@ def kept_configs(folder: Path) -> Iterator[None]:
         patch.setattr(defaults_list, "_create_interpolation_map", create_interpolation_map)
         for module in (omegaconf.base, omegaconf._utils):
             patch.setattr(module, "parse", kept_parse)
+        if yaml.__with_libyaml__:
+            loader = fast_loader(slow())
+            for module in (omegaconf.basecontainer, omegaconf._utils):
+                patch.setattr(module, "get_yaml_loader", lambda: loader)
         yield

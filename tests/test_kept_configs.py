@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from captioning.configuration import compose_config
-from tests.kept_configs import AS_IT_IS, kept_configs
+from tests.kept_configs import AS_IT_IS, fast_loader, kept_configs
 
 RETRIEVAL = ("curation=replace_image", "curation/image_source=retrieval")
 COMMANDS = [
@@ -59,3 +60,20 @@ def test_files_of_the_folder_are_read_once(tmp_path: Path, monkeypatch) -> None:
         for rate in (0.25, 0.5):
             own.write_text(f"lr: {rate}\n")
             assert compose_config("train", ["optimizer=own"]).optimizer.lr == 0.25
+
+
+def test_yaml_is_read_and_refused_alike(repository: Path, tmp_path: Path) -> None:
+    slow = next(original for _, name, original in AS_IT_IS if name == "get_yaml_loader")()
+    fast = fast_loader(slow)
+    texts = [path.read_text() for path in sorted((repository / "configs").rglob("*.yaml"))]
+    assert len(texts) > 100
+    for text in [*texts, "a: [1e3, .5, 2020-01-01, ~, yes]\n", ""]:
+        assert yaml.load(text, Loader=fast) == yaml.load(text, Loader=slow)
+    for number, text in enumerate(["a: 1\na: 2\n", "a: [1,\nb: }\n", "\ta: 1\n", "a: !x 1\n"]):
+        (file := tmp_path / f"{number}.yaml").write_text(text)
+        told = []
+        for loader in (fast, slow):
+            with file.open() as stream, pytest.raises(yaml.YAMLError) as caught:
+                yaml.load(stream, Loader=loader)
+            told.append(str(caught.value))
+        assert told[0] == told[1]

@@ -17,8 +17,9 @@ class TextSpace:
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """``(len(texts), size) float32``."""
-        rows = torch.zeros(len(texts), self.size)
-        for row, text in zip(rows, texts, strict=True):
+        counts = [[0.0] * self.size for _ in texts]
+        for row, text in zip(counts, texts, strict=True):
             for place, letter in enumerate(text):
                 row[(ord(letter) * 7 + place) % self.size] += 1
+        rows = torch.tensor(counts).reshape(len(texts), self.size)
         return normalize(rows - rows.mean(1, keepdim=True), dim=-1)
