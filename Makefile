@@ -40,7 +40,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto -
 LONG := tests/papers tests/chaos tests/captioning/assets
 
 test: env
-	$(PYTEST) $(LONG:%=--ignore=%)
+	$(PYTEST) -m "not long" $(LONG:%=--ignore=%)
 
 .PHONY: test-all
 test-all: env
