@@ -5,8 +5,10 @@ This project's readers, and other programs for these formats, can read all of th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ from captioning.types import Sample
 from captioning.vision.photo_places import (
     open_photo,
     photo_exists,
+    photo_stamp,
     place_in_shard,
     plain_path,
 )
@@ -29,6 +32,13 @@ from curation.score.caption_fit import waits_for_caption
 
 HUB_NAMES: dict[Split, str] = {"train": "train", "val": "validation", "test": "test"}
 REPLACED = "replaced"  # folder of pictures that came in for others
+# Words by which `datasets` takes files and folders of an image folder for those of a split.
+SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "val": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_APART = "-._ 0-9"  # what stands around such a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +113,7 @@ def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequen
     groups: dict[Split | None, list[Picture]] = {split: [] for split in (*SPLITS, None)}
     for picture in curated:
         groups[picture.split].append(picture)
+    found: list[tuple[Split | None, Sequence[Picture]]]
     found = [(split, group) for split, group in groups.items() if group]
     if len(found) > 1 and groups[None]:
         raise ValueError(f"{groups[None][0].path}: no split, though other pictures have one")
@@ -139,6 +150,43 @@ def _check_names(curated: Sequence[Picture]) -> None:
                 f"{other} and {picture.path} would both be called {picture.file_name}; give the "
                 "pictures of the run names of their own"
             )
+
+
+def content_key(curated: Sequence[Picture], *, photos: bool) -> str:
+    """16 hex digits of a set's names, captions and splits, and of its photos' sizes and times.
+
+    Args:
+        curated: the pictures.
+        photos: whether the photos count: they are part of the files that are read.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for picture in curated:
+        stamp = photo_stamp(picture.path) if photos and photo_exists(picture.path) else ()
+        names = (picture.split, picture.image_id, picture.file_name, stamp)
+        fields = caption_fields(picture, ("weights", "masked_words", "buckets"))
+        digest.update(json.dumps([names, fields]).encode())
+    return digest.hexdigest()
+
+
+def safe_names(curated: Sequence[Picture]) -> dict[str, str]:
+    """Names under which pictures of one split lie in an image folder, by their own names.
+
+    `datasets` takes a word such as ``test`` in the name of a file or folder for a split, and leaves
+    files alone that begin with a dot: an ``x`` goes before such a word.
+    """
+    others = [w for s, names in SPLIT_NAMES.items() if s != curated[0].split for w in names]
+    word = rf"(?<![^{_APART}/])(?:{'|'.join(others)})(?=[{_APART}/])"
+    pattern = re.compile(rf"({word}|(?<![^/])(?:\.|__))")
+    safe_by_name: dict[str, str] = {}
+    own = {picture.file_name for picture in curated}
+    for name in dict.fromkeys(picture.file_name for picture in curated):
+        safe = pattern.sub(r"x\1", name)
+        path = PurePosixPath(safe)
+        choices = (f"{path.with_suffix('')}-{number}{path.suffix}" for number in count(2))
+        taken = own.union(safe_by_name.values())
+        is_free = safe == name or safe not in taken
+        safe_by_name[name] = safe if is_free else next(one for one in choices if one not in taken)
+    return safe_by_name
 
 
 def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
@@ -191,10 +239,28 @@ def write_jsonl(curated: Sequence[Picture], path: Path) -> None:
     )
 
 
-def write_metadata(curated: Sequence[Picture], path: Path) -> None:
-    """An image folder's ``metadata.jsonl``: ``file_name`` and ``captions`` a line."""
-    lines = (_line({"file_name": picture.file_name}, picture) for picture in curated)
-    write_lines(path, lines)
+def write_metadata(curated: Sequence[Picture], path: Path, names: Mapping[str, str]) -> None:
+    """An image folder's ``metadata.jsonl``: ``file_name`` and ``captions`` a line.
+
+    Args:
+        curated: the pictures.
+        path: of the file.
+        names: of the photos beside it, by the pictures' own, which are ``original_name``.
+    """
+    write_lines(
+        path,
+        (
+            _line(
+                {
+                    "file_name": names[picture.file_name],
+                    "original_name": picture.file_name,
+                    "image_id": picture.image_id,
+                },
+                picture,
+            )
+            for picture in curated
+        ),
+    )
 
 
 def _line(head: dict[str, Any], picture: Picture) -> str:

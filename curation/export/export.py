@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from curation.export.curated_set import (
     HUB_NAMES,
     Picture,
     captioned,
+    content_key,
     of_splits,
     pictures,
     place_photos,
+    safe_names,
     write_coco,
     write_jsonl,
     write_metadata,
@@ -107,7 +110,7 @@ def export(
             versions=read_json(versions_file, dict) if versions_file and is_known else None,
             truth=record.truth,
             decider="people" if by_people else "checks" if run is None else "training",
-            loaded=_loaded(format, [split for split, _ in of_splits(curated)]),
+            loaded=_loaded(format, curated),
         )
         write_text(part / "README.md", text)
 
@@ -115,13 +118,19 @@ def export(
     return len(captioned(record.view.samples()))
 
 
-def _loaded(format: str, splits: Sequence[Split | None]) -> dict[str, Any] | None:
-    """Which files ``datasets.load_dataset`` takes, by split; None: it finds them."""
+def _loaded(format: str, curated: Sequence[Picture]) -> dict[str, Any] | None:
+    """Which files ``datasets.load_dataset`` takes, by split; None: it finds them.
+
+    It knows what it has read of a folder by the folder's name and these lines alone, so they tell
+    one content from another.
+    """
     if format not in LOADED:
         return None
     files, told = LOADED[format]
+    splits: list[Split | None] = [split for split, _ in of_splits(curated)]
     named = [{"split": HUB_NAMES[s], "path": _named(files, s)} for s in splits if s is not None]
-    return {"data_files": named or _named(files, None), **told}
+    content = f"content {content_key(curated, photos=format in PACKED)}"
+    return {"description": content, "data_files": named or _named(files, None), **told}
 
 
 def _named(pattern: str, split: Split | None) -> str:
@@ -143,16 +152,13 @@ def _write_set(
         return {name: what}
     files = {} if photos == "none" or format == "imagefolder" else {"images/": "the pictures"}
     for split, chosen in of_splits(curated):
-        folder = part / "images"
         if format == "imagefolder":
-            folder = part / (HUB_NAMES[split] if split else "")
-        if photos != "none":
-            place_photos(chosen, folder, copy=photos == "copy")
-        if format == "imagefolder":
-            write_metadata(chosen, folder / "metadata.jsonl")
-            name = (folder / "metadata.jsonl").relative_to(part).as_posix()
+            name = f"{HUB_NAMES[split]}/metadata.jsonl" if split else "metadata.jsonl"
+            _write_imagefolder(chosen, (part / name).parent, copy=photos == "copy")
             files[name] = "the captions, one picture a line; the pictures lie beside it"
             continue
+        if photos != "none":
+            place_photos(chosen, part / "images", copy=photos == "copy")
         name = _named(LOADED[format][0], split)
         if format == "coco":
             write_coco(chosen, part / name, name=record.view.roster.name)
@@ -160,6 +166,13 @@ def _write_set(
             write_jsonl(chosen, part / name)
         files[name] = WRITTEN[format]
     return files
+
+
+def _write_imagefolder(curated: Sequence[Picture], folder: Path, *, copy: bool) -> None:
+    names = safe_names(curated)
+    placed = [replace(picture, file_name=names[picture.file_name]) for picture in curated]
+    place_photos(placed, folder, copy=copy)
+    write_metadata(curated, folder / "metadata.jsonl", names)
 
 
 def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:

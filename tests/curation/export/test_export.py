@@ -20,7 +20,7 @@ from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import UNPAIRED, Edit
 from curation.export.annotations import read_annotations
-from curation.export.curated_set import pictures, write_coco
+from curation.export.curated_set import pictures, safe_names, write_coco
 from curation.export.export import export
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
@@ -347,3 +347,38 @@ def test_an_image_of_two_photos_gives_the_second_a_name_after_its_id(tmp_path):
     ]
     curated = pictures(CurationView(roster=build_roster("twice", samples)))
     assert [picture.image_id for picture in curated] == ["one", "one/a"]
+
+
+def test_names_that_say_a_split_are_made_safe_in_an_image_folder(record):
+    whole = pictures(record.view)[:1]
+    names = [
+        "red_train.jpg", "COCO_val2014_07.jpg", "test/a.jpg", "sub/my test 1.jpg", "trainer.jpg",
+        "Test.jpg", "red_xtrain.jpg", ".a.jpg", "latest.jpg",
+    ]  # fmt: skip
+    safe = safe_names([replace(whole[0], file_name=name) for name in names])
+    assert list(safe) == names
+    assert list(safe.values()) == [
+        "red_xtrain-2.jpg", "COCO_xval2014_07.jpg", "xtest/a.jpg", "sub/my xtest 1.jpg",
+        "trainer.jpg", "Test.jpg", "red_xtrain.jpg", "x.a.jpg", "latest.jpg",
+    ]  # fmt: skip
+    of_test = replace(whole[0], file_name="test/eval/train.jpg", split="test")
+    assert safe_names([of_test]) == {"test/eval/train.jpg": "test/eval/xtrain.jpg"}
+
+
+def test_the_card_tells_one_content_from_another(record, tmp_path):
+    cards = []
+    for number in range(4):
+        if number == 2:
+            Image.new("RGB", (9, 9), "green").save(tmp_path / "photos" / "img5.jpg")
+        for format in ("parquet", "jsonl"):
+            out = tmp_path / f"{number}-{format}"
+            export(record, None, out, format=format, photos="copy")
+        cards.append((tmp_path / f"{number}-parquet/README.md").read_text())
+    assert cards[0] == cards[1] != cards[2] == cards[3]
+    edited = replace(record, view=record.view.apply([Edit(sample_id="img5#0", action="remove")]))
+    export(edited, None, tmp_path / "edited", format="jsonl", photos="copy")
+    heads = [
+        (tmp_path / f"{name}/README.md").read_text().split("---")[1]
+        for name in ("0-jsonl", "3-jsonl", "edited")
+    ]
+    assert heads[0] == heads[1] != heads[2]  # JSON Lines hold no photos
