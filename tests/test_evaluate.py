@@ -356,9 +356,34 @@ def test_numbers_of_a_coco_file_are_joined_by_its_names(tmp_path: Path) -> None:
     (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": notes}))
     split = {"_target_": "captioning.data.readers.own.own.read_own", "folder": str(tmp_path)}
     names = _coco_names(OmegaConf.create(split))
-    assert names == {str(n): name for n, name in enumerate(OWN, start=1)}
+    assert names == {str(n): (str(n), name) for n, name in enumerate(OWN, start=1)}
     entries = [{"image_id": 2}, {"image_id": 5}]
     assert joined(tmp_path, entries, names) == {"sub/bob.jpg": "said 0", "sub/anna.jpg": "said 1"}
+    assert _coco_names(OmegaConf.create({"_target_": "builtins.small_roster"})) == {}
+
+
+def test_predictions_are_scored_beside_our_own_coco_export(configured, tmp_path: Path) -> None:
+    images = [
+        {"id": n, "file_name": name, "roster_id": f"sub/{name}"}
+        for n, name in enumerate(("b.jpg", "a.jpg", "2.jpg"), start=1)
+    ]
+    notes = [{"id": n, "image_id": n, "caption": f"A dog number {n} runs."} for n in (1, 2, 3)]
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "captions.json").write_text(
+        json.dumps({"images": images, "annotations": notes})
+    )
+    data = ("data=own", f"data.root={tmp_path / 's'}", "data.test.part=all")  # it has no photos
+    for entries in (
+        [{"image_id": "sub/a.jpg"}, {"image_id": "sub/b.jpg"}],
+        [{"image_id": 2}, {"image_id": 1}],
+        [{"file": "a.jpg"}, {"file": "b.jpg"}],
+    ):
+        said = ("A dog number 2 runs.", "A dog number 1 runs.")
+        path = tmp_path / "results.json"
+        path.write_text(
+            json.dumps([e | {"caption": c} for e, c in zip(entries, said, strict=True)])
+        )
+        assert evaluate(configured(f"predictions={path}", *data))["ROUGE-L"] == pytest.approx(1)
 
 
 def test_command_line_names_the_error_without_a_trace(repository: Path, tmp_path: Path) -> None:

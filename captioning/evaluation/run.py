@@ -91,37 +91,36 @@ def _of_file(config: DictConfig) -> _Captioned:
     if config.get("first_images") is not None:
         raise ValueError("first_images is for run= and model=: a file's captions are scored all")
     out = Path(config.out or Path(config.predictions).with_suffix(""))
-    entries, split = read_entries(config.predictions), _split_of(config)
+    entries, split = read_entries(config.predictions), _split_of(config).copy()
+    if split.get("missing_photos") == "error":  # captions alone are read
+        split.missing_photos = "keep"
     roster = build_part(split)
     captions = _joined(entries, roster, _coco_names(split))
     return _Captioned(captions=captions, roster=roster, out=out)
 
 
 def _joined(
-    entries: Sequence[ResultEntry], roster: Roster, coco_names: Mapping[str, str]
+    entries: Sequence[ResultEntry], roster: Roster, coco_names: Mapping[str, tuple[str, ...]]
 ) -> dict[str, list[str]]:
     """Captions by the roster's image ids: all entries by id, by COCO's numbers, or by name.
 
     Args:
         entries: of the results file.
         roster: has the images.
-        coco_names: what a COCO file calls the images of its numbers.
+        coco_names: see `_coco_names`.
 
     Raises:
         ValueError: an entry that names no image or several, or two entries of one image.
     """
     known = roster.rows_by_image
-    ids = [entry.image_id for entry in entries]
-    if all(image_id in known for image_id in ids):
+    if all(entry.image_id in known for entry in entries):
         return {str(entry.image_id): entry.captions for entry in entries}
-    if all(entry.is_number and entry.image_id in coco_names for entry in entries):
-        names = [(coco_names[str(image_id)],) for image_id in ids]
-    else:
-        names = [
-            entry.names if entry.is_number or entry.image_id is None
-            else (entry.image_id, *entry.names)
-            for entry in entries
-        ]  # fmt: skip
+    names: list[tuple[str, ...]] = []
+    for entry in entries:
+        of_coco = coco_names.get(entry.image_id or "", ())
+        own = () if entry.is_number or entry.image_id is None else (entry.image_id,)
+        same = [name for name in of_coco if name in known]
+        names.append((*same, *own, *entry.names, *of_coco[1:]))
     find, captions, missing = _NamedImages(roster), dict[str, list[str]](), []
     for entry, given in zip(entries, names, strict=True):
         image_id = find(given, entry.place)
@@ -129,8 +128,9 @@ def _joined(
             missing.append(entry)
         elif image_id in captions:
             raise ValueError(
-                f"{entry.place}: {given[0]!r} is image {image_id!r}, which an earlier entry has "
-                'captions of; several captions of an image go into one entry: "captions": [...]'
+                f"{entry.place}: {entry.image_id or given[0]!r} is image {image_id!r}, which an "
+                "earlier entry has captions of; several captions of an image go into one entry: "
+                '"captions": [...]'
             )
         else:
             captions[image_id] = entry.captions
@@ -149,6 +149,7 @@ class _NamedImages:
     """Finds a roster's images by names of their photos: paths, their last parts, or bare stems."""
 
     def __init__(self, roster: Roster) -> None:
+        self._ids = roster.rows_by_image.keys()
         self._by_path: dict[str, str] = {}
         self._by_name: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         self._by_stem: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
@@ -178,6 +179,8 @@ class _NamedImages:
         return None
 
     def _found(self, name: str) -> list[str]:
+        if name in self._ids:
+            return [name]
         if (exact := self._by_path.get(str(Path(name).resolve()))) is not None:
             return [exact]
         wanted = Path(name).parts
@@ -190,20 +193,27 @@ class _NamedImages:
         return [i for i, length in lengths.items() if length == max(lengths.values())]
 
 
-def _coco_names(split: DictConfig) -> dict[str, str]:
-    """The photos of the numbers of COCO's annotations, where ``data=own`` reads such a file."""
+def _coco_names(split: DictConfig) -> dict[str, tuple[str, ...]]:
+    """Number, id and file name of each image of COCO's annotations, by number and by that id.
+
+    Empty where ``data=own`` reads no such file. Our own exports have the id as ``roster_id``.
+    """
     if split.get("_target_") != f"{read_own.__module__}.{read_own.__qualname__}":
         return {}
     chosen = {"kind": split.get("layout"), "annotations": split.get("annotations")}
     layout = recognise(data_folder(split.folder), **chosen)
     if layout.kind != "coco":
         return {}
-    names: dict[str, str] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for source in layout.sources:
         for record in stream_records(str(source.path), "images"):
             number, name = str(record.value.get("id")), str(record.value.get("file_name"))
-            if names.setdefault(number, name) != name:
+            own = record.value.get("roster_id")
+            called = (number, name) if own is None else (number, str(own), name)
+            if names.setdefault(number, called) != called:
                 return {}  # two files count anew: numbers do not say whose they are
+            if own is not None:
+                names.setdefault(str(own), called)
     return names
 
 
