@@ -164,6 +164,8 @@ def check_family(folder: Path, name: str) -> None:
             f"{folder / 'config.json'} names no model_type, by which transformers knows a model; "
             "fetch or save the model anew"
         )
+    if kind in REFUSED:
+        raise ValueError(f"{name}: {kind} is no captioner: {REFUSED[kind]}")
     if kind not in known:
         raise ValueError(
             f"{name}: the installed transformers knows no model_type {kind!r} (config.json); "
@@ -177,8 +179,6 @@ def check_family(folder: Path, name: str) -> None:
         )
         problem = "reads text and no photos" if kind in of_text else "writes no captions"
         raise ValueError(f"{name}: a model of kind {kind!r} {problem}; {instead}")
-    if kind in REFUSED:
-        raise ValueError(f"{name}: {kind} is no captioner: {REFUSED[kind]}")
 
 
 def model_kind(folder: Path) -> str:

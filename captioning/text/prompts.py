@@ -92,14 +92,10 @@ def prompt_format(
         _check_options(chat, options, folder)
         return _of_chat(processor, folder, prompt, chat, options)
     if options:
-        raise ValueError(
-            f"model.template={options}: {folder} has no chat template; leave model.template out"
-        )
+        raise ValueError(f"template={options}: {folder} has no chat template; leave template out")
     kind = model_kind(folder)
     if prompt and kind in PHOTOS_ALONE:
-        raise ValueError(
-            f"model.prompt={prompt!r}: {kind} models read photos alone; leave model.prompt empty"
-        )
+        raise ValueError(f"prompt={prompt!r}: {kind} models read photos alone; leave prompt empty")
     gap = " " if prompt and not prompt[-1].isspace() and _continues(folder) else ""
     mark = "<image>" if kind == "paligemma" else ""  # others add the photo's place
     ends = _ends(processor, folder)
@@ -138,7 +134,7 @@ def _check_options(chat: str, options: Mapping[str, Any], folder: Path) -> None:
     for name in options:
         if name not in known:
             raise ValueError(
-                f"model.template.{name}: the chat template of {folder} has no option of this name; "
+                f"template.{name}: the chat template of {folder} has no option of this name; "
                 f"it has {', '.join(known) or 'none'}"
             )
 

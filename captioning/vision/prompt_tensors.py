@@ -133,16 +133,11 @@ class PromptedProcessor:
             outputs = self._outputs(photos, words)
         except Exception as error:  # each processor has its own types
             reason = " ".join(str(error).split())[:200]
-            name, hint = type(self.processor).__name__, ""
-            if words and chat_template(self.processor) is None:
-                hint = (
-                    "; the folder has no chat template: if the model chats, save "
-                    "chat_template.jinja beside it, or write a photo's marks into model.prompt"
-                )
+            name = type(self.processor).__name__
             options = f", features.reader.options={self._options}" if self._options else ""
             raise RefusedPhoto(
                 f"refused by {name} at {photos[0].width}x{photos[0].height} pixels: {reason} "
-                f"(the prompt is {texts[0]!r}{options}){hint}",
+                f"(the prompt is {texts[0]!r}{options})",
                 photos[0],
             ) from error
         named = {name: value for name, value in outputs.items() if name not in NOT_READ}
@@ -180,7 +175,7 @@ class PromptedProcessor:
             Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
             for width, height in PROBES
         ]
-        small, large = (self.read_photo(photo) for photo in photos)
+        small, large = self._read_probes(photos)
         self._check_chat(photos[0], small)
         if self.kind in PHOTOS_ALONE:
             return PromptLayout(by_text=frozenset(), captions={})
@@ -199,6 +194,19 @@ class PromptedProcessor:
                 captions[name] = self._of_caption(name, value, longer[name], number)
         layout = PromptLayout(by_text=frozenset(by_text), captions=captions)
         return self._checked(layout, photos, [small, large])
+
+    def _read_probes(self, photos: Sequence[Image.Image]) -> list[dict[str, Tensor]]:
+        """Each by itself; what is refused here is no fault of a photo."""
+        try:
+            return [self.read_photo(photo) for photo in photos]
+        except RefusedPhoto as error:
+            hint = ""
+            if chat_template(self.processor) is None and self.kind not in PHOTOS_ALONE:
+                hint = (
+                    "; without a chat template: if the model chats, save chat_template.jinja, "
+                    "or write a photo's marks into the prompt"
+                )
+            raise ValueError(f"{self.folder}: a photo is {error}{hint}") from error
 
     def _check_chat(self, photo: Image.Image, read: Mapping[str, Tensor]) -> None:
         """Refuse a prompt whose tokens are not those of the processor's own call for chats.

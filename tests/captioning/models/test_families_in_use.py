@@ -158,7 +158,7 @@ def test_yes_or_no_is_alike_alone_and_in_a_batch(family, photos) -> None:
 
 
 def test_a_model_without_prompts_is_asked_nothing() -> None:
-    with pytest.raises(ValueError, match="read photos alone; leave model.prompt empty") as refused:
+    with pytest.raises(ValueError, match="read photos alone and cannot be asked") as refused:
         asked_yes_or_no("vision_encoder_decoder", 1)
     assert "\n" not in str(refused.value)
 
@@ -173,5 +173,5 @@ def test_a_chat_model_without_its_template_says_what_is_missing(tmp_path) -> Non
         content = json.loads(path.read_text())
         if isinstance(content, dict) and content.pop("chat_template", None):
             path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"the folder has no chat template.*chat_template\.jinja"):
+    with pytest.raises(ValueError, match=r"without a chat template.*chat_template\.jinja"):
         PromptedProcessor(pretrained=str(folder), prompt="Describe it.")

@@ -168,26 +168,24 @@ def test_options_change_the_prompt(read) -> None:
 
 def test_an_unknown_option_is_refused_with_the_known_ones(read) -> None:
     template = turns(PARTS, begun="{% if enable_thinking %}x{% endif %}{{ style }}")
-    with pytest.raises(
-        ValueError, match=r"model\.template\.thinking: .*has enable_thinking, style"
-    ):
+    with pytest.raises(ValueError, match=r"template\.thinking: .*has enable_thinking, style"):
         read(template, thinking=False)
 
 
 def test_what_every_template_reads_is_no_option(read) -> None:
-    with pytest.raises(ValueError, match=r"model\.template\.messages: .*it has none"):
+    with pytest.raises(ValueError, match=r"template\.messages: .*it has none"):
         read(turns(PARTS), messages=[])
 
 
 def test_options_without_a_template_are_refused() -> None:
     folder = family_folder("git")
-    with pytest.raises(ValueError, match="has no chat template; leave model.template out"):
+    with pytest.raises(ValueError, match="has no chat template; leave template out"):
         prompt_format(load_processor(folder), folder, "a photo of", {"enable_thinking": False})
 
 
 def test_a_prompt_for_models_that_read_photos_alone_is_refused() -> None:
     folder = family_folder("vision_encoder_decoder")
-    with pytest.raises(ValueError, match="read photos alone; leave model.prompt empty"):
+    with pytest.raises(ValueError, match="read photos alone; leave prompt empty"):
         prompt_format(load_processor(folder), folder, PROMPT)
     assert prompt_format(load_processor(folder), folder, "").text == ""
 
