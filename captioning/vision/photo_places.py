@@ -3,7 +3,8 @@
 A photo in a shard has a path as others have, which leads on into the shard:
 
 * ``SHARD.tar/@OFFSET/NAME.jpg``: the member whose header begins at that byte;
-* ``FILE.arrow/@COLUMN/ROW.jpg`` and ``FILE.parquet/@COLUMN/ROW.jpg``: the value of a row.
+* ``FILE.arrow/@COLUMN/ROW.jpg`` and ``FILE.parquet/@COLUMN/ROW.jpg``: the value of a row, or
+  ``ROW/NAME.jpg`` where the photo has a name.
 
 Such a path says all that is needed to open the photo, so processes share no index, and a copy of
 the path opens the photo in any of them. Paths in order are in the order of the shard.
@@ -30,12 +31,19 @@ class ShardPlace:
     Attributes:
         file: the shard.
         place: offset of the member's header in bytes, or the column's name.
-        name: of the member; of a row, its number with the photo's suffix.
+        name: of the member; of a row, its number with the photo's suffix or before its name.
     """
 
     file: str
     place: str
     name: str
+
+    @property
+    def file_name(self) -> str:
+        """The photo's name in the shard; of a row without one, its number with a suffix."""
+        row, _, name = self.name.partition("/")
+        is_named = not self.file.endswith(".tar") and row.isdecimal() and name
+        return name if is_named else self.name
 
 
 def member_path(shard: str | Path, offset: int, name: str) -> str:
@@ -56,7 +64,7 @@ def row_path(file: str | Path, column: str, row: int, suffix: str = "") -> str:
         file: the file.
         column: that holds photos; a field of a structure after a dot.
         row: from 0.
-        suffix: of the photo, such as ``".jpg"``.
+        suffix: of the photo, such as ``".jpg"``; or its name after a ``/``.
     """
     return f"{file}/@{quote(column, safe='')}/{row:09d}{suffix}"
 
@@ -113,4 +121,4 @@ def plain_path(path: Path) -> Path:
     place = place_in_shard(path)
     if place is None:
         return path
-    return Path(place.file).with_suffix("") / PurePosixPath(place.name)
+    return Path(place.file).with_suffix("") / PurePosixPath(place.file_name)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -67,7 +67,8 @@ def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> 
     Those that still wait for one hold a placeholder, and are left out. A picture that stands for
     several images has the captions of all, and, if it is a photo of the roster, the id that most of
     its captions have there. Photos are named relative to the folder that all of the roster's lie
-    in, shards being folders; pictures that replaced them by ``replaced/NAME``.
+    in; those of shards as there, with the shard before it if two have the same name; pictures that
+    replaced others by ``replaced/NAME``.
 
     Args:
         view: of the curated set.
@@ -76,19 +77,17 @@ def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> 
     Raises:
         ValueError: no sample has a caption.
     """
-    paths = dict.fromkeys(sample.image_path for sample in view.roster.samples)
-    originals = {path: plain_path(path) for path in paths}
-    root = Path(os.path.commonpath([path.parent for path in originals.values()]))
+    names = _names(dict.fromkeys(sample.image_path for sample in view.roster.samples))
     samples_by_path: dict[Path, list[Sample]] = {}
     for sample in captioned(view.samples()):
         samples_by_path.setdefault(sample.image_path, []).append(sample)
     own_ids, taken, result = _own_ids(view.roster), set(), []
     for path, samples in samples_by_path.items():
-        new = path not in originals
+        new = path not in names
         choices = _possible_ids(own_ids.get(path, samples[0].image_id), path, new=new)
         image_id = next(choice for choice in choices if choice not in taken)
         taken.add(image_id)
-        name = f"{REPLACED}/{path.name}" if new else originals[path].relative_to(root).as_posix()
+        name = f"{REPLACED}/{path.name}" if new else names[path]
         result.append(
             Picture(
                 image_id=image_id,
@@ -102,6 +101,17 @@ def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> 
     if not result:
         raise ValueError("all photos still wait for a caption: export a run that has given some")
     return result
+
+
+def _names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Names of photos by path."""
+    places = {path: place_in_shard(path) for path in paths}
+    names = {path: place.file_name for path, place in places.items() if place is not None}
+    if len(names) == len(places) == len({*names.values()}):
+        return names
+    plain = {path: plain_path(path) for path in places}
+    root = Path(os.path.commonpath([path.parent for path in plain.values()]))
+    return {path: other.relative_to(root).as_posix() for path, other in plain.items()}
 
 
 def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequence[Picture]]]:

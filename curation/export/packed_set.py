@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,9 +15,11 @@ from captioning.data.readers.split_words import Split
 from captioning.extras import import_extra
 from captioning.files import read_json, write_json
 from captioning.vision.photo_places import open_photo, photo_exists
+from captioning.vision.photos import load_rgb
 from curation.export.curated_set import HUB_NAMES, Picture, caption_fields, told_fields
 
 PICTURES_IN_A_FILE = 1000
+_JPEG = b"\xff\xd8"  # its first bytes
 _PURPOSE = "Parquet and Arrow files"
 _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
 
@@ -82,23 +85,51 @@ def _add_split(folder: Path, name: str) -> None:
 
 
 def write_webdataset(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
-    """``000000.tar`` and so on: ``KEY.jpg`` beside ``KEY.json`` with its captions.
+    """``000000.tar`` and so on: ``KEY.jpg``, its first caption as ``KEY.txt``, all in ``KEY.json``.
+
+    The key is the picture's name without suffix, dots being ``_``. Photos of other types become
+    JPEG, as loaders of shards want one type.
 
     Raises:
         FileNotFoundError: a picture is gone; names it.
+        ValueError: a picture of another type cannot be opened; names it.
     """
-    count, told = 0, told_fields(curated)
+    told, keys = told_fields(curated), _keys(curated)
     head = f"{HUB_NAMES[split]}-" if split else ""
     for number, part in enumerate(_parts(curated)):
         with tarfile.open(
-            folder / f"{head}{number:06d}.tar", "w", format=tarfile.USTAR_FORMAT
+            folder / f"{head}{number:06d}.tar", "w", format=tarfile.GNU_FORMAT
         ) as shard:
             for picture in part:
-                key, suffix = f"{count:09d}", PurePosixPath(picture.file_name).suffix.lower()
-                about = {"file_name": picture.file_name, **_fields(picture, told)}
-                _add(shard, f"{key}{suffix or '.jpg'}", _photo(picture))
+                key = keys[picture.file_name]
+                about = _fields(picture, told)
+                _add(shard, f"{key}.jpg", _jpeg(picture))
+                _add(shard, f"{key}.txt", picture.samples[0].caption.encode())
                 _add(shard, f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
-                count += 1
+
+
+def _keys(curated: Sequence[Picture]) -> dict[str, str]:
+    """Keys in shards by names of pictures; each is of one picture alone."""
+    keys: dict[str, str] = {}
+    taken: set[str] = set()
+    for picture in curated:
+        name = picture.file_name
+        if name not in keys:
+            stem = str(PurePosixPath(name).with_suffix("")).replace(".", "_")
+            choices = chain((stem, name.replace(".", "_")), (f"{stem}-{n}" for n in count(2)))
+            keys[name] = next(choice for choice in choices if choice not in taken)
+            taken.add(keys[name])
+    return keys
+
+
+def _jpeg(picture: Picture) -> bytes:
+    """The bytes of a photo as JPEG: its own, if it is one."""
+    data = _photo(picture)
+    if data.startswith(_JPEG):
+        return data
+    file = io.BytesIO()
+    load_rgb(picture.path).save(file, "JPEG", quality=95, subsampling=0)
+    return file.getvalue()
 
 
 def _add(shard: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -113,7 +144,9 @@ def _parts(curated: Sequence[Picture]) -> Iterator[Sequence[Picture]]:
 
 
 def _fields(picture: Picture, told: Sequence[str]) -> dict[str, Any]:
-    return {"image_id": picture.image_id, **caption_fields(picture, told)}
+    """What is said of a picture beside it: its name, too, which decoded photos have lost."""
+    names = {"file_name": picture.file_name, "image_id": picture.image_id}
+    return {**names, **caption_fields(picture, told)}
 
 
 def _features(told: Sequence[str]) -> dict[str, Any]:
@@ -122,6 +155,7 @@ def _features(told: Sequence[str]) -> dict[str, Any]:
     return {
         "image": {"_type": "Image"},
         "captions": strings,
+        "file_name": {"dtype": "string", "_type": "Value"},
         "image_id": {"dtype": "string", "_type": "Value"},
         "sample_ids": strings,
         "origins": strings,
@@ -137,8 +171,8 @@ def _table(part: Sequence[Picture], told: Sequence[str]) -> Any:
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
     texts, text = arrow.list_(arrow.string()), arrow.string()
     image = arrow.struct([("bytes", arrow.binary()), ("path", text)])
-    kinds = {"image": image, "captions": texts, "image_id": text, "sample_ids": texts}
-    kinds |= {"origins": texts}
+    kinds = {"image": image, "captions": texts, "file_name": text, "image_id": text}
+    kinds |= {"sample_ids": texts, "origins": texts}
     kinds |= {name: arrow.list_(arrow.type_for_alias(_TOLD[name])) for name in told}
     schema = arrow.schema(
         list(kinds.items()),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from captioning.data.readers.own.own import own_splits
 from captioning.data.roster import CurationView
-from curation.check.run import read_all
+from curation.check.run import LENIENT, read_all
 from curation.export.export import export
 from curation.finished_run import read_run
 from curation.journal.journal import FILE_NAME
@@ -38,16 +39,18 @@ def write_corrected(
     run = Path(source) if (Path(source) / FILE_NAME).is_file() and _is_run(Path(source)) else None
     if run is None:
         view = CurationView(roster=read_all(source))
-        record = RunRecord(policy=POLICY, seed=0, view=view)
+        record, splits = RunRecord(policy=POLICY, seed=0, view=view), own_splits(source, **LENIENT)
     else:
-        record = read_run(run)
+        record, splits = read_run(run), {}
     epoch = max((edit.epoch for edit in record.view.journal), default=-1)
     decided = read_label_studio(decisions, record.view.roster, epoch=epoch)
     kept = [edit for edit in record.view.journal if edit.sample_id not in decided]
     people = [edit for edit in decided.values() if edit is not None]
     view = replace(record.view, journal=()).apply([*kept, *people])
     record = replace(record, policy=POLICY, view=view)
-    count = export(record, run, Path(folder), format=format, photos=photos, by_people=True)
+    count = export(
+        record, run, Path(folder), format=format, photos=photos, by_people=True, splits=splits
+    )
     actions = ["keep" if edit is None else edit.action for edit in decided.values()]
     return {**{name: actions.count(name) for name in dict.fromkeys(actions)}, "left": count}
 

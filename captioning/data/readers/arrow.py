@@ -14,7 +14,14 @@ from captioning.data.photo_folder import PHOTO_SUFFIXES, checked_file_name
 from captioning.data.readers.arrow_columns import Columns, Rows, choose_columns, read_rows
 from captioning.data.readers.arrow_files import table_files
 from captioning.data.readers.collector import collector_paused
-from captioning.data.readers.entries import NO_CAPTION, PhotoPolicy, Policy, Rules
+from captioning.data.readers.entries import (
+    NO_CAPTION,
+    PhotoPolicy,
+    Policy,
+    Rules,
+    stated_id,
+    stated_ids,
+)
 from captioning.data.readers.packed import (
     Division,
     HeldOut,
@@ -48,6 +55,7 @@ def read_arrow(
     image_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
     id_column: Name | None = None,
+    own_ids: bool = False,
     split_column: Name | None = None,
     convert: bool = False,
     cache_folder: str | Path | None = None,
@@ -74,6 +82,8 @@ def read_arrow(
             None: the one with a usual name, such as ``captions``, or a chat as LLaVA has it
             (``conversations``), of one question, whose answer is the caption.
         id_column: with image ids; None: there is none.
+        own_ids: without ``id_column``, image ids are those of a column ``image_id``, or else names
+            of photos, where each photo has one of its own.
         split_column: with words for the part; of what files are called nothing then counts.
         convert: write Parquet files once as Arrow files, where photos open as fast as from files
             of their own in any order; takes as much space again.
@@ -95,21 +105,21 @@ def read_arrow(
         raise ValueError(f"held_out={held_out} draws splits, and split_column says them: give one")
     paths = table_files(folder, files, "all" if held_out or split_column else part)
     names = (image_column, caption_columns, id_column, split_column)
+    own_ids = own_ids and id_column is None
     tables = [
-        _Table(path, prefix, choose_columns(path, *names))
+        _Table(path, prefix, choose_columns(path, *names, own_ids=own_ids))
         for path, prefix in _named(paths, Path(folder))
     ]
     if convert:
         if cache_folder is None:
             raise ValueError("convert=true needs cache_folder=, where Arrow files are written")
         tables = _converted(tables, Path(cache_folder))
+    found = (photo for table in tables for photo in _photos(table, Path(folder), part, own_ids))
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
         # over all files: the rows of a photo may begin in one and go on in the next
-        photos=_unique(
-            _joined(photo for table in tables for photo in _photos(table, Path(folder), part))
-        ),
+        photos=_own_ids(list(found)) if own_ids else _unique(_joined(found)),
         division=division,
         rules=rules,
         bad_captions=bad_captions,
@@ -155,7 +165,24 @@ def _joined(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
     for first, *others in rows.values():
         captions = (*first.captions, *(text for other in others for text in other.captions))
         bad = (*first.bad, *(rule for other in others for rule in other.bad))
-        yield replace(first, captions=captions, bad=bad)
+        ids = [first, *others] if all(row.sample_ids for row in (first, *others)) else []
+        sample_ids = tuple(one for row in ids for one in row.sample_ids)
+        yield replace(first, captions=captions, bad=bad, sample_ids=sample_ids)
+
+
+def _own_ids(photos: list[PackedPhoto]) -> list[PackedPhoto]:
+    """The photos with the ids that the files say, or else with their names, if these are unique."""
+    for ids in ([photo.said for photo in photos], [photo.name for photo in photos]):
+        if all(ids):
+            named = [
+                # rows of one id and name are of one photo
+                replace(p, image_id=i, same=p.same or (f"{i}\n{p.name}" if p.said == i else ""))
+                for p, i in zip(photos, ids, strict=True)
+            ]
+            joined = list(_joined(iter(named)))
+            if len({photo.image_id for photo in joined}) == len(joined):
+                return joined
+    return list(_joined(iter(photos)))
 
 
 def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
@@ -171,7 +198,7 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
         yield photo
 
 
-def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
+def _photos(table: _Table, folder: Path, part: Part, own_ids: bool) -> Iterator[PackedPhoto]:
     path, columns, suffix = table.path, table.columns, ""
     names: Counter[str] = Counter()
     for rows in read_rows(path, columns):
@@ -184,14 +211,21 @@ def _photos(table: _Table, folder: Path, part: Part) -> Iterator[PackedPhoto]:
                 continue
             captions, bad = _captions(values)
             image_id = _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where)
-            photo = _photo(path, columns.image, rows, place, folder, suffix)
+            name = rows.paths[place]
+            photo = _photo(path, columns.image, rows, place, folder, suffix, own_ids)
             same = str(photo) if isinstance(photo, Path) else ""
             if columns.image_id is not None:  # and the photo has the same name
-                name = rows.paths[place]
                 same = f"{image_id}\n{name}" if name else ""
-            names.update([rows.paths[place] or ""] if rows.has_bytes[place] else [])
-            yield PackedPhoto(image_id, photo, captions, NO_CAPTION, where, bad, same)
-    _warn_of_rows(path, columns, names)
+            names.update([name or ""] if rows.has_bytes[place] else [])
+            said, sample_ids = rows.said[place]
+            yield PackedPhoto(
+                *(image_id, photo, captions, NO_CAPTION, where, bad, same),
+                sample_ids=stated_ids(sample_ids),
+                said=stated_id(said),
+                name=stated_id(name),
+            )
+    if not columns.said:
+        _warn_of_rows(path, columns, names)
 
 
 def _warn_of_rows(path: Path, columns: Columns, names: Counter[str]) -> None:
@@ -229,19 +263,29 @@ def _image_id(value: Any, columns: Columns, default: str, where: str) -> str:
 
 
 def _photo(
-    path: Path, column: str, rows: Rows, place: int, folder: Path, suffix: str
+    path: Path, column: str, rows: Rows, place: int, folder: Path, suffix: str, named: bool
 ) -> str | Path | None:
-    """Where the photo of a row lies; None: nowhere."""
+    """Where the photo of a row lies, with its name if it is to be ``named``; None: nowhere."""
     name = rows.paths[place]
     if rows.has_bytes[place]:
         own = PurePosixPath(name or "").suffix.lower()
         row = rows.first + place
+        if named and name and own in PHOTO_SUFFIXES and _is_plain(name):
+            return row_path(path, column, row, f"/{name}")
         return row_path(path, column, row, own if own in PHOTO_SUFFIXES else suffix)
     if not name:
         return None
     name = checked_file_name(name, f"{path}: row {rows.first + place}")
     photos = (folder / name, path.parent / name)  # metadata.parquet lies beside its photos
     return next((photo for photo in photos if photo.is_file()), None)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name could be that of a file below a folder, written plainly."""
+    try:
+        return checked_file_name(name, "row") == name
+    except ValueError:
+        return False
 
 
 def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -20,6 +20,7 @@ from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table,
 
 IMAGE_COLUMNS = ("image", "img", "photo", "jpg", "png", "webp")
 PATH_COLUMNS = ("file_name", "filename", "image_path", "file", "path")  # where there is no image
+SAID = ("image_id", "sample_ids")  # ids that a file may have
 IMAGE_KEY = "choose file_column= (of data=arrow: image_column=)"
 _BLOCK = 16384  # rows that are made into Python's values at once
 
@@ -33,17 +34,19 @@ class Columns:
         captions: of captions; a field of structures after a dot.
         image_id: of image ids, or None.
         split: of words for the split, or None.
+        said: those of `SAID` that the file has and that are read.
     """
 
     image: str
     captions: tuple[str, ...]
     image_id: str | None
     split: str | None = None
+    said: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
         """The columns of the file, each once."""
         names = [self.image, *(name.partition(".")[0] for name in self.captions)]
-        names += [name for name in (self.image_id, self.split) if name is not None]
+        names += [name for name in (self.image_id, self.split, *self.said) if name is not None]
         return list(dict.fromkeys(names))
 
 
@@ -58,6 +61,7 @@ class Rows:
         captions: a text or list for each column of captions.
         ids: image ids, or None for each.
         splits: what says the split, or None for each.
+        said: values of `SAID`, None where the file has no such column.
     """
 
     first: int
@@ -66,6 +70,7 @@ class Rows:
     captions: list[tuple[Any, ...]]
     ids: list[Any]
     splits: list[Any]
+    said: list[tuple[Any, ...]]
 
 
 def choose_columns(
@@ -74,12 +79,15 @@ def choose_columns(
     captions: str | Sequence[str] | None,
     image_id: str | None,
     split: str | None = None,
+    *,
+    own_ids: bool = False,
 ) -> Columns:
     """The columns that are named, or those with the names that data sets have.
 
     Args:
         file: an Arrow or Parquet file.
         image, captions, image_id, split: names; None: the usual ones, no ids, no splits.
+        own_ids: read `SAID`, too.
 
     Raises:
         ValueError: no such column, or several could be meant; lists the columns.
@@ -95,6 +103,7 @@ def choose_columns(
         captions=tuple(named or [schema.names[n] for n in usual_captions(schema.names, str(file))]),
         image_id=image_id,
         split=split,
+        said=tuple(name for name in SAID if name in types and own_ids),
     )
     for name in chosen.names():
         if name not in types:
@@ -204,6 +213,12 @@ def _rows(batch: Any, columns: Columns, first: int, file: Path) -> Rows:
         captions=list(zip(*captions, strict=True)),
         ids=_values_or_none(batch, columns.image_id),
         splits=_values_or_none(batch, columns.split),
+        said=list(
+            zip(
+                *(_values_or_none(batch, name if name in columns.said else None) for name in SAID),
+                strict=True,
+            )
+        ),
     )
 
 

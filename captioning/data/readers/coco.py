@@ -28,6 +28,7 @@ from captioning.data.readers.entries import (
     numbered,
     roster_from_entries,
     selected,
+    with_stated_keys,
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
@@ -55,6 +56,9 @@ def read_coco(
     bad_boxes: Policy = "error",
 ) -> Roster:
     """COCO captions of one split; image ids are COCO's numbers as text.
+
+    Files of this project say other ids, too: ``roster_id`` of an image and ``sample_id`` of a
+    caption.
 
     Captions that are marked ``is_precanned`` or ``is_rejected``, as in VizWiz, are left out.
 
@@ -157,6 +161,7 @@ def coco_entries(
     by_id = {record.identifier("id"): record for record in images}
     captions: dict[str, list[tuple[Any, str]]] = {image_id: [] for image_id in by_id}
     annotation_ids: dict[str, str] = {}
+    sample_ids: dict[str, list[str]] = {}
     for record in _annotations(documents, annotation_ids):
         image_id = record.identifier("image_id")
         if image_id not in captions:
@@ -168,13 +173,15 @@ def coco_entries(
         read = record.text if dropped is None else record.text_or_odd
         caption = read("caption")
         captions[image_id].append((caption, f"{record.where}: 'caption'"))
+        if isinstance(record.value.get("sample_id"), str):
+            sample_ids.setdefault(image_id, []).append(record.value["sample_id"])
     unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
     if boxes and unknown is not None:
         raise ValueError(
             f"{boxes[unknown][0].where}: box of image {unknown}, which the captions file does not "
             "have; are the two files of the same split?"
         )
-    entries = [_entry(record, captions, boxes or {}, dropped) for record in images]
+    entries = [_entry(record, captions, sample_ids, boxes or {}, dropped) for record in images]
     check_unique(entries)
     return entries
 
@@ -190,17 +197,22 @@ def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iter
 def _entry(
     record: Record,
     captions: dict[str, list[tuple[Any, str]]],
+    sample_ids: dict[str, list[str]],
     boxes: dict[str, list[BoxEntry]],
     dropped: list[Dropped] | None,
 ) -> ImageEntry:
-    image_id = record.identifier("id")
-    image_boxes = tuple(boxes.get(image_id, ()))
+    number = record.identifier("id")
+    image_id = record.identifier("roster_id") if "roster_id" in record else number
+    image_boxes = tuple(boxes.get(number, ()))
+    found = numbered(captions[number], dropped)
     has_size = "width" in record or "height" in record or image_boxes
     return ImageEntry(
         image_id=image_id,
         file_name=checked_file_name(record.text("file_name"), record.where),
         where=record.where,
-        captions=numbered(captions[image_id], dropped),
+        captions=with_stated_keys(
+            found, image_id, sample_ids.get(number, ()), len(captions[number])
+        ),
         boxes=image_boxes,
         size=(record.integer("width", 1), record.integer("height", 1)) if has_size else None,
     )

@@ -143,6 +143,52 @@ def numbered(
     return tuple(entries)
 
 
+def stated_ids(value: Any) -> tuple[str, ...]:
+    """What a file says under ``sample_ids``: ids of the captions beside it; else none."""
+    is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return tuple(value) if is_list else ()
+
+
+def stated_id(value: Any) -> str:
+    """What a file says under ``image_id``, a number or one line of text; else an empty text."""
+    text = str(value) if type(value) in (int, str) else ""
+    return text if [text] == text.strip().splitlines() else ""
+
+
+def sample_keys(image_id: str, sample_ids: Sequence[str], number: int) -> tuple[str, ...]:
+    """The keys of an image's captions by their stated ids, ``IMAGE_ID#KEY``.
+
+    Args:
+        image_id: of the image.
+        sample_ids: as a file has them; empty: it has none.
+        number: of the captions.
+
+    Returns:
+        0, 1, ... where they are not ids of this image's captions, one each.
+    """
+    head = f"{image_id}#"
+    keys = tuple(one.removeprefix(head) for one in sample_ids if one.startswith(head))
+    fit = len(keys) == len(sample_ids) == len({*keys}) == number and all(keys)
+    return keys if fit else tuple(map(str, range(number)))
+
+
+def with_stated_keys(
+    captions: tuple[CaptionEntry, ...], image_id: str, sample_ids: Sequence[str], number: int
+) -> tuple[CaptionEntry, ...]:
+    """Captions as `numbered` with keys by their stated ids, see `sample_keys`.
+
+    Args:
+        captions: of an image.
+        image_id: of the image.
+        sample_ids: as a file has them; empty: it has none.
+        number: of the captions in the file, with those that were left out.
+    """
+    if not sample_ids:
+        return captions
+    keys = sample_keys(image_id, sample_ids, number)
+    return tuple(caption._replace(key=keys[int(caption.key)]) for caption in captions)
+
+
 def plain_captions(texts: Sequence[Any]) -> tuple[CaptionEntry, ...] | None:
     """`numbered` captions of an image, looked at all at once.
 

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from captioning.data.json_files import load_json_lines
-from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
+from captioning.data.readers.entries import (
+    PhotoPolicy,
+    Policy,
+    Rules,
+    roster_from_entries,
+    stated_id,
+    stated_ids,
+)
 from captioning.data.readers.jsonl import caption_pairs
 from captioning.data.readers.record_keys import CaptionKeys, no_captions
 from captioning.data.readers.rows import Row, entries_of
@@ -33,7 +40,8 @@ def read_imagefolder(
 
     A line is ``{"file_name": "a.jpg", "captions": ["...", "..."]}``; ``caption`` or ``text`` may
     stand for ``captions``, with one text or a list, and ``caption_0``, ``caption_1`` and so on are
-    all read. Other keys are left alone. A table has a column ``file_name``, and one of captions.
+    all read. The image id is ``image_id``, if each photo has one of its own, else the file name.
+    Other keys are left alone. A table has a column ``file_name``, and one of captions.
     Lines of the same photo add their captions. The same folder loads with
     ``datasets.load_dataset("imagefolder", data_dir=FOLDER)``.
 
@@ -87,6 +95,7 @@ def _rows(path: Path, keys: CaptionKeys, rules: Rules) -> Iterator[Row]:
     for record in load_json_lines(path):
         captions = caption_pairs(record, keys, may_lack=may_lack, may_be_bad=may_be_bad)
         first, has_captions = first or record, has_captions or bool(captions)
-        yield Row(record.text("file_name"), captions, record.where)
+        ids = stated_id(record.value.get("image_id")), stated_ids(record.value.get("sample_ids"))
+        yield Row(record.text("file_name"), captions, record.where, *ids)
     if first is not None and not has_captions:
         raise no_captions(first)

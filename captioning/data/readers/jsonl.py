@@ -26,6 +26,8 @@ from captioning.data.readers.entries import (
     normalised,
     numbered,
     roster_from_entries,
+    stated_ids,
+    with_stated_keys,
 )
 from captioning.data.readers.record_keys import (
     CaptionKeys,
@@ -59,7 +61,8 @@ def read_jsonl(
     """Captions of one's own photos.
 
     A line is ``{"image": "a.jpg", "caption": "..."}`` or ``{"image": ..., "captions": [...]}``,
-    with an optional ``"image_id"`` (the file name if left out) and optional ``"regions"``:
+    with an optional ``"image_id"`` (the file name if left out), optional ``"sample_ids"``
+    (``IMAGE_ID#KEY`` of each of ``captions``) and optional ``"regions"``:
     ``[{"box": [x1, y1, x2, y2], "label": "dog", "score": 1.0}]`` in pixels. Lines of the same image
     add their captions; its regions stand in one of them. ``caption_2`` and so on are captions, too.
     Other names that data sets have, such as ``file_name`` and ``text``, may stand for the two. A
@@ -235,11 +238,13 @@ def _entry(
                 f"{record.where}: regions of {image_id!r} stand on two lines; join them"
             )
         boxes += record_boxes
+    captions = numbered(pairs, dropped if rules.bad_captions == "drop" else None)
+    sample_ids = [one for r in records for one in stated_ids(r.value.get("sample_ids"))]
     return ImageEntry(
         image_id=image_id,
         file_name=file_name,
         where=first.where,
-        captions=numbered(pairs, dropped if rules.bad_captions == "drop" else None),
+        captions=with_stated_keys(captions, image_id, sample_ids, len(pairs)),
         boxes=tuple(boxes),
     )
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
-from captioning.data.readers.entries import NO_PHOTO, Policy, Rules, normalised
+from captioning.data.readers.entries import NO_PHOTO, Policy, Rules, normalised, sample_keys
 from captioning.data.roster import Dropped, Roster
 from captioning.types import Sample
 
@@ -31,6 +31,9 @@ class PackedPhoto:
         bad: why further captions are none, for each.
         same: equal for rows of one photo, which are joined; empty: it stands alone.
         draw: decides the part it belongs to; empty: its image id does.
+        sample_ids: of the captions, as the file has them; empty: it has none.
+        said: the image id that the file says; empty: none.
+        name: of the photo, as the file has it; empty: it says none.
     """
 
     image_id: str
@@ -41,6 +44,9 @@ class PackedPhoto:
     bad: tuple[str, ...] = ()
     same: str = ""
     draw: str = ""
+    sample_ids: tuple[str, ...] = ()
+    said: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +176,11 @@ def _problem(photo: PackedPhoto, rules: Rules) -> str:
 def _samples(photo: PackedPhoto, row: int) -> Iterator[Sample]:
     """The samples of a photo, the first in the given row."""
     path = Path(photo.where if photo.path is None else photo.path)
-    for number, caption in enumerate(photo.captions):
+    keys = sample_keys(photo.image_id, photo.sample_ids, len(photo.captions))
+    for number, (key, caption) in enumerate(zip(keys, photo.captions, strict=True)):
         yield Sample(
             row=row + number,
-            sample_id=f"{photo.image_id}#{number}",
+            sample_id=f"{photo.image_id}#{key}",
             image_id=photo.image_id,
             image_path=path,
             caption=caption,

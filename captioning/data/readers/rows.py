@@ -6,20 +6,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from captioning.data.photo_folder import checked_file_name
-from captioning.data.readers.entries import ImageEntry, numbered
+from captioning.data.readers.entries import ImageEntry, numbered, with_stated_keys
 from captioning.data.roster import Dropped
 
 
 class Row(NamedTuple):
-    """A row: the photo's name below the folder, captions with their places, the row's place."""
+    """A row: the photo's name below the folder, captions with their places, the row's place.
+
+    ``image_id`` and ``sample_ids`` are those that the row says, and empty where it says none.
+    """
 
     file_name: str
     captions: Sequence[tuple[Any, str]]
     where: str
+    image_id: str = ""
+    sample_ids: tuple[str, ...] = ()
 
 
 def entries_of(rows: Iterable[Row], dropped: list[Dropped] | None) -> list[ImageEntry]:
-    """An entry a photo, in the order of first rows; the file name is the image id.
+    """An entry a photo, in the order of first rows.
+
+    The image id is what rows say, if each photo has one of its own, else the file name.
 
     Args:
         rows: of any order.
@@ -28,11 +35,22 @@ def entries_of(rows: Iterable[Row], dropped: list[Dropped] | None) -> list[Image
     Raises:
         ValueError: a name that no file can have, or a bad caption.
     """
-    joined: dict[str, tuple[str, list[tuple[Any, str]]]] = {}
+    joined: dict[str, list[Row]] = {}
     for row in rows:
         name = checked_file_name(row.file_name, row.where)
-        joined.setdefault(name, (row.where, []))[1].extend(row.captions)
+        joined.setdefault(name, []).append(row)
+    said = {name: {row.image_id for row in own} for name, own in joined.items()}
+    ids = {name: next(iter(own)) for name, own in said.items() if len(own) == 1}
+    is_said = all(ids.values()) and len({*ids.values()}) == len(ids) == len(joined)
     return [
-        ImageEntry(image_id=name, file_name=name, where=where, captions=numbered(captions, dropped))
-        for name, (where, captions) in joined.items()
+        _entry(name, ids[name] if is_said else name, own, dropped) for name, own in joined.items()
     ]
+
+
+def _entry(
+    name: str, image_id: str, rows: Sequence[Row], dropped: list[Dropped] | None
+) -> ImageEntry:
+    pairs = [pair for row in rows for pair in row.captions]
+    sample_ids = [one for row in rows for one in row.sample_ids]
+    captions = with_stated_keys(numbered(pairs, dropped), image_id, sample_ids, len(pairs))
+    return ImageEntry(image_id=image_id, file_name=name, where=rows[0].where, captions=captions)

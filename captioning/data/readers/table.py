@@ -14,7 +14,13 @@ from captioning.data.line_files import decode, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers.caption_columns import ADDRESSES, has_addresses, usual_captions
 from captioning.data.readers.collector import collector_paused
-from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
+from captioning.data.readers.entries import (
+    PhotoPolicy,
+    Policy,
+    Rules,
+    roster_from_entries,
+    stated_id,
+)
 from captioning.data.readers.rows import Row, entries_of
 from captioning.data.roster import Dropped, Roster
 from captioning.ranges import Name
@@ -23,6 +29,7 @@ FILE_COLUMNS = (
     "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
     "file", "image", "img", "photo", "path",
 )  # fmt: skip
+ID = "image_id"  # which each photo has one of its own of, or none counts
 _DELIMITER = re.compile(r'\s*"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)  # a first line for Excel
 _HEAD = 65_536  # characters from which a table is recognised
 _LONGEST_CELL = 1 << 24
@@ -35,6 +42,7 @@ class Columns(NamedTuple):
     captions: tuple[int, ...]
     number: int
     has_head: bool
+    image_id: int | None = None
 
 
 @collector_paused()
@@ -52,7 +60,9 @@ def read_table(
     """Captions of one's own photos in a table.
 
     The first row names the columns; without it the table has two, of files and captions. Rows of
-    the same file are joined. A cell such as ``["A dog.", "Dogs run."]`` holds several captions.
+    the same file are joined. A column ``image_id`` has the image ids, if each photo has one of its
+    own, else they are the file names. A cell such as ``["A dog.", "Dogs run."]`` holds several
+    captions.
 
     Args:
         name: of the roster.
@@ -159,7 +169,8 @@ def columns_of(
         named = [captions] if isinstance(captions, str) else captions
         places = [_position(head, column, (), where, "caption_columns") for column in named]
         chosen = [place for named_place in places for place in _same(head, named_place)]
-    return Columns(file, tuple(chosen), len(head), has_head=True)
+    image_id = head.index(ID) if ID in head else None
+    return Columns(file, tuple(chosen), len(head), has_head=True, image_id=image_id)
 
 
 def _same(head: Sequence[str], place: int) -> list[int]:
@@ -233,7 +244,10 @@ def _rows(text: str, where: str, columns: Columns, dropped: list[Dropped] | None
         captions = [text for column in columns.captions for text in _texts(cells[column])]
         if len(columns.captions) > 1:  # photos may have fewer captions than others
             captions = [text for text in captions if text.strip()]
-        yield Row(cells[columns.file].strip(), [(text, place) for text in captions], place)
+        image_id = "" if columns.image_id is None else stated_id(cells[columns.image_id].strip())
+        yield Row(
+            cells[columns.file].strip(), [(text, place) for text in captions], place, image_id
+        )
 
 
 def _texts(cell: str) -> list[str]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.caption_columns import numbered_captions
-from captioning.data.readers.entries import NO_CAPTION
+from captioning.data.readers.entries import NO_CAPTION, stated_id, stated_ids
 from captioning.data.readers.packed import good_and_bad
 from captioning.files import write_json
 from captioning.vision.line_store import key_of
@@ -20,13 +20,13 @@ from captioning.vision.photo_places import photo_stamp
 from captioning.vision.shards.tar_headers import FILE, FOLDER, Member, members
 from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
 
-PHOTOS = ("jpg", "jpeg", "png", "webp")
+PHOTOS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
 TEXT, JSON = "txt", "json"
 CAPTION_KEYS = ("caption", "captions")
 OTHER_KEY = "text"  # where a record has neither of these, not even null, nor caption_0
 MAX_TEXT_BYTES = 1024**2
 TWICE = "stands twice in its shard; the first counts"
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(slots=True)
@@ -40,6 +40,8 @@ class Item:
         captions: the good ones, normalised.
         problem: why there are none.
         bad: why further captions are none, for each.
+        image_id: what the ``.json`` says it is; empty: nothing.
+        sample_ids: of the captions, as the ``.json`` has them; empty: it has none.
     """
 
     key: str
@@ -48,6 +50,21 @@ class Item:
     captions: tuple[str, ...] = ()
     problem: str = NO_CAPTION
     bad: tuple[str, ...] = ()
+    image_id: str = ""
+    sample_ids: tuple[str, ...] = ()
+
+
+class _Captions(NamedTuple):
+    """The captions of a member, why others are none, why there are none at all, and whose.
+
+    ``image_id`` and ``sample_ids`` are as in `Item`.
+    """
+
+    good: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+    problem: str = NO_CAPTION
+    image_id: str = ""
+    sample_ids: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,7 +91,7 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
         shard: a tar file.
         caption_key: of the ``.json`` members; None: captions are the ``.txt`` members, or else
             ``caption`` or ``captions`` of the ``.json`` members, with ``caption_0`` and so on, or
-            ``text``.
+            ``text``. A list there that has the text of ``.txt``, too, counts in its place.
         cache_folder: where listings are kept; None: nowhere.
 
     Raises:
@@ -94,7 +111,10 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
 
 
 def _plain(listing: Listing, stamp: list[int]) -> dict[str, Any]:
-    rows = [[i.key, i.photo, i.offset, i.captions, i.problem, i.bad] for i in listing.items]
+    rows = [
+        [i.key, i.photo, i.offset, i.captions, i.problem, i.bad, i.image_id, i.sample_ids]
+        for i in listing.items
+    ]
     head = {"version": _VERSION, "stamp": stamp, "damage": listing.damage}
     return head | {"twice": listing.twice, "left_out": listing.left_out, "items": rows}
 
@@ -103,9 +123,9 @@ def _restored(content: Mapping[str, Any]) -> Listing:
     items = [
         Item(
             *(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem)),
-            tuple(map(str, bad)),
+            *(tuple(map(str, bad)), str(image_id), tuple(map(str, sample_ids))),
         )
-        for key, photo, offset, captions, problem, bad in content["items"]
+        for key, photo, offset, captions, problem, bad, image_id, sample_ids in content["items"]
     ]
     if len({item.key for item in items}) != len(items):
         raise ValueError("a key stands twice")
@@ -121,6 +141,7 @@ def _scan(shard: Path, caption_key: str | None) -> Listing:
     listing = Listing()
     items: dict[str, Item] = {}
     suffixes: set[tuple[str, str]] = set()
+    texts: dict[str, dict[str, _Captions]] = {}
     with shard.open("rb") as file:
         try:
             for member, key, suffix in _of_interest(file, listing):
@@ -128,9 +149,17 @@ def _scan(shard: Path, caption_key: str | None) -> Listing:
                     listing.twice.append(member.name)
                     continue
                 suffixes.add((key, suffix))
-                _add(items.setdefault(key, Item(key)), member, suffix, file, caption_key)
+                item = items.setdefault(key, Item(key))
+                if suffix not in PHOTOS:
+                    file.seek(member.offset + 512)
+                    data = file.read(member.size)
+                    texts.setdefault(key, {})[suffix] = _captions(data, suffix, caption_key)
+                elif not item.photo:
+                    item.photo, item.offset = member.name, member.offset
         except ValueError as error:
             listing.damage = str(error)
+    for key, found in texts.items():
+        _describe(items[key], found, caption_key)
     listing.items = list(items.values())
     return listing
 
@@ -158,38 +187,36 @@ def _of_interest(file: BinaryIO, listing: Listing) -> Iterator[tuple[Member, str
             yield Member(name, member.kind, member.size, member.offset), key, suffix
 
 
-def _add(item: Item, member: Member, suffix: str, file: BinaryIO, caption_key: str | None) -> None:
-    if suffix in PHOTOS:
-        if not item.photo:
-            item.photo, item.offset = member.name, member.offset
-        return
-    if suffix == TEXT and caption_key is not None:
-        return
-    if suffix == JSON and caption_key is None and item.captions:
-        return
-    file.seek(member.offset + 512)
-    data = file.read(member.size)
-    texts, bad, problem = _texts(data, suffix, caption_key)
-    if texts or not item.captions:
-        item.captions, item.bad, item.problem = texts, bad, problem
+def _describe(item: Item, found: dict[str, _Captions], caption_key: str | None) -> None:
+    """Give an item the captions of its members, and the ids that its ``.json`` says."""
+    text, about = found.get(TEXT, _Captions()), found.get(JSON, _Captions())
+    item.image_id = about.image_id
+    if caption_key is not None or (about.good and not about.bad and {*text.good} <= {*about.good}):
+        chosen = about
+    else:
+        chosen = text if text.good else list(found.values())[-1]
+    item.captions, item.bad, item.problem = chosen.good, chosen.bad, chosen.problem
+    item.sample_ids = chosen.sample_ids
 
 
-def _texts(
-    data: bytes, suffix: str, caption_key: str | None
-) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """The captions of a member, why others are none, and why there are none at all."""
+def _captions(data: bytes, suffix: str, caption_key: str | None) -> _Captions:
+    """The captions of a member."""
     try:
         value: Any = data.decode("utf-8-sig")
+        record = json.loads(value) if suffix == JSON else None
         if suffix == JSON:
-            value = _value(json.loads(value), caption_key)
+            value = _value(record, caption_key)
         values = [value] if isinstance(value, str) else value
+        about = record if isinstance(record, dict) else {}
+        named = stated_id(about.get("image_id"))
         if not isinstance(values, list) or not values:
-            return (), (), NO_CAPTION
-        return *good_and_bad(values), NO_CAPTION
+            return _Captions(image_id=named)
+        good, bad = good_and_bad(values)
+        return _Captions(good, bad, NO_CAPTION, named, stated_ids(about.get("sample_ids")))
     except UnicodeDecodeError:
-        return (), (), f"its .{suffix} is not UTF-8"
+        return _Captions(problem=f"its .{suffix} is not UTF-8")
     except (ValueError, RecursionError):
-        return (), (), "its .json is not JSON"
+        return _Captions(problem="its .json is not JSON")
 
 
 def _value(record: Any, caption_key: str | None) -> Any:

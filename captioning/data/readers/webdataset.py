@@ -43,6 +43,7 @@ def read_webdataset(
     held_out: HeldOut = 0.0,
     caption_key: Name | None = None,
     cache_folder: str | Path | None = None,
+    own_ids: bool = False,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy | None = None,
@@ -52,8 +53,9 @@ def read_webdataset(
     """The photos and captions of shards, which stay packed.
 
     Members of one key, their name up to the first dot of its last part, belong together: a photo
-    (``.jpg``, ``.jpeg``, ``.png``, ``.webp``) and its captions. The key is the image id, with the
-    shard's name before it where two shards have the same key.
+    (``.jpg``, ``.jpeg``, ``.png``, ``.webp``, ``.bmp``, ``.gif``, ``.tif``, ``.tiff``) and its
+    captions. The key is the image id, with the shard's name before it where two shards have the
+    same key.
 
     Args:
         name: of the roster.
@@ -64,7 +66,9 @@ def read_webdataset(
         held_out: 0: each part has all the keys of its shards.
         caption_key: of ``KEY.json``, with a text or a list of texts; None: ``KEY.txt``, or else
             ``caption`` or ``captions`` of ``KEY.json``, with ``caption_0`` and so on, or ``text``.
+            Captions there that have the text of ``KEY.txt`` among them count in its place.
         cache_folder: what shards hold is kept here, so that they are listed once; None: nowhere.
+        own_ids: image ids are ``image_id`` of ``KEY.json``, where each photo has one of its own.
         missing_photos: ``"error"`` or ``"drop"`` for a key that has captions alone; ``"keep"``
             takes it, as where features were imported.
         missing_captions: the same for a key without captions that can be read.
@@ -86,7 +90,7 @@ def read_webdataset(
     return packed_roster(
         name=name,
         source=f"{files[0]} and {len(files) - 1} more shards",
-        photos=_photos(pairs, _prefixes(Path(folder), files, listings)),
+        photos=_photos(pairs, _prefixes(Path(folder), files, listings), own_ids),
         division=division,
         rules=rules,
         bad_captions=bad_captions,
@@ -124,17 +128,25 @@ def _prefixes(folder: Path, files: Sequence[Path], listings: Sequence[Listing]) 
 
 
 def _photos(
-    pairs: Sequence[tuple[Path, Listing]], prefixes: Mapping[Path, str]
+    pairs: Sequence[tuple[Path, Listing]], prefixes: Mapping[Path, str], own_ids: bool
 ) -> Iterator[PackedPhoto]:
+    said = [item.image_id for _, listing in pairs for item in listing.items]
+    own_ids = own_ids and all(said) and len({*said}) == len(said)
     for shard, listing in pairs:
         prefix = prefixes.get(shard, "")
         for item in listing.items:
             path = member_path(shard, item.offset, item.photo) if item.photo else None
             where = f"{shard}/{item.key}"
-            name = prefix + item.key
-            # By the key alone: the prefix may come and go with other shards.
             yield PackedPhoto(
-                name, path, item.captions, item.problem, where, item.bad, draw=item.key
+                item.image_id if own_ids else prefix + item.key,
+                path,
+                item.captions,
+                item.problem,
+                where,
+                item.bad,
+                # By the key alone: the prefix may come and go with other shards.
+                draw=item.key,
+                sample_ids=item.sample_ids,
             )
 
 

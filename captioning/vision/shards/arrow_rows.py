@@ -53,13 +53,13 @@ def read_row(file: str, column: str, name: str) -> bytes:
     Args:
         file: an Arrow or Parquet file.
         column: of bytes, or of structures with a field ``bytes``.
-        name: the row's number, with or without a suffix.
+        name: the row's number, with or without a suffix, or a name after a ``/``.
 
     Raises:
         FileNotFoundError: no such file, row or photo.
         ValueError: a damaged file, or a column of something else.
     """
-    digits = name.partition(".")[0]
+    digits = name.partition("/")[0].partition(".")[0]
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
         raise ValueError(f"{name[:40]!r} is not the number of a row")
     row = int(digits)

@@ -23,7 +23,7 @@ _WITH_FOLDERS: tuple[Kind, ...] = (
 
 
 class _Mark(NamedTuple):
-    """What the file says of a photo, and where."""
+    """What the file says of a photo (by image id or name), and where."""
 
     image_id: str
     said: str
@@ -46,7 +46,21 @@ def split_marks(
         ValueError: a value of the column that says no split, or two for one photo.
     """
     marks = list(_column(kind, path, file_column))
+    if kind in ("imagefolder", "table"):
+        ids = _ids_by_name(photos, roster)
+        marks = [mark._replace(image_id=ids.get(mark.image_id, mark.image_id)) for mark in marks]
     return _of_column(marks) if marks else _of_folders(kind, photos, roster)
+
+
+def _ids_by_name(photos: Path, roster: Roster) -> dict[str, str]:
+    """Image ids by names of photos below a folder, with and without suffix."""
+    ids: dict[str, str] = {}
+    for sample in roster.samples:
+        if sample.image_path.is_relative_to(photos):
+            name = sample.image_path.relative_to(photos)
+            ids[name.as_posix()] = sample.image_id
+            ids.setdefault(name.with_suffix("").as_posix(), sample.image_id)
+    return ids
 
 
 def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:

@@ -341,6 +341,7 @@ class _Reader:
             folder=source.path,
             files=None if source.split is None or source.column else files,
             part=(source.split or "all") if source.column else "all",
+            own_ids=True,
             split_column=source.column,
             image_column=self._file_column,
             caption_columns=self._caption_columns,
@@ -354,6 +355,7 @@ class _Reader:
             folder=source.path,
             shards=self._names_of(source, shards_of(source.path)),
             caption_key=key[0] if isinstance(key, list) else key,
+            own_ids=True,
             **self._rules,
         )
 
