@@ -27,13 +27,15 @@ _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
 def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
     """``data/train-00000-of-00001.parquet`` and so on, as the hub's data sets have it.
 
+    Without splits they are ``data/data-00000-of-00001.parquet``: no name says one.
+
     Raises:
         FileNotFoundError: a picture is gone; names it.
         ModuleNotFoundError: pyarrow is not installed.
     """
     parquet = import_extra("pyarrow.parquet", extra="arrow", purpose=_PURPOSE)
     (folder / "data").mkdir(exist_ok=True)
-    name = HUB_NAMES[split or "train"]
+    name = HUB_NAMES[split] if split else "data"
     parts, told = list(_parts(curated)), told_fields(curated)
     for number, part in enumerate(parts):
         path = folder / "data" / f"{name}-{number:05d}-of-{len(parts):05d}.parquet"
