@@ -10,6 +10,7 @@ import io
 import json
 import shutil
 import tarfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ class Seen(NamedTuple):
 
 
 def _import(name: str) -> Any:
-    return pytest.importorskip(name, reason=f"{name} is not installed; it is one of the extra dev")
+    return pytest.importorskip(name, reason=f"{name} is not installed: pip install {name}")
 
 
 def _of_lists(row: dict[str, Any], split: str | None, has_photo: bool | None) -> list[Seen]:
@@ -116,8 +117,10 @@ def by_webdataset(root: Path, format: str) -> list[Seen]:
     webdataset = _import("webdataset")
     seen = []
     for shard in sorted(root.glob("*.tar")):
-        rows = webdataset.WebDataset(str(shard), shardshuffle=False).decode("pil")
-        for image, text, about in rows.to_tuple("jpg", "txt", "json"):
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            rows = webdataset.WebDataset(str(shard), shardshuffle=False).decode("pil")
+            triples = list(rows.to_tuple("jpg", "txt", "json"))  # it leaves the shard open
+        for image, text, about in triples:
             assert text == about["captions"][0]
             seen += _of_lists(about, _split_of(shard, root), image.size == (64, 64))
     return seen
