@@ -141,7 +141,7 @@ tables: env
 	  $(TABLE) $$runs --group curation.name --metrics $(SCORES) $$against > docs/results/noise_$${data}_$$noise.md; \
 	  [ $$noise = none ] || $(TABLE) $$runs --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
 	done; done
-	@set -e; for data in flickr8k miniworld; do $(BIN)/python studies/study_curation.py --data $$data --report; done
+	@set -e; for data in flickr8k flickr8k_2000 flickr8k_one miniworld; do $(BIN)/python studies/study_curation.py --data $$data --report; done
 	$(BIN)/python studies/study_mending.py --report
 	$(BIN)/python studies/models_report.py
 	@set -e; for paper in $(basename $(notdir $(wildcard docs/papers/*.yaml))); do \

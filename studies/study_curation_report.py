@@ -50,9 +50,11 @@ SELECTOR = (
 )
 TRAINED = (
     "python studies/study_curation.py --policies remove_recommended_before remove_oracle_before "
-    "--space coco_heads.safetensors --data DATA --noise NOISE -- threads=1 "
-    "+trainer.limit_val_batches=0 'metrics.test=[BLEU,ROUGE-L,CIDEr-D]' start_score=false, for "
-    "flickr8k_one also num_epochs=6; then captioning record --per-image CIDEr-D and --report"
+    "--space coco_heads.safetensors --data DATA --noise NOISE -- threads=1 start_score=false "
+    "trainer.precision=32-true +trainer.limit_val_batches=0 "
+    "'metrics.test=[BLEU,ROUGE-L,CIDEr-D]', for flickr8k_one also num_epochs=6 (the records' "
+    "command called this for each cell in one process that embedded every photo once); then "
+    "captioning record --per-image CIDEr-D and --report"
 )
 # No share of a smaller gain of the oracle is shown: seeds alone can cause such a gain.
 MIN_ORACLE_GAIN = 0.01
