@@ -11,6 +11,7 @@ from typing import Any
 from rich.progress import Progress
 
 from captioning.data.readers.own.own import own_splits, read_own
+from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
 from captioning.text.sentences import build_sentence_encoder
@@ -75,7 +76,7 @@ def check(
         thresholds=limits,
         source=roster.name if isinstance(folder, Roster) else str(folder),
         seconds=time.monotonic() - start,
-        splits={} if isinstance(folder, Roster) else own_splits(folder, **{**LENIENT, **reading}),
+        splits={} if isinstance(folder, Roster) else read_splits(folder, **reading),
     )
 
 
@@ -103,6 +104,16 @@ def read_all(folder: str | Path, **reading: Any) -> Roster:
     """
     name = Path(folder).resolve().name
     return read_own(name=name, folder=folder, part="all", **{**LENIENT, **reading})
+
+
+def read_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
+    """The split that a folder says of each photo that `read_all` gives; empty where it says none.
+
+    Args:
+        folder: see `check`.
+        **reading: arguments of `read_own`.
+    """
+    return own_splits(folder, **{**LENIENT, **reading})
 
 
 def _limits(thresholds: Mapping[str, float], skip: Collection[str]) -> dict[str, float]:

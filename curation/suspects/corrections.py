@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from captioning.data.readers.own.own import own_splits
 from captioning.data.roster import CurationView
-from curation.check.run import LENIENT, read_all
+from curation.check.run import read_all, read_splits
 from curation.export.export import export
 from curation.finished_run import read_run
 from curation.journal.journal import FILE_NAME
@@ -39,7 +38,7 @@ def write_corrected(
     run = Path(source) if (Path(source) / FILE_NAME).is_file() and _is_run(Path(source)) else None
     if run is None:
         view = CurationView(roster=read_all(source))
-        record, splits = RunRecord(policy=POLICY, seed=0, view=view), own_splits(source, **LENIENT)
+        record, splits = RunRecord(policy=POLICY, seed=0, view=view), read_splits(source)
     else:
         record, splits = read_run(run), {}
     epoch = max((edit.epoch for edit in record.view.journal), default=-1)

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from captioning.commands.main import main
-from captioning.data.readers.own.own import read_own
+from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import CurationView, build_roster
 from captioning.files import write_json
 from captioning.types import Edit, Sample
@@ -120,6 +120,23 @@ def test_label_studio_and_back(checked: Path, photos: Path, tmp_path: Path, caps
     _, edits = read_journal(tmp_path / "new")
     assert {edit.policy for edit in edits} == {"people"}
     assert "edits that people made" in (tmp_path / "new" / "README.md").read_text()
+
+
+def test_corrections_keep_the_splits_of_the_folder(tmp_path: Path) -> None:
+    source, rows = tmp_path / "set", ["file_name,text,split"]
+    source.mkdir()
+    for number, split in enumerate(("train", "train", "val", "test")):
+        Image.new("RGB", (64, 64), (number * 60, 0, 0)).save(source / f"{number}.png")
+        rows.append(f"{number}.png,Dog number {number} runs.,{split}")
+    (source / "captions.csv").write_text("\n".join(rows))
+    write_json(tmp_path / "export.json", [])
+    write_corrected(
+        tmp_path / "export.json", source, tmp_path / "new", format="parquet", photos="copy"
+    )
+    splits = own_splits(tmp_path / "new")
+    assert {path.name: split for path, split in splits.items()} == {
+        "0.png": "train", "1.png": "train", "2.png": "val", "3.png": "test"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
