@@ -13,6 +13,7 @@ tables of docs/check.md.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,8 @@ FAULTS: dict[str, dict[str, float]] = {
     "plausible": {"plausible_number": 0.01}
     | {f"plausible_{topic}": 0.02 for topic in ("color", "object", "people")},
 }
-SHOWN_FROM = (0.5, 0.7, 0.9)  # thresholds that are compared
+SHOWN_FROM = (0.5, 0.7, 0.8)  # thresholds that are compared
+CHANCES = (0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.8)  # from which on words are counted, up to the next
 UNSEEN = 2000  # photos of validation and test: the space learnt from those of training
 # faults, photos, captions of each
 SETS = (
@@ -191,6 +193,7 @@ def counts(result: CheckResult, planting: Planting) -> dict[str, Any]:
     return {
         "planted": len(planting.truth),
         "shown": shown(result, planting),
+        "chances": by_chance(result, planting),
         "flagged": len(flagged),
         "right": len(found),
         "mean_chance": float(chances.mean()) if len(chances) else None,
@@ -215,6 +218,24 @@ def shown(result: CheckResult, planting: Planting) -> list[dict[str, float]]:
         lines.append(
             {"from": threshold, "shown": len(rows), "planted": len(planted), "named": named}
         )
+    return lines
+
+
+def by_chance(result: CheckResult, planting: Planting) -> list[dict[str, float]]:
+    """Words by their chance of being wrong: how many, their mean chance, and how many planted."""
+    samples = planting.roster.samples
+    places = {
+        (s.row, planting.words[s.sample_id].start) for s in samples if s.sample_id in planting.words
+    }
+    doubts = [doubt for own in result.scores[NAME].words.values() for doubt in own]
+    values = np.array([doubt.probability for doubt in doubts])
+    is_planted = np.array([(doubt.row, doubt.start) in places for doubt in doubts], dtype=bool)
+    lines = []
+    for least, most in zip(CHANCES, (*CHANCES[1:], np.inf), strict=True):
+        own = (values >= least) & (values < most)
+        if own.any():
+            facts = {"words": int(own.sum()), "planted": int(is_planted[own].sum())}
+            lines.append({"from": least, "mean": float(values[own].mean()), **facts})
     return lines
 
 
@@ -244,7 +265,8 @@ def keep(line: Mapping[str, Any]) -> None:
 def report() -> None:
     """The tables of the page."""
     lines = read_records(RECORDS)
-    fill(PAGE, {"words": table(lines), "word thresholds": threshold_table(lines)})
+    tables = {"words": table(lines), "word thresholds": threshold_table(lines)}
+    fill(PAGE, {**tables, "word chances": chance_table(lines)})
 
 
 def threshold_table(lines: list[dict[str, Any]]) -> list[str]:
@@ -264,6 +286,23 @@ def threshold_table(lines: list[dict[str, Any]]) -> list[str]:
                 share_of(level["named"], line["planted"]),
             ]
             rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def chance_table(lines: list[dict[str, Any]]) -> list[str]:
+    """A row a chance: words of all sets of such faults, their mean chance, and how many planted."""
+    rows = ["| faults | captions of a photo | chance, from | words | mean chance | planted |"]
+    rows.append("|---" + "|---:" * 5 + "|")
+    for faults, several in itertools.product(FAULTS, (True, False)):
+        own = [x for x in lines if x["faults"] == faults and (x["each"] > 1) == several]
+        for least in CHANCES if faults != "none" else ():
+            near = [x for line in own for x in line.get("chances", ()) if x["from"] == least]
+            if near:
+                number = sum(x["words"] for x in near)
+                mean = sum(x["words"] * x["mean"] for x in near) / number
+                share = sum(x["planted"] for x in near) / number
+                cells = [faults, "5" if several else "1", f"{least:g}", f"{number:,}"]
+                rows.append(f"| {' | '.join([*cells, f'{mean:.3f}', f'{share:.3f}'])} |")
     return rows
 
 

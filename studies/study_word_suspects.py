@@ -54,7 +54,7 @@ CONTROL_BELOW = 0.05  # probability
 COLUMNS, ROWS = 4, 2
 SIDE, TEXT = 330, 330  # pixels of a photo, and of the text below it
 SHARES = (50, 100, 200)  # first suspects
-CHANCES = (0.0, 0.5, 0.6, 0.7, 0.8)  # from which on the table of chances counts
+CHANCES = (0.0, 0.05, 0.5, 0.6, 0.7, 0.8)  # from which on the table of chances counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ ROUNDS = {
     ),
     4: Round(title="all photos", topics=TOPICS, rankings=["second look"], num_controls=0, of="all"),
     5: Round(
-        title="exclusive words",
+        title="as checked now",
         topics=TOPICS,
         rankings=["probability"],
         num_controls=25,
@@ -299,7 +299,7 @@ def sheet(entries: Sequence[Mapping[str, Any]], paths: Mapping[str, Path]) -> Im
     return picture
 
 
-def write(draw: ImageDraw.ImageDraw, one: Mapping[str, Any], left: int, top: int) -> None:
+def write(draw: ImageDraw.ImageDraw, one: Mapping[str, Any], left: int, top: float) -> None:
     """The caption, the word in red and the proposal in green, wrapped; then other captions."""
     font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), 16)
     start, stop = one["place"], one["place"] + len(one["word"])
@@ -364,8 +364,9 @@ def keep(folder: Path, judgements: Path) -> None:
 
 
 def report() -> None:
-    """The table of the page."""
-    fill(PAGE, {"suspects": table(read_records(RECORDS))})
+    """The tables of the page."""
+    lines = read_records(RECORDS)
+    fill(PAGE, {"suspects": table(lines), "judged chances": chance_table(lines)})
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -380,16 +381,33 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             groups = [
                 (f"{title}, first {n}", [x for x in ranked if x["ranks"][name] <= n])
                 for n in SHARES
+                if n <= how.num_suspects
             ]
             if name == how.rankings[0]:
                 sure = [x for x in ranked if x["probability"] >= THRESHOLD]
                 groups.append((f"{title}, from {THRESHOLD}", sure))
             agreed = [x for x in ranked if not x["named"]["word"] and x["named"]["proposal"] > 2]
             groups.append(("- 3 other captions or more name the proposal, none the word", agreed))
+            groups.append(("- replaced by `--mend words`", [x for x in ranked if x.get("mended")]))
             groups += [(f"- `{t}`", [x for x in ranked if x["topic"] == t]) for t in how.topics]
             rows += [row(title, group) for title, group in groups if group]
         still = [line for line in own if not line["ranks"]]
         rows += [row(f"{how.title}, controls", still)] if still else []
+    return rows
+
+
+def chance_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Words of the newest round by their chance of being wrong, and how many were."""
+    own = [line for line in lines if line["round"] == max(ROUNDS)]
+    rows = ["| chance, from | judged | mean chance | wrong | right | cannot tell | share wrong |"]
+    rows.append("|---" + "|---:" * 6 + "|")
+    for least, most in zip(CHANCES, (*CHANCES[1:], math.inf), strict=True):
+        near = [line for line in own if least <= line["probability"] < most]
+        if near:
+            counts = [sum(x["judgement"] == kind for x in near) for kind in JUDGEMENTS]
+            mean = sum(x["probability"] for x in near) / len(near)
+            cells = [f"{least:g}", str(len(near)), f"{mean:.2f}", *map(str, counts)]
+            rows.append(f"| {' | '.join(cells)} | {counts[0] / len(near):.0%} |")
     return rows
 
 

@@ -24,7 +24,7 @@ LAYOUTS = (
     "text_files",
 )  # fmt: skip
 CACHE = "CAPTIONING_CACHE"
-WORD_CHANCE = 0.7  # chances of words are upper bounds: --chance does not go below
+WORD_CHANCE = 0.7  # below it fewer than half of the words are wrong: --chance does not go there
 # Keys of `data=own` in messages of its reader, which are options here.
 _OPTIONS = {
     "layout": "--layout",
@@ -76,7 +76,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--export", choices=EXPORT_FORMATS, help="also write the set without what is flagged")
     add(
         "--mend", choices=("words",),
-        help="in that set: replace words that are wrong with a chance of 0.9 or more",
+        help="in that set: replace wrong words where the photo's other captions say the right one",
     )  # fmt: skip
     add("--photos", choices=EXPORT_PHOTOS, help="in that set: copy, link or none")
     add("--shown", type=int, default=24, metavar="N", help="captions of each kind on the page (24)")

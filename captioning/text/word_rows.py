@@ -131,7 +131,7 @@ def word_at(caption: str, start: int) -> str:
 def replace_word(caption: str, start: int, word: str, alternative: str) -> str:
     """The caption with ``alternative`` for the word at ``start``.
 
-    Its capital and an indefinite article before it agree.
+    Its capitals and an indefinite article before it agree.
 
     Raises:
         ValueError: the caption has another word there.
@@ -139,7 +139,9 @@ def replace_word(caption: str, start: int, word: str, alternative: str) -> str:
     end = start + len(word)
     if caption[start:end] != word:
         raise ValueError(f"no {word!r} at character {start} of {caption!r}")
-    if word[:1].isupper():
+    if len(word) > 1 and word.isupper():
+        alternative = alternative.upper()
+    elif word[:1].isupper():
         alternative = alternative.capitalize()
     before, after = caption[:start], caption[end:]
     if alternative.lower() in ("a", "an") and (following := re.match(r"\s+([A-Za-z]+)", after)):

@@ -75,6 +75,7 @@ def test_a_word_of_two_tables_belongs_to_the_first():
         ("An orange ball", "orange", "red", "A red ball"),
         ("An elephant", "elephant", "dog", "A dog"),
         ("Dogs run", "Dogs", "cats", "Cats run"),
+        ("A MAN WALKS", "MAN", "woman", "A WOMAN WALKS"),
         ("holding a hat", "hat", "umbrella", "holding an umbrella"),
         ("in an office", "office", "uniform", "in a uniform"),
         ("spa red", "red", "orange", "spa orange"),
