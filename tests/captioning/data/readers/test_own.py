@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from captioning.data.readers.own.layout import recognise
-from captioning.data.readers.own.own import read_own
+from captioning.data.readers.own.own import own_splits, read_own
 from tests.packed_files import photo, table, write_arrow, write_parquet, write_tar
 
 NUMBER = 6
@@ -265,3 +266,19 @@ def test_too_few_photos_for_three_splits(tmp_path):
     (tmp_path / "all.csv").write_text("image,caption\np0.jpg,A dog.\np1.jpg,A cat.\n")
     with pytest.raises(ValueError, match="2 photos are too few"):
         read_own(name="o", folder=tmp_path, part="train")
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [(("7", "7", "9"), ["7", "7", "9"]), (("7", "8", "9"), ["a.png", "a.png", "b.png"]),
+     (("7", "7", "7"), ["a.png", "a.png", "b.png"]), (("7", "7", ""), ["a.png", "a.png", "b.png"])],
+)  # fmt: skip
+def test_ids_of_a_table_count_where_each_photo_has_its_own(tmp_path, ids, expected):
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    rows = zip(("a.png", "a.png", "b.png"), ids, strict=True)
+    lines = [f"{name},{one},Dog {n}.,train" for n, (name, one) in enumerate(rows)]
+    text = "\n".join(["file_name,image_id,caption,split", *lines])
+    (tmp_path / "captions.csv").write_text(text)
+    assert [s.image_id for s in read_own(name="x", folder=tmp_path).samples] == expected
+    assert own_splits(tmp_path) == {tmp_path / name: "train" for name in ("a.png", "b.png")}
