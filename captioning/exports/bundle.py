@@ -3,7 +3,9 @@
 captioner.json       format, class and tokenizer of the model, versions
 config.yaml          the settings that build it; `_target_` as in a run folder
 model.safetensors    its weights, and those of the backbone of its features
-transformers/        instead, where transformers knows the model
+config.json, ...     where transformers knows the model: the folder is one of its models, and
+                     model.safetensors has its names; older exports have ``transformers/``
+adapter/             low-rank additions, as peft has them
 lists/               files of words that the settings name
 README.md            the card
 """
@@ -31,6 +33,8 @@ RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
     "transformers",
 )
 LISTS = "lists"
+# As ``pretrained`` of an export's settings: the folder itself is a model of transformers.
+ROOT = "."
 # Patterns of what is fetched from the hub: no file of these can hold a program.
 FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", CONFIG)
 # Weights of the backbone whose features a run had cached, as they are named in the file.
@@ -47,7 +51,7 @@ class Bundle:
         folder: where it lies.
         config: settings that build the model.
         captioner: class and tokenizer, as in checkpoints.
-        weights: tensors by name; None where ``transformers/`` holds them.
+        weights: tensors by name; None where a model of transformers holds them.
     """
 
     folder: Path
@@ -61,8 +65,15 @@ def is_bundle(folder: Path) -> bool:
     return (folder / RECORD).is_file()
 
 
+def transformers_folder(folder: Path) -> Path | None:
+    """Where an export's model of transformers lies; None: it has none."""
+    if (folder / "config.json").is_file():
+        return folder
+    return folder / TRANSFORMERS if (folder / TRANSFORMERS).is_dir() else None
+
+
 def write_bundle(bundle: Bundle, versions: Mapping[str, Any]) -> None:
-    """Write all but the card and ``transformers/``."""
+    """Write all but the card and the model of transformers."""
     record = {"format": FORMAT, "captioner": bundle.captioner, "versions": versions}
     write_json(bundle.folder / RECORD, record)
     write_text(bundle.folder / CONFIG, OmegaConf.to_yaml(bundle.config))
@@ -93,7 +104,7 @@ def read_bundle(folder: Path) -> Bundle:
     groups = ("model", "features", "search", "optimizer")
     if not all(isinstance(config.get(group), DictConfig) for group in groups):
         raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run anew")
-    weights = None if (folder / TRANSFORMERS).is_dir() else _weights(folder / WEIGHTS)
+    weights = None if transformers_folder(folder) else _weights(folder / WEIGHTS)
     return Bundle(folder=folder, config=config, captioner=captioner, weights=weights)
 
 

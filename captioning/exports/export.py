@@ -15,24 +15,31 @@ from torch import Tensor, nn
 from captioning.exports.bundle import (
     FEATURES_PREFIX,
     LISTS,
-    TRANSFORMERS,
+    ROOT,
     Bundle,
+    transformers_folder,
     write_bundle,
 )
 from captioning.exports.captioner import Captioner
-from captioning.exports.card import write_card
+from captioning.exports.card import base_model, write_card
 from captioning.exports.energy import CardFacts
-from captioning.files import is_taken, write_text
+from captioning.extras import import_extra
+from captioning.files import is_taken, read_json, write_json, write_text
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.low_rank import low_rank_tensors
 from captioning.results.run_folder import RunFolder
 from captioning.results.versions import versions
+from captioning.tensor_files import write_tensors
 from captioning.training.parts import build_part
 
 # Keys of a run that building and using its model needs; all others may name its owner's folders.
 KEPT = ("model", "features", "control", "search", "optimizer", "schedule", "seed", "run_name")
+# Files of a model of transformers, of which one is its processor's.
+PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 # Keys of a model that may name a file of words.
 WORD_FILES = ("objects", "names_path", "photo_names")
 BACKBONE = "captioning.vision.backbones.build_backbone"
+ADAPTER = "adapter"
 
 
 def export(
@@ -65,6 +72,7 @@ def export(
             run=Path(run),
             config=RunFolder(Path(run)).config(),
             num_weights=sum(parameter.numel() for parameter in captioner.model.parameters()),
+            of_transformers=transformers_folder(part) is not None,
             extra=extra,
             facts=facts or CardFacts(),
         )
@@ -83,7 +91,7 @@ def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
     model = captioner.model
     config = _with_lists(_portable(captioner.config), folder)
     weights: dict[str, Tensor] | None = dict(model.state_dict())
-    note = _write_transformers(model, folder / TRANSFORMERS)
+    note = _write_transformers(model, folder)
     if note is None:
         weights = None
         config = _of_transformers(config)
@@ -96,7 +104,9 @@ def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
         folder=folder, config=config, captioner=checkpoint["captioner"], weights=weights
     )
     write_bundle(bundle, {key: value for key, value in versions().items() if key != "command"})
-    extra = ["## Other formats", "", *_formats(note), ""]
+    extra = ["## Other formats", "", *_formats(note, captioner.config, folder), ""]
+    if note is None and captioner.config.model.get("lora"):
+        extra += _write_adapter(captioner, folder / ADAPTER)
     if onnx:
         from captioning.exports.onnx import write_onnx  # slow, and needed here only
 
@@ -104,10 +114,62 @@ def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
     return extra
 
 
-def _formats(note: str | None) -> Sequence[str]:
-    if note is None:
-        return [f"`{TRANSFORMERS}/` is the model in the format of transformers."]
-    return [f"None of transformers: {note}."]
+def _formats(note: str | None, config: DictConfig, folder: Path) -> Sequence[str]:
+    if note is not None:
+        return [f"None of transformers: {note}."]
+    lines = [
+        "The folder is a model of transformers, which "
+        "`AutoModelForImageTextToText.from_pretrained(FOLDER)` and "
+        '`pipeline("image-text-to-text", model=FOLDER)` open; they search in their own way.'
+    ]
+    if not any((folder / name).is_file() for name in PROCESSORS):
+        lines.append(
+            "It has no processor, as its tokens are words that transformers does not know."
+        )
+    if options := OmegaConf.select(config, "features.reader.options"):
+        shown = ", ".join(f"{key}={value}" for key, value in options.items())
+        lines.append(f"Photos were prepared with these options of its processor: {shown}.")
+    return lines
+
+
+def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
+    """Write low-rank additions for peft beside the model that has them; returns lines for the card.
+
+    They belong to the pretrained model, so a run that began with another run's weights has none.
+    """
+    config, model = captioner.config, captioner.model
+    pretrained = base_model(config)
+    if config.get("start_from") or pretrained is None:
+        return [
+            "## Adapter", "", "None: the run began with the weights of another run, to which its "
+            "low-rank additions belong. The model's own files have them merged.", "",
+        ]  # fmt: skip
+    parts: Any = model
+    tensors, layers = low_rank_tensors(parts.transformers_parts())
+    peft: Any = import_extra("peft", extra="vlm", purpose="an adapter")
+    settings = config.model.lora
+    lora = peft.LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=layers,
+        base_model_name_or_path=pretrained.name,
+        revision=pretrained.commit,
+        inference_mode=True,
+    )
+    lora.save_pretrained(folder)
+    written = read_json(folder / "adapter_config.json")  # its set of layers has no order
+    write_json(folder / "adapter_config.json", {**written, "target_modules": layers})
+    tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    write_tensors(folder / "adapter_model.safetensors", tensors, {"format": "pt"})
+    return [
+        "## Adapter",
+        "",
+        f"`{ADAPTER}/` has the low-rank additions alone, for `{pretrained.name}`: "
+        f'`PeftModel.from_pretrained(BASE, "{ADAPTER}")` of peft. The model\'s own files have them '
+        "merged.",
+        "",
+    ]
 
 
 def _portable(config: DictConfig) -> DictConfig:
@@ -149,26 +211,30 @@ def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | No
     save: Any = getattr(model, "save_pretrained", None)
     if save is None:
         return f"it has no {type(model).__name__}"
+    part = folder / ".transformers"
     try:
-        save(folder)
+        save(part)
     except ValueError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
         return str(error)
+    for path in part.iterdir():
+        path.rename(folder / path.name)
+    part.rmdir()
     return None
 
 
 def _of_transformers(config: DictConfig) -> DictConfig:
-    """Settings that read all weights from ``transformers/``, into which low ranks were merged."""
+    """Settings that read all weights from the folder itself, with low ranks merged into them."""
     config = config.copy()
-    config.model.module.pretrained = TRANSFORMERS
+    config.model.module.pretrained = ROOT
     config.model.pop("pretrained", None)
     config.model.pop("lora", None)
     backbone = config.features.get("backbone")
     if config.features.get("reader", {}).get("pretrained"):
-        config.features.reader.pretrained = TRANSFORMERS
+        config.features.reader.pretrained = ROOT
     if backbone is not None:
         kept = {key: backbone[key] for key in ("_target_", "image_size") if key in backbone}
-        config.features.backbone = {**kept, "pretrained": TRANSFORMERS}
+        config.features.backbone = {**kept, "pretrained": ROOT}
     return config
 
 

@@ -21,6 +21,7 @@ from captioning.exports.bundle import (
     FEATURES_PREFIX,
     FILES,
     LISTS,
+    ROOT,
     TRANSFORMERS,
     WEIGHTS,
     Bundle,
@@ -230,7 +231,7 @@ def _with_folder(config: DictConfig, folder: Path) -> DictConfig:
     def placed(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
             return {name: placed(content, str(name)) for name, content in value.items()}
-        own = key == "pretrained" and value == TRANSFORMERS
+        own = key == "pretrained" and value in (ROOT, TRANSFORMERS)
         own = own or (isinstance(value, str) and _OWN_LIST.fullmatch(value) is not None)
         return str(folder.resolve() / value) if own else value
 

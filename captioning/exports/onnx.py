@@ -31,8 +31,10 @@ CHECKED_STEPS = 5
 USE = """`onnx/` needs no torch: numpy, pillow and onnxruntime.
 
 ```
-python onnx/caption.py PHOTO.jpg --beam 5
+python onnx/caption.py PHOTO.jpg
 ```
+
+It searches with the beam of the captioner ({beam}); `--beam 1` is greedy and faster.
 """
 
 
@@ -60,7 +62,9 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
     folder.mkdir(parents=True)
     photos = _photos(captioner)
     _write_networks(networks, _pixels(photos, networks), folder)
-    write_json(folder / "settings.json", _settings(captioner.model.tokenizer, networks, search))
+    beam = 1 if isinstance(captioner.model.search, GreedySearch) else search.beam_size
+    settings = _settings(captioner.model.tokenizer, networks, search) | {"beam_size": beam}
+    write_json(folder / "settings.json", settings)
     shutil.copyfile(str(onnx_caption.__file__), folder / "caption.py")
     difference = largest_difference(networks, OnnxCaptioner(folder), photos)
     if not difference <= TOLERANCE:
@@ -73,7 +77,7 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
     other = "" if plain else f" It searches by a plain beam, the run itself by {own.__name__}."
     note = {"token": "", "prefix": " Each step reads all words anew, so long captions are slow."}
     checked = f"Checked against torch: log-probabilities differ by at most {difference:.1e} nats."
-    return ["## ONNX", "", USE, checked + note[networks.reads] + other, ""]
+    return ["## ONNX", "", USE.format(beam=beam), checked + note[networks.reads] + other, ""]
 
 
 def _photos(captioner: Captioner) -> list[Image.Image]:

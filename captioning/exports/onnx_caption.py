@@ -1,6 +1,6 @@
 """Captions photos with a captioner in ONNX. Needs numpy, pillow and onnxruntime alone.
 
-    python caption.py PHOTO ... [--beam 5]
+    python caption.py PHOTO ... [--beam 5]      (default: the captioner's own beam)
 
 The folder of this file holds ``image.onnx`` (pixels of photos to what the decoder reads),
 ``step.onnx`` (one more word of each hypothesis) and ``settings.json``.
@@ -60,9 +60,10 @@ class OnnxCaptioner:
         log_probs, *after = self._step.run(None, values)
         return log_probs, after
 
-    def caption(self, photo: Image.Image, *, beam: int = 1) -> str:
-        """The best caption by beam search; 1 is greedy search."""
+    def caption(self, photo: Image.Image, *, beam: int | None = None) -> str:
+        """The best caption by beam search; None: the captioner's own beam; 1: greedy search."""
         settings, memory = self.settings, self.start(photo)
+        beam = int(settings.get("beam_size", 1) if beam is None else beam)
         tokens = np.array([settings["prefix"]], dtype=np.int64)
         state: list[Any] = [np.zeros((1, size), np.float32) for size in settings["state_sizes"]]
         scores, finished = np.zeros(1), []
@@ -105,7 +106,7 @@ def main() -> None:
     """Caption the photos of a command line."""
     parser = argparse.ArgumentParser(description="Caption photos.")
     parser.add_argument("photos", nargs="+", type=Path)
-    parser.add_argument("--beam", type=int, default=1)
+    parser.add_argument("--beam", type=int, help="1 is greedy; default: the captioner's own")
     options = parser.parse_args()
     captioner = OnnxCaptioner(Path(__file__).parent)
     for path in options.photos:

@@ -7,18 +7,20 @@ other size, trained from scratch on pixels or on cached features. The backbone
 
 from __future__ import annotations
 
+import importlib
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipConfig, BlipTextConfig
 from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
-from captioning.files import write_text
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.blip_decoder import BlipDecoder
 from captioning.models.layers.caption_places import CaptionPlaces
@@ -28,7 +30,7 @@ from captioning.models.layers.low_rank import merged_low_rank
 from captioning.ranges import DropRate, PositiveInt
 from captioning.sample_dropout import by_caption
 from captioning.types import Batch, CaptionLosses
-from captioning.vision.blip import BlipVision, load_blip
+from captioning.vision.blip import MEAN, STD, BlipVision, load_blip, with_positions_of
 
 
 class Blip(AbstractCaptioner[HypothesisTree]):
@@ -114,9 +116,10 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         self.prompt_ids = tuple(self.prompt.tolist())
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the captioner in transformers' format, with its tokenizer if that is of sub-words.
+        """Write the captioner in transformers' format, with a processor if tokens are sub-words.
 
-        Low-rank additions (``model.lora``) are merged into the written weights.
+        Low-rank additions (``model.lora``) are merged into the written weights, and positions are
+        those of the size of the captioner's photos.
 
         Raises:
             ValueError: the image encoder is not BLIP's own, or the decoder has a projection before
@@ -129,6 +132,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
             )
         text: Any = merged_low_rank(self.decoder.text)
         vision: Any = merged_low_rank(self.backbone.network)
+        with_positions_of(vision, self.backbone.image_size)
         config = BlipConfig(
             text_config=text.config.to_dict(), vision_config=vision.config.to_dict()
         )
@@ -138,7 +142,36 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         network.save_pretrained(folder)
         definition = self.tokenizer.state().get("definition")
         if definition is not None:
-            write_text(Path(folder) / "tokenizer.json", definition)
+            self._processor(definition, self.backbone.image_size).save_pretrained(folder)
+
+    def _processor(self, definition: str, side: int) -> Any:
+        """What prepares photos and prompts for transformers as they are prepared here."""
+        transformers: Any = importlib.import_module("transformers")
+        tokenizer, names = Tokenizer.from_str(definition), self.tokenizer
+        marks = {"pad": names.pad_id, "unk": names.unk_id, "sep": names.eos_id, "eos": names.eos_id}
+        tokens = {f"{n}_token": str(tokenizer.id_to_token(number)) for n, number in marks.items()}
+        # What stands there is replaced by the decoder's begin token.
+        begin = "[CLS]" if tokenizer.token_to_id("[CLS]") is not None else tokens["pad_token"]
+        end = tokens["sep_token"]
+        tokenizer.post_processor = TemplateProcessing(
+            single=f"{begin} $A {end}",
+            special_tokens=[(begin, tokenizer.token_to_id(begin)), (end, names.eos_id)],
+        )
+        size = {"height": side, "width": side}
+        photos = transformers.BlipImageProcessor(
+            size=size, image_mean=list(MEAN), image_std=list(STD)
+        )
+        options: dict[str, Any] = {**tokens, "cls_token": begin}
+        options["model_input_names"] = ["input_ids", "attention_mask"]
+        words = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)
+        return transformers.BlipProcessor(photos, words)
+
+    def transformers_parts(self) -> dict[str, nn.Module]:
+        """The networks of `save_pretrained` by what stands before their names there."""
+        networks: dict[str, nn.Module] = {"text_decoder.": self.decoder.text}
+        if isinstance(self.backbone, BlipVision):
+            networks["vision_model."] = self.backbone.network
+        return networks
 
     def _prompt_ids(self, prompt: str) -> Tensor:
         ids = [] if not prompt.split() else self.tokenizer.encode(prompt)[1:-1]

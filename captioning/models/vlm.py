@@ -300,6 +300,10 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         network.save_pretrained(folder)
         load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
 
+    def transformers_parts(self) -> dict[str, nn.Module]:
+        """The networks of `save_pretrained` by what stands before their names there."""
+        return {"": self.network}
+
 
 def _sum(value: Tensor) -> int:
     """By which a tensor is told from another one: exact, so that no device's order matters."""

@@ -12,7 +12,12 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, is_bundle, read_bundle
+from captioning.exports.bundle import (
+    FEATURES_PREFIX,
+    is_bundle,
+    read_bundle,
+    transformers_folder,
+)
 from captioning.exports.shipped import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
@@ -172,7 +177,7 @@ def _of_bundle(name: str, folder: Path) -> Start:
     if bundle.weights is None:
         raise ValueError(
             f"start_from={name}: a model of transformers, which model= loads: give "
-            f"model.pretrained={folder / TRANSFORMERS} in its place"
+            f"model.pretrained={transformers_folder(folder)} in its place"
         )
     weights, backbone = dict[str, Tensor](), dict[str, Tensor]()
     for key, tensor in bundle.weights.items():

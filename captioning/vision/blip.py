@@ -142,6 +142,23 @@ class BlipVision(nn.Module):
         return outputs.last_hidden_state
 
 
+def with_positions_of(network: BlipVisionModel, image_size: int) -> None:
+    """Make the positions of `ResizedEmbeddings` the network's own, for photos of that size."""
+    embeddings: Any = network.embeddings
+    if not isinstance(embeddings, ResizedEmbeddings):
+        return
+    with torch.no_grad():
+        photo, patches = embeddings.position_embedding.split([1, embeddings.num_patches], dim=1)
+        wide = torch.promote_types(patches.dtype, torch.float32)  # as in the network's own pass
+        resized = (embeddings._resizing.to(wide) @ patches.to(wide)).to(patches.dtype)
+        embeddings.position_embedding = nn.Parameter(torch.cat([photo, resized], dim=1))
+    embeddings.num_patches = resized.shape[1]
+    embeddings.num_positions = embeddings.num_patches + 1
+    embeddings.image_size = network.config.image_size = image_size
+    del embeddings._resizing
+    object.__setattr__(embeddings, "__class__", BlipVisionEmbeddings)
+
+
 @loadable
 def build_blip_vision(
     *,

@@ -1,11 +1,14 @@
-"""Low-rank additions (Hu et al., 2022) merged into the weights of their layers."""
+"""Low-rank additions (Hu et al., 2022): merged into the weights of their layers, or alone."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+
+ADAPTER = "default"  # the name that peft gives additions
 
 
 def merged_low_rank(network: nn.Module) -> nn.Module:
@@ -34,3 +37,32 @@ def merged_low_rank(network: nn.Module) -> nn.Module:
         parent, _, last = name.rpartition(".")
         setattr(merged.get_submodule(parent), last, base)
     return merged
+
+
+def low_rank_tensors(networks: Mapping[str, nn.Module]) -> tuple[dict[str, Tensor], list[str]]:
+    """Low-rank additions under the names of peft's files, and the layers that have them.
+
+    Args:
+        networks: parts of a model by what stands before their names there, such as ``""``.
+
+    Returns:
+        Tensors, and ``target_modules``: last parts of names where these choose the same layers,
+        complete names otherwise.
+    """
+    parts = {
+        f"{before}{name}": part
+        for before, network in networks.items()
+        for name, part in network.named_modules()
+        if name
+    }
+    layers = [name for name, part in parts.items() if hasattr(part, "get_base_layer")]
+    tensors = {
+        f"base_model.model.{name}.{own.replace(f'.{ADAPTER}', '')}": value.detach().cpu()
+        for name in layers
+        for own, value in parts[name].named_parameters()
+        if own.startswith("lora_")
+    }
+    inner = tuple(f"{name}." for name in layers)
+    last = {name.rpartition(".")[2] for name in layers}
+    chosen = {n for n in parts if n.rpartition(".")[2] in last and not n.startswith(inner)}
+    return tensors, sorted(last if chosen == {*layers} else layers)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import OmegaConf
-from transformers import BlipForConditionalGeneration
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from captioning import Captioner
 from captioning.configuration import compose_config
@@ -37,17 +38,46 @@ def test_blip_is_exported_for_transformers(
     train(config)
     source = Captioner.load(tmp_path / "run", device="cpu")
     target = export(tmp_path / "run", tmp_path / "export")
-    assert not (target / "model.safetensors").exists()
-    assert str(folder) not in (target / "config.yaml").read_text()
+    named(target, tmp_path, folder)
     moved = target.rename(tmp_path / "moved")  # nothing points to where it was
     again = Captioner.load(moved, device="cpu")
     weights, expected = again.model.state_dict(), source.model.state_dict()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    theirs = BlipForConditionalGeneration.from_pretrained(moved / "transformers")
-    word = theirs.text_decoder.bert.embeddings.word_embeddings.weight
-    assert torch.equal(word, source.model.decoder.text.bert.embeddings.word_embeddings.weight)
+    card = (moved / "README.md").read_text()
+    assert f'base_model: "{folder.name}"' in card
+    assert "- prompt: `a dog`" in card
+    theirs = AutoModelForImageTextToText.from_pretrained(moved).eval()
+    processor = AutoProcessor.from_pretrained(moved)
+    photo = Image.effect_noise((40, 30), 90).convert("RGB")
+    inputs = processor(images=photo, text="a dog", return_tensors="pt")
+    assert inputs["pixel_values"].shape == (1, 3, 16, 16)
+    prompt = source.model.tokenizer.encode("a dog")[1:-1]
+    assert inputs["input_ids"][0, 1:-1].tolist() == prompt
+    states = theirs.vision_model(inputs["pixel_values"]).last_hidden_state
+    torch.testing.assert_close(states, source.model.backbone.grid(inputs["pixel_values"]))
 
 
+def named(export_folder: Path, *places: Path) -> None:
+    """Check that no file of text names a folder of the export's owner."""
+    for path in export_folder.rglob("*"):
+        if path.suffix in (".json", ".yaml", ".md", ".jinja", ".txt"):
+            text = path.read_text()
+            assert not any(str(place) in text for place in places), path
+
+
+def check_adapter(base: Path, adapter: Path, merged: torch.nn.Module) -> None:
+    """The pretrained model with the adapter computes as the exported one, and not as without."""
+    peft = pytest.importorskip("peft", reason="needs peft")
+    plain = AutoModelForImageTextToText.from_pretrained(base).eval()
+    inputs = {"input_ids": torch.tensor([[2, 5, 6, 7]])}
+    with torch.no_grad():
+        expected, before = merged(**inputs).logits, plain(**inputs).logits
+        found = peft.PeftModel.from_pretrained(plain, adapter).eval()(**inputs).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(found, before, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize("lora", [False, True])
 def test_an_image_to_text_model_is_exported_for_transformers(vlm, tmp_path, lora: bool) -> None:  # noqa: F811
     if lora:
@@ -57,7 +87,18 @@ def test_an_image_to_text_model_is_exported_for_transformers(vlm, tmp_path, lora
     files = sorted((Path(source.config.paths.cache) / "miniworld").rglob("*"))
     photos = [file for file in files if file.suffix in (".png", ".jpg")][:3]
     moved = export(tmp_path / "run", tmp_path / "export").rename(tmp_path / "moved")
-    assert str(source.config.model.pretrained) not in (moved / "config.yaml").read_text()
+    base = Path(source.config.model.pretrained)
+    named(moved, tmp_path, base)
+    card = (moved / "README.md").read_text()
+    front = 'library_name: "transformers"\npipeline_tag: "image-text-to-text"\n'
+    assert front + f'base_model: "{base.name}"' in card
+    assert f"- begun with: the pretrained model {base.name}\n- fine-tuned: yes" in card
+    assert "- prompt: `a photo of`" in card
+    theirs = AutoModelForImageTextToText.from_pretrained(moved).eval()
+    assert AutoProcessor.from_pretrained(moved).tokenizer is not None
+    assert (moved / "adapter").is_dir() is lora
+    if lora:
+        check_adapter(base, moved / "adapter", theirs)
     again = Captioner.load(moved, device="cpu")
     assert len(photos) == 3
     assert texts(again, photos) == texts(source, photos)

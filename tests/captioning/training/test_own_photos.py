@@ -80,7 +80,7 @@ def test_a_pretrained_model_is_fine_tuned_and_handed_on(
         if arguments[0] == "train":
             arguments += small
         assert main(arguments) == 0, f"{shlex.join(arguments)}: {capfd.readouterr().err}"
-    for name in ("before.csv", "after.csv", "my_captioner/transformers/model.safetensors"):
+    for name in ("before.csv", "after.csv", "my_captioner/model.safetensors"):
         assert (photos.parent / name).is_file(), name
     assert len((photos.parent / "after.csv").read_text().splitlines()) == 13
     assert (photos.parent / "runs/lora/curation/report.html").is_file()
