@@ -149,7 +149,7 @@ def test_a_model_is_searched_by_its_own_generate(vlm, tmp_path: Path) -> None:
             r"no processor_config.json or preprocessor_config.json",
         ),
         (lambda folder: other_processor(folder), r"BlipProcessor does not fit .*'git'"),
-        (lambda folder: other_kind(folder), r"no image-to-text model"),
+        (lambda folder: other_kind(folder), r"reads text and no photos"),
     ],
 )
 def test_folders_that_do_not_work_are_refused(damage, message, vlm, tmp_path: Path) -> None:
