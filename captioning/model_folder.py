@@ -226,8 +226,7 @@ def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
     except (FileNotFoundError, ConnectionError, ImportError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # tokenizers raises that class itself, and each library its own
-        if problem := damaged_file(Path(name) if folder is None else folder):
-            raise ValueError(f"{problem}; fetch or save the model anew") from error
+        refuse_damaged(Path(name) if folder is None else folder, error)
         reason = re.sub(r"\s+", " ", str(error)).strip()[:200]
         raise ValueError(
             f"{name}: a file of the model is damaged or does not fit the others ({reason}); fetch "
@@ -235,7 +234,17 @@ def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
         ) from error
 
 
-def damaged_file(folder: Path) -> str:
+def refuse_damaged(folder: Path, error: Exception) -> None:
+    """Name the file that explains an error of a library, if one of the model's cannot be read.
+
+    Raises:
+        ValueError: such a file.
+    """
+    if problem := _damaged_file(folder):
+        raise ValueError(f"{problem}; fetch or save the model anew") from error
+
+
+def _damaged_file(folder: Path) -> str:
     """The first file of a model's folder that cannot be read, and why; empty where all can be."""
     for path in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
         with path.open("rb") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.files import read_json
-from captioning.model_folder import damage_named, damaged_file, model_folder
+from captioning.model_folder import damage_named, model_folder, refuse_damaged
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 NO_HUB = "a folder of another model, or model=updown_small"
@@ -119,8 +119,7 @@ def load_processor(folder: Path, *, captions: bool = True) -> Any:
     except ImportError as error:
         raise ModuleNotFoundError(f"{folder}: its processor needs a package: {error}") from error
     except Exception as error:  # tokenizers raises that class itself
-        if problem := damaged_file(folder):
-            raise ValueError(f"{problem}; fetch or save the model anew") from error
+        refuse_damaged(folder, error)
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
             f"{folder}: its processor cannot be read ({reason}); save the model's processor and "

@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # loops of one's own need no Lightning, which takes seconds t
     import pytorch_lightning as pl
 
 REPLACING = ("replace_caption", "replace_image")
+"""Actions after which a sample is another pair of photo and caption."""
 LEFT_ALONE = "left alone: "
 """How notes begin that say why a selected sample stays as it is."""
-"""Actions after which a sample is another pair of photo and caption."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,8 +91,8 @@ FURTHER: dict[str, list[str]] = {
 ROWS = POLICIES | FURTHER
 SELECTED = ROOT / "docs" / "results" / "records" / "recommended.jsonl"  # what would be removed
 # The data by name: overrides beside those of experiment=data_curation/benchmark_NAME. One caption a
-# photo is a fifth of the captions, which are seen three times as often. The first 2,000 photos are
-# for machines that cannot train on all of them so often.
+# photo is a fifth of the captions, which are seen three times as often. The first 2,000 photos
+# are for machines that are too slow to train on all of them for each row and seed.
 ONE = "flickr8k_one"
 FEWER = "flickr8k_2000"
 DATA: dict[str, list[str]] = {

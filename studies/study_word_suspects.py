@@ -70,7 +70,7 @@ class Round:
             validation and test by all evidence, or ``"all"`` as the check doubts them.
         num_suspects: by each ranking.
         shows_others: whether the judge sees the photo's other captions. Words that were judged
-            without them are judged anew.
+            without them are judged again.
     """
 
     title: str

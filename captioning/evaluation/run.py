@@ -20,7 +20,7 @@ from captioning.files import read_json, write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
 from captioning.model_folder import data_folder
-from captioning.results.coco_results import ResultEntry, read_entries, write_captions
+from captioning.results.coco_results import ResultEntry, is_path_of, read_entries, write_captions
 from captioning.results.per_caption import caption_columns, write_per_caption
 from captioning.results.run_folder import RunFolder
 from captioning.results.show import show_result
@@ -154,9 +154,9 @@ class _NamedImages:
         self._by_name: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         self._by_stem: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for image_id, rows in roster.rows_by_image.items():
-            path = roster.samples[rows[0]].image_path
-            below = path.as_posix().endswith(f"/{image_id}")
-            parts = Path(image_id).parts if below else path.parts
+            sample = roster.samples[rows[0]]
+            path = sample.image_path
+            parts = Path(image_id).parts if is_path_of(sample) else path.parts
             self._by_path[str(path.resolve())] = image_id
             self._by_name[path.name].append((parts, image_id))
             self._by_stem[path.stem].append(((*parts[:-1], path.stem), image_id))
@@ -211,7 +211,7 @@ def _coco_names(split: DictConfig) -> dict[str, tuple[str, ...]]:
             own = record.value.get("roster_id")
             called = (number, name) if own is None else (number, str(own), name)
             if names.setdefault(number, called) != called:
-                return {}  # two files count anew: numbers do not say whose they are
+                return {}  # two files have the same numbers: these do not say whose they are
             if own is not None:
                 names.setdefault(str(own), called)
     return names

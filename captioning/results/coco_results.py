@@ -196,6 +196,10 @@ def write_references(path: Path, samples: Sequence[Sample], image_ids: Collectio
 
 def _file_name(sample: Sample) -> str:
     """The photo's path below its set's folder where the id is that; else its file name."""
+    return sample.image_id if is_path_of(sample) else sample.image_path.name
+
+
+def is_path_of(sample: Sample) -> bool:
+    """Whether the image id is the photo's path below its set's folder."""
     path = sample.image_path.as_posix()
-    is_path = path == sample.image_id or path.endswith(f"/{sample.image_id}")
-    return sample.image_id if is_path else sample.image_path.name
+    return path == sample.image_id or path.endswith(f"/{sample.image_id}")

@@ -38,10 +38,11 @@ def export_cleaned(
             or words that shall be mended were not judged.
         OSError: the folder cannot be written.
     """
-    mended = mendable(result) if mend == "words" else None
-    if mended is not None:
-        print(_mending_line(len(mended), left_unmended(result)))
-    view = CurationView(roster=result.roster).apply(result.edits(mended))
+    mended, left = {}, {}
+    if mend == "words":
+        mended, left = mendable(result), left_unmended(result)
+        print(_mending_line(len(mended), left))
+    view = CurationView(roster=result.roster).apply(result.edits(mended, left))
     record = RunRecord(policy=POLICY, seed=seed, view=view)
     holds_photos = format == "imagefolder" or format in PACKED
     chosen = photos or ("copy" if holds_photos else "none")

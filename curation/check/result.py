@@ -20,7 +20,7 @@ from captioning.files import write_atomically, write_text
 from captioning.types import Edit
 from curation.check.checks import CHECKS, Check
 from curation.check.evidence import Scores
-from curation.check.mend import Replacement, left_unmended, replacement
+from curation.check.mend import Replacement, replacement
 from curation.check.page import write_page
 from curation.check.words import NAME as WORDS
 
@@ -234,16 +234,14 @@ class CheckResult:
         if path is not None:
             write_page(self, path, num_shown=num_shown)
 
-    def edits(self, mended: Mapping[int, Replacement] | None = None) -> list[Edit]:
+    def edits(self, mended: Mapping[int, Replacement], left: Mapping[int, str]) -> list[Edit]:
         """For each flagged caption a removal with its reasons.
 
         Args:
             mended: by row captions that stay, with a word replaced, see
-                `curation.check.mend.mendable`; reasons then say why others are not. None: nothing
-                was to be mended.
+                `curation.check.mend.mendable`.
+            left: by row why others are not mended, see `curation.check.mend.left_unmended`.
         """
-        left = {} if mended is None else left_unmended(self)
-        mended = mended or {}
         return [
             mended[sample.row].edit(sample.sample_id, policy=POLICY)
             if sample.row in mended

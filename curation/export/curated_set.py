@@ -162,7 +162,7 @@ def _check_names(curated: Sequence[Picture]) -> None:
             )
 
 
-def content_key(curated: Sequence[Picture], *, photos: bool) -> str:
+def set_digest(curated: Sequence[Picture], *, photos: bool) -> str:
     """16 hex digits of a set's names, captions and splits, and of its photos' sizes and times.
 
     Args:

@@ -22,11 +22,11 @@ from curation.export.curated_set import (
     HUB_NAMES,
     Picture,
     captioned,
-    content_key,
     of_splits,
     pictures,
     place_photos,
     safe_names,
+    set_digest,
     write_coco,
     write_jsonl,
     write_metadata,
@@ -129,7 +129,7 @@ def _loaded(format: str, curated: Sequence[Picture]) -> dict[str, Any] | None:
     files, told = LOADED[format]
     splits: list[Split | None] = [split for split, _ in of_splits(curated)]
     named = [{"split": HUB_NAMES[s], "path": _named(files, s)} for s in splits if s is not None]
-    content = f"content {content_key(curated, photos=format in PACKED)}"
+    content = f"content {set_digest(curated, photos=format in PACKED)}"
     return {"description": content, "data_files": named or _named(files, None), **told}
 
 

@@ -1,6 +1,6 @@
 """Every format of an exported set, read by the programs that people read such sets with.
 
-``python -m tests.contracts.test_shared_sets`` writes the table of docs/share.md anew.
+``python -m tests.contracts.test_shared_sets`` writes the table of docs/share.md.
 """
 
 from __future__ import annotations
