@@ -18,6 +18,7 @@ CONTRACTS = (
     *("captioning.model_folder", "captioning.processors", "captioning.lengths", "captioning.slurm"),
     *("captioning.tensor_files", "captioning.work_ahead", "captioning.cores", "captioning.sharing"),
     *("captioning.extras", "captioning.loadable", "captioning.ranges", "captioning.devices"),
+    "captioning.setting_error",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
@@ -38,7 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.sample_dropout": ("captioning.types",),
     "captioning.processors": ("captioning.files", "captioning.model_folder"),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
-    "captioning.parts": ("captioning.plugins",),
+    "captioning.parts": ("captioning.plugins", "captioning.setting_error"),
     "captioning.figures": ("captioning.files",),
     # Work in other processes, which import a user's plugins first.
     "captioning.spread": (*CONTRACTS, "captioning.plugins", "captioning.parts"),

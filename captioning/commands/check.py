@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from captioning.commands.command import PlainCommand
 from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS, without_photos
 from captioning.commands.quick_imports import quick_imports
 from captioning.data.readers.own.root import check_root
+from captioning.setting_error import AbstractSettingError, Setting
 
 if TYPE_CHECKING:
     from curation.check.result import CheckResult
@@ -25,15 +25,15 @@ LAYOUTS = (
 )  # fmt: skip
 CACHE = "CAPTIONING_CACHE"
 WORD_CHANCE = 0.7  # below it fewer than half of the words are wrong: --chance does not go there
-# Keys of `data=own` in messages of its reader, which are options here.
+# Arguments of the reader, as this command has them.
 _OPTIONS = {
+    "folder": "FOLDER",
     "layout": "--layout",
     "annotations": "--annotations",
     "image_folder": "--image-folder",
     "file_column": "--file-column",
     "caption_columns": "--caption-column",
 }
-_KEYS = re.compile(rf"\b({'|'.join(_OPTIONS)})=(?=(\w?))")
 _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   fit=0.5             chance that the caption does not fit its photo (also --chance)
   wrong_photo=0.5     chance that none of the photo's captions fits it (also --chance)
@@ -104,7 +104,7 @@ def _check(options: Namespace) -> None:
         raise ValueError("--mend is for the set that --export writes: choose its format")
     if options.photos and not options.export:
         raise ValueError("--photos is for the set that --export writes: choose its format")
-    _log_by_options()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     folder = Path(options.folder)
     out = Path(options.out or f"{folder.resolve().name}-check")
     cleaned = out / "cleaned"
@@ -151,28 +151,14 @@ def _by_options() -> Iterator[None]:
     """Errors of the reader name this command's options."""
     try:
         yield
-    except ValueError as error:
-        raise ValueError(_with_options(str(error))) from error
-    except FileNotFoundError as error:
-        raise FileNotFoundError(_with_options(str(error))) from error
+    except AbstractSettingError as error:
+        raise error.worded(_option) from error
 
 
-def _with_options(message: str) -> str:
-    """A message with this command's options in the place of keys of ``data=own``."""
-    return _KEYS.sub(lambda key: _OPTIONS[key[1]] + (" " if key[2] else ""), message)
-
-
-class _ByOptions(logging.Formatter):
-    """Shows messages of the reader with this command's options."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return _with_options(super().format(record))
-
-
-def _log_by_options() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_ByOptions("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+def _option(setting: Setting) -> str:
+    """An argument of the reader as an option of this command."""
+    name = _OPTIONS.get(setting.name)
+    return str(setting) if name is None else f"{name} {setting.value}".rstrip()
 
 
 def _cache(folder: str | None) -> Path:

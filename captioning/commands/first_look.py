@@ -7,6 +7,7 @@ need a library to be known, such as what a file holds, is left to the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from captioning.data.line_files import check_file
 from captioning.data.readers.own.root import check_root
 from captioning.results.run_folder import RunFolder
+from captioning.setting_error import AbstractSettingError, Setting, SettingNotFoundError
 
 SHIPPED = "shipped"  # the captioner in the package
 CHECKED = "issues.csv"  # of a folder that a check has written
@@ -154,11 +156,18 @@ def _data(config: DictConfig, splits: Sequence[str]) -> None:
 
 def _part(part: Any) -> None:
     """Refuse the part of a data set whose reader would not find its first file."""
+    from captioning.parts import typed  # with Hydra, which plain commands do without
+
     target = str(part.get("_target_"))
-    if target == _OWN and _is_local(part.folder):
-        check_root(Path(part.folder), part.get("annotations"))
-    if target == _ARROW and _is_local(part.folder) and not Path(part.folder).is_dir():
-        raise FileNotFoundError(f"{part.folder}: no such folder; correct data.root=")
+    try:
+        if target == _OWN and _is_local(part.folder):
+            check_root(Path(part.folder), part.get("annotations"))
+        if target == _ARROW and _is_local(part.folder) and not Path(part.folder).is_dir():
+            raise SettingNotFoundError(
+                f"{part.folder}: no such folder; correct ", Setting("folder")
+            )
+    except AbstractSettingError as error:
+        raise error.worded(partial(typed, part)) from error
     file = part.get(_FILES.get(target, ""))
     if file and not any(parent.is_file() for parent in Path(file).parents):  # in a package
         check_file(file)

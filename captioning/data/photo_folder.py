@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from captioning.setting_error import Setting, SettingNotFoundError
+
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl"})  # photos that are not opened
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
@@ -52,9 +54,11 @@ class PhotoFolder:
     def __init__(self, *, folder: str | Path) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
-            raise FileNotFoundError(
-                f"{self.folder}: no such photo folder; `captioning prepare data=NAME` "
-                "says where to get it, and image_folder=null reads the captions alone"
+            raise SettingNotFoundError(
+                f"{self.folder}: no such photo folder; `captioning prepare data=NAME` says where "
+                "to get it, and ",
+                Setting("image_folder", "null"),
+                " reads the captions alone",
             )
         self._names: dict[str, frozenset[str]] = {}
         self._stems: dict[str, dict[str, str]] = {}

@@ -16,12 +16,13 @@ from captioning.data.readers.caption_columns import (
 )
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 from captioning.extras import import_extra
+from captioning.setting_error import Setting, SettingError
 from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table, parquet
 
 IMAGE_COLUMNS = ("image", "img", "photo", "jpg", "png", "webp")
 PATH_COLUMNS = ("file_name", "filename", "image_path", "file", "path")  # where there is no image
 SAID = ("image_id", "sample_ids")  # ids that a file may have
-IMAGE_KEY = "choose file_column= (of data=arrow: image_column=)"
+IMAGE_KEY = Setting("image_column")
 _BLOCK = 16384  # rows that are made into Python's values at once
 
 
@@ -154,7 +155,7 @@ def _usual_image(file: Path, types: Mapping[str, Any]) -> str:
         raise ValueError(f"{file}: {ADDRESSES}")
     if len(present) != 1:
         problem = f"{present} could be meant" if present else "none has a usual name"
-        raise ValueError(f"{file}: {problem} of the columns {list(types)}; {IMAGE_KEY}")
+        raise SettingError(f"{file}: {problem} of the columns {list(types)}; choose ", IMAGE_KEY)
     return present[0]
 
 
@@ -237,9 +238,10 @@ def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str 
         return [False] * len(values), values.to_pylist()
     names = [part.name for part in values.type] if types.is_struct(values.type) else []
     if not {"bytes", "path"}.intersection(names):
-        raise ValueError(
+        raise SettingError(
             f"{file}: column {column!r} holds {values.type}, not photos (bytes, paths, or "
-            f"structures of both); {IMAGE_KEY}"
+            "structures of both); choose ",
+            IMAGE_KEY,
         )
     paths = field(values, "path").to_pylist() if "path" in names else nowhere
     if "bytes" in names:

@@ -9,6 +9,7 @@ from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.packed import Part
 from captioning.data.readers.shard_names import shard_files
 from captioning.data.readers.split_words import SPLIT_WORDS, split_of
+from captioning.setting_error import Setting, SettingError, SettingNotFoundError
 
 SUFFIXES = (".arrow", ".parquet")
 _STATS = "_stats.json"  # behind a shard's number, by img2dataset
@@ -33,7 +34,9 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
         named = shard_files(folder, files)
         foreign = next((path for path in named if path.suffix not in SUFFIXES), None)
         if foreign is not None:
-            raise ValueError(f"{foreign}: neither .arrow nor .parquet; correct files=")
+            raise SettingError(
+                f"{foreign}: neither .arrow nor .parquet; correct ", Setting("files")
+            )
         return named
     known = all_files(Path(folder))
     names = {path: path.relative_to(folder).as_posix() for path in known}
@@ -41,12 +44,18 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
     if not chosen:
         shown = f" ({known[0]} and {len(known) - 1} more are there)" if known else ""
         said = "" if split == "all" else f" whose name or folder says {SPLIT_WORDS[split]} alone"
-        raise FileNotFoundError(
-            f"{folder}: no .arrow or .parquet file{said}{shown}; name them by files=, or by "
-            "split_column= the column that says it, or divide one set by held_out=0.01"
+        raise SettingNotFoundError(
+            f"{folder}: no .arrow or .parquet file{said}{shown}; name them by ",
+            Setting("files"),
+            ", or by ",
+            Setting("split_column"),
+            " the column that says it, or divide one set by ",
+            Setting("held_out", "0.01"),
         )
     if len({path.suffix for path in chosen}) > 1:
-        raise ValueError(f"{folder}: both .arrow and .parquet files; name those wanted by files=")
+        raise SettingError(
+            f"{folder}: both .arrow and .parquet files; name those wanted by ", Setting("files")
+        )
     return chosen
 
 
@@ -58,7 +67,7 @@ def all_files(folder: Path) -> list[Path]:
         ValueError: a saved data set whose rows stand in another order.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder; correct data.root=")
+        raise SettingNotFoundError(f"{folder}: no such folder; correct ", Setting("folder"))
     paths = [
         path
         for suffix in SUFFIXES

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from captioning.setting_error import Setting, SettingError
+
 CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 TURNS = ("conversations", "messages")  # of chats about a photo, as LLaVA and others have them
 # Beside a caption they are no captions.
@@ -41,9 +43,9 @@ def found_captions(names: Sequence[str], where: str) -> list[int]:
         words = set(numbered.values()) or OTHER_COLUMNS
         present = [name for name in OTHER_COLUMNS if name in head and name in words]
     if len(present) > 1:
-        raise ValueError(
-            f"{where}: {present} could be meant of the columns {list(names)}; choose "
-            "caption_columns="
+        raise SettingError(
+            f"{where}: {present} could be meant of the columns {list(names)}; choose ",
+            Setting("caption_columns"),
         )
     if not present:
         return list(numbered)
@@ -69,8 +71,9 @@ def usual_captions(names: Sequence[str], where: str) -> list[int]:
     """
     found = found_captions(names, where)
     if not found:
-        raise ValueError(
+        raise SettingError(
             f"{where}: none of the columns {list(names)} has a usual name of captions, such as "
-            f"{list(CAPTION_COLUMNS[:2])}; rename it, or choose caption_columns="
+            f"{list(CAPTION_COLUMNS[:2])}; rename it, or choose ",
+            Setting("caption_columns"),
         )
     return found

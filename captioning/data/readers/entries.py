@@ -18,6 +18,7 @@ from captioning.data.json_files import checked_text
 from captioning.data.photo_folder import PhotoFolder
 from captioning.data.quick_sample import quick_sample
 from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.setting_error import Setting, SettingError
 from captioning.types import Phrase, Region, Sample
 
 Policy = Literal["error", "drop"]
@@ -30,7 +31,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
 }
 
 NO_PHOTO = "photo missing"
-LEFT_OUT = "or leave such captions out by bad_captions=drop"
+LEAVE_OUT = Setting("bad_captions", "drop")
 NO_CAPTION = "photo without caption"
 UNREADABLE = "photo unreadable"
 BAD_CAPTION = "caption empty"
@@ -138,7 +139,7 @@ def numbered(
             entries.append(CaptionEntry(key=str(number), text=normalised(caption, where)))
         except ValueError as error:
             if dropped is None:
-                raise ValueError(f"{error}, {LEFT_OUT}") from error
+                raise SettingError(f"{error}, or leave such captions out by ", LEAVE_OUT) from error
             dropped.append(Dropped(item=where, rule=BAD_CAPTION))
     return tuple(entries)
 
@@ -296,10 +297,10 @@ def _with_captions(
 ) -> list[ImageEntry]:
     uncaptioned = [entry for entry in entries if not entry.captions]
     if uncaptioned and rules.missing_captions == "error":
-        raise ValueError(
+        raise SettingError(
             f"{uncaptioned[0].where}: image {uncaptioned[0].image_id!r} has no caption"
-            f"{_and_more(uncaptioned)}; add captions, remove the image, or set "
-            "missing_captions=drop"
+            f"{_and_more(uncaptioned)}; add captions, remove the image, or set ",
+            Setting("missing_captions", "drop"),
         )
     dropped += [Dropped(item=entry.file_name, rule=NO_CAPTION) for entry in uncaptioned]
     return [entry for entry in entries if entry.captions]
@@ -312,10 +313,12 @@ def _photo_paths(
     missing = [entry for entry in entries if paths[entry.image_id] is None]
     if missing and rules.missing_photos == "error":
         first = missing[0]
-        raise ValueError(
+        raise SettingError(
             f"{first.where}: no photo {first.file_name!r} in {folder.folder}"
             f"{_and_more(missing)}{_spelt_otherwise(first.file_name, folder)}; add the photos, or "
-            "set missing_photos=drop to leave these images out (keep, where features were imported)"
+            "set ",
+            Setting("missing_photos", "drop"),
+            " to leave these images out (keep, where features were imported)",
         )
     dropped += [Dropped(item=entry.file_name, rule=NO_PHOTO) for entry in missing]
     return {image_id: path for image_id, path in paths.items() if path is not None}

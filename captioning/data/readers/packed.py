@@ -10,8 +10,16 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
-from captioning.data.readers.entries import NO_PHOTO, Policy, Rules, normalised, sample_keys
+from captioning.data.readers.entries import (
+    LEAVE_OUT,
+    NO_PHOTO,
+    Policy,
+    Rules,
+    normalised,
+    sample_keys,
+)
 from captioning.data.roster import Dropped, Roster
+from captioning.setting_error import Setting, SettingError
 from captioning.types import Sample
 
 Part = Literal["train", "val", "test", "all"]
@@ -146,9 +154,9 @@ def _judged(photo: PackedPhoto, bad_captions: Policy | None, dropped: list[Dropp
     if bad_captions is None:
         return replace(photo, captions=(), problem=photo.bad[0])
     if bad_captions == "error":
-        raise ValueError(
-            f"{photo.where}: {photo.bad[0]}; correct it, or leave such captions out by "
-            "bad_captions=drop"
+        raise SettingError(
+            f"{photo.where}: {photo.bad[0]}; correct it, or leave such captions out by ",
+            LEAVE_OUT,
         )
     dropped += [Dropped(item=photo.where, rule=rule) for rule in photo.bad]
     return photo
@@ -158,16 +166,16 @@ def _problem(photo: PackedPhoto, rules: Rules) -> str:
     """The rule by which a photo is left out; empty for none."""
     if not photo.captions:
         if rules.missing_captions == "error":
-            raise ValueError(
-                f"{photo.where}: {photo.problem}; correct it, or leave such photos out by "
-                "missing_captions=drop"
+            raise SettingError(
+                f"{photo.where}: {photo.problem}; correct it, or leave such photos out by ",
+                Setting("missing_captions", "drop"),
             )
         return photo.problem
     if photo.path is None and rules.missing_photos != "keep":
         if rules.missing_photos == "error":
-            raise ValueError(
-                f"{photo.where}: has captions and no photo; add it, or leave such captions out by "
-                "missing_photos=drop"
+            raise SettingError(
+                f"{photo.where}: has captions and no photo; add it, or leave such captions out by ",
+                Setting("missing_photos", "drop"),
             )
         return NO_PHOTO
     return ""

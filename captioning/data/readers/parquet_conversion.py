@@ -59,7 +59,7 @@ def _check_space(files: Sequence[Path], cache_folder: Path) -> None:
     if needed >= free:
         raise OSError(
             f"{cache_folder}: needs {needed / 1e9:.1f} GB for Arrow files, has {free / 1e9:.1f}; "
-            "free space, choose another paths.cache=, or set convert=false"
+            "free space, choose another paths.cache=, or set data.convert=false"
         )
     if needed:
         log.info(f"writing {len(files)} Arrow files, {needed / 1e9:.1f} GB, to {cache_folder}")

@@ -12,6 +12,7 @@ from captioning.data.json_files import Record
 from captioning.data.photo_folder import checked_file_name, has_photo_suffix
 from captioning.data.readers.caption_columns import TURNS, found_captions, numbered_captions
 from captioning.data.readers.table import FILE_COLUMNS
+from captioning.setting_error import Setting, SettingError
 
 FILES = "images"  # of chats: a list of one
 _LIST = re.compile(r'\[\s*|\{[^\[{]*"data"\s*:\s*\[\s*')  # up to the first of a list's objects
@@ -45,9 +46,9 @@ def _file_key(record: Record) -> str:
     if not present and FILES not in record:
         return "image"  # whose getter says that it is missing
     if len(present) > 1:
-        raise ValueError(
-            f"{record.where}: {present} could be meant of the keys {list(record.value)}; choose "
-            "file_column="
+        raise SettingError(
+            f"{record.where}: {present} could be meant of the keys {list(record.value)}; choose ",
+            Setting("file_column"),
         )
     return present[0] if present else FILES
 
@@ -81,9 +82,10 @@ class CaptionKeys:
             return [key for key in self._columns if key in record]
         present = [key for key in self.usual if key in record]
         if len(present) > 1:
-            raise ValueError(
+            raise SettingError(
                 f"{record.where}: needs exactly one of the keys {list(self.usual)}: has {present}; "
-                "choose caption_columns="
+                "choose ",
+                Setting("caption_columns"),
             )
         if present:
             self._has_usual = True
@@ -114,9 +116,10 @@ def chat_captions(record: Record) -> list[tuple[str, str]] | None:
     turns = record.items(key)
     answer = answer_of(turns)
     if answer is None:
-        raise ValueError(
+        raise SettingError(
             f"{record.where}: {key!r} must be one question and one answer, which is the caption: "
-            f"got {len(turns)} turns; leave such lines out by bad_captions=drop"
+            f"got {len(turns)} turns; leave such lines out by ",
+            Setting("bad_captions", "drop"),
         )
     return [(answer, f"{record.where}: {key!r}")]
 
@@ -151,9 +154,10 @@ def by_photo(values: Mapping[str, Any], where: str) -> Iterator[Record]:
 
 def no_captions(record: Record) -> ValueError:
     """The error that no line has captions; names the keys of the first."""
-    return ValueError(
+    return SettingError(
         f"{record.where}: none of the keys {list(record.value)} has a usual name of captions, such "
-        "as 'captions' or 'caption', here and below; rename it, or choose caption_columns="
+        "as 'captions' or 'caption', here and below; rename it, or choose ",
+        Setting("caption_columns"),
     )
 
 

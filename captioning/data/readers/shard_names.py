@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from captioning.setting_error import Setting, SettingNotFoundError
+
 MAX_NAMES = 1_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -44,11 +46,15 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
             relative = sorted(glob.glob(name, root_dir=folder, recursive=True))
             paths += [folder / match for match in relative if os.path.isfile(folder / match)]
     if not paths:
-        raise FileNotFoundError(f"{folder}: no shard is named {pattern!r}; correct shards=")
+        raise SettingNotFoundError(
+            f"{folder}: no shard is named {pattern!r}; correct ", Setting("shards")
+        )
     missing = [path for path in paths if not path.is_file()]
     if missing:
         more = f" (nor {len(missing) - 1} others of {len(paths)})" if len(missing) > 1 else ""
-        raise FileNotFoundError(f"{missing[0]}: no such shard{more}; correct shards={pattern!r}")
+        raise SettingNotFoundError(
+            f"{missing[0]}: no such shard{more}; correct ", Setting("shards", repr(pattern))
+        )
     return paths
 
 

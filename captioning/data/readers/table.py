@@ -24,6 +24,7 @@ from captioning.data.readers.entries import (
 from captioning.data.readers.rows import Row, entries_of
 from captioning.data.roster import Dropped, Roster
 from captioning.ranges import Name
+from captioning.setting_error import Setting, SettingError
 
 FILE_COLUMNS = (
     "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
@@ -98,8 +99,10 @@ def read_table(
     )
 
 
-def problem_of(path: Path, file_column: str | None, captions: str | Sequence[str] | None) -> str:
-    """Why a file is no table with such columns; empty: it is one.
+def problem_of(
+    path: Path, file_column: str | None, captions: str | Sequence[str] | None
+) -> ValueError | None:
+    """Why a file is no table with such columns; None: it is one.
 
     Args:
         path: the file.
@@ -111,8 +114,8 @@ def problem_of(path: Path, file_column: str | None, captions: str | Sequence[str
         text = decode(head[: head.rfind(b"\n") + 1] or head, str(path))
         columns_of(text, str(path), file_column, captions)
     except ValueError as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
 def file_names(
@@ -197,7 +200,7 @@ def _position(
     present = [name for name in usual if name in head]
     if len(present) != 1:
         problem = f"{present} could be meant" if present else "none has a usual name"
-        raise ValueError(f"{where}: {problem} of the columns {list(head)}; choose {key}=")
+        raise SettingError(f"{where}: {problem} of the columns {list(head)}; choose ", Setting(key))
     return head.index(present[0])
 
 

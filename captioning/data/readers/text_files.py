@@ -11,6 +11,7 @@ from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
 from captioning.data.readers.rows import Row, entries_of
 from captioning.data.roster import Dropped, Roster
+from captioning.setting_error import Setting, SettingError, SettingNotFoundError
 
 SUFFIXES = (".txt", ".caption")
 UNREAD = "photo of a kind that is not read"
@@ -44,15 +45,16 @@ def read_text_files(
     )
     root = Path(folder)
     if not root.is_dir():
-        raise FileNotFoundError(f"{root}: no such folder; correct data.root=")
+        raise SettingNotFoundError(f"{root}: no such folder; correct ", Setting("folder"))
     dropped: list[Dropped] = []
     unread: list[str] = []
     entries = entries_of(_rows(root, unread), dropped if bad_captions == "drop" else None)
     if unread and missing_photos == "error":
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
-        raise ValueError(
-            f"{unread[0]}: photos of this kind are not read{more}; save them as JPEG, or set "
-            "missing_photos=drop to leave them out"
+        raise SettingError(
+            f"{unread[0]}: photos of this kind are not read{more}; save them as JPEG, or set ",
+            Setting("missing_photos", "drop"),
+            " to leave them out",
         )
     dropped += [Dropped(item=path, rule=UNREAD) for path in unread]
     return roster_from_entries(

@@ -25,6 +25,7 @@ from captioning.data.readers.tar_listing import TWICE, Listing, list_shard
 from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
 from captioning.ranges import Name
+from captioning.setting_error import Setting, SettingError
 from captioning.vision.photo_places import member_path
 
 log = logging.getLogger(__name__)
@@ -155,15 +156,16 @@ def _shard_problems(
 ) -> Iterator[Dropped]:
     if listing.damage:
         if damaged_shards == "error":
-            raise ValueError(
-                f"{shard}: {listing.damage}; get the shard again, or take what lies before "
-                "by damaged_shards=drop"
+            raise SettingError(
+                f"{shard}: {listing.damage}; get the shard again, or take what lies before by ",
+                Setting("damaged_shards", "drop"),
             )
         yield Dropped(item=str(shard), rule=f"the rest of the shard: {listing.damage}")
     for member in listing.twice:
         if duplicate_keys == "error":
-            raise ValueError(
-                f"{shard}: {member} stands twice; pack the shard anew, or set duplicate_keys=drop"
+            raise SettingError(
+                f"{shard}: {member} stands twice; pack the shard anew, or set ",
+                Setting("duplicate_keys", "drop"),
             )
         yield Dropped(item=f"{shard}/{member}", rule=TWICE)
     for member, rule in listing.left_out:

@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 from captioning.commands import first_look
 from captioning.commands.first_look import look_first
 from captioning.configuration import compose_config
-from captioning.data.readers.own.layout import recognise
 from captioning.exports.captioner import Captioner
 from captioning.exports.push import prepared
 from captioning.results.coco_results import read_results
@@ -170,7 +169,9 @@ def _prepare(source: str) -> None:
             lambda: look_first(
                 "train", _train("data=own", "data.root=there", "data.annotations=x")
             ),
-            lambda: recognise("there", annotations="x"),
+            lambda: build_part(
+                _train("data=own", "data.root=there", "data.annotations=x").data.train
+            ),
         ),
     ],
 )

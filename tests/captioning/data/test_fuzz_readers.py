@@ -27,9 +27,13 @@ from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.readers.karpathy import read_karpathy
 from captioning.data.readers.nocaps import read_nocaps
 from captioning.data.roster import Roster
+from captioning.setting_error import SettingError, SettingNotFoundError
 from tests.captioning.data.damage import DAMAGES, NUM_FILES
 
 Captions = list[tuple[str, str]]
+
+# Errors that a user may see of bad files.
+KINDS = (ValueError, FileNotFoundError, SettingError, SettingNotFoundError)
 
 
 @dataclass
@@ -332,7 +336,7 @@ def rewrite(path: Path, data: bytes) -> None:
 
 def check_error(error: Exception, case: Case) -> None:
     message = str(error)
-    assert type(error) in (ValueError, FileNotFoundError), f"{type(error)}: {message}"
+    assert type(error) in KINDS, f"{type(error)}: {message}"
     names = (*(path.name for path in case.files), *case.names)
     assert any(name in message for name in names), message
     last = error.__traceback__

@@ -70,7 +70,7 @@ def test_flickr8k_configs_give_the_official_test(repository, shared_data, name):
         ("imagefolder", "metadata.jsonl"),
         ("coco", "captions_train2017"),
         ("webdataset", r"webdataset: no shard is named '\*.tar'"),
-        ("arrow", "arrow: no such folder; correct data.root="),
+        ("arrow", "arrow: no such folder; correct folder="),
     ],
 )
 def test_what_is_missing_is_named(repository, tmp_path, name, missing):

@@ -129,15 +129,6 @@ def test_the_command(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     assert "is there already; remove it" in capsys.readouterr().err
 
 
-def test_messages_name_options_and_no_keys() -> None:
-    for told, shown in (
-        ("is read as a table; layout= for another", "is read as a table; --layout for another"),
-        ("choose annotations=NAME, or", "choose --annotations NAME, or"),
-        ("choose caption_columns=", "choose --caption-column"),
-    ):
-        assert command._with_options(told) == shown
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -17,6 +17,7 @@ from captioning.data.readers.own.photos import folders_below
 from captioning.data.readers.own.root import check_root
 from captioning.data.readers.record_keys import first_object, names_photo_and_caption
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
+from captioning.setting_error import Setting, SettingError, SettingNotFoundError, pieces_of
 
 _HEAD = 1 << 16  # bytes from which a file is recognised
 _LINES = (".jsonl", ".jsonlines", ".ndjson")
@@ -86,7 +87,7 @@ class _Search:
     annotations: Path | None
     file_column: str | None
     caption_columns: str | Sequence[str] | None
-    problems: list[str] = field(default_factory=list)
+    problems: list[ValueError] = field(default_factory=list)
     in_splits: bool = False
 
     def files(self, suffixes: tuple[str, ...], *folders: str) -> list[Path]:
@@ -109,27 +110,32 @@ class _Search:
 
     def not_found(self) -> Exception:
         """The error that nothing is found."""
-        problem = next(iter(self.problems), "")
+        problem = next(iter(self.problems), None)
         if problem and (self.annotations is not None or self.kind == "table"):
-            return ValueError(problem)
+            return problem
         if self.annotations is not None:
-            return FileNotFoundError(
-                f"{self.annotations}: no captions are found in it; annotations= is for "
-                "metadata.csv, metadata.jsonl, COCO's or Karpathy's JSON, JSON Lines, a table or a "
-                "token file (docs/own_photos.md)"
+            return SettingNotFoundError(
+                f"{self.annotations}: no captions are found in it; ",
+                Setting("annotations"),
+                " is for metadata.csv, metadata.jsonl, COCO's or Karpathy's JSON, JSON Lines, a "
+                "table or a token file (docs/own_photos.md)",
             )
         wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
-        as_table = f". As a table: {problem}" if problem else ""
-        return FileNotFoundError(
-            f"{self.root}: no captions are found in it; it needs {wanted}{as_table}{self._below()}"
+        as_table = () if problem is None else (". As a table: ", *pieces_of(problem))
+        return SettingNotFoundError(
+            f"{self.root}: no captions are found in it; it needs {wanted}",
+            *as_table,
+            *self._below(),
         )
 
-    def _below(self) -> str:
+    def _below(self) -> tuple[str | Setting, ...]:
         """What is said of files in folders, which are read where they are asked for."""
         suffixes = (".csv", ".tsv", ".json", *_LINES)
         folders = (_files(folder, suffixes) for folder in folders_below(self.root))
         names = [place(path, self.root) for files in folders for path in files[:1]]
-        return f"; annotations= names a file in a folder, such as {names[:3]}" if names else ""
+        if not names:
+            return ()
+        return "; ", Setting("annotations"), f" names a file in a folder, such as {names[:3]}"
 
 
 def recognise(
@@ -202,9 +208,12 @@ def _check_splits(root: Path, found: Sequence[tuple[Path, Split | None]]) -> Non
         return
     more = f" and {len(without) - 5} more" if len(without) > 5 else ""
     if len(without) == len(found):
-        raise ValueError(
+        raise SettingError(
             f"{root}: {without[:5]}{more} could all be meant, and their names do not say train, "
-            "validation or test; choose annotations=NAME, or another layout="
+            "validation or test; choose ",
+            Setting("annotations", "NAME"),
+            ", or another ",
+            Setting("layout"),
         )
     splits = [split for split in SPLITS if any(split == other for _, other in found)]
     raise ValueError(
@@ -287,7 +296,7 @@ def _table(search: _Search) -> Iterator[Source]:
         if path.name == imagefolder.TABLE and search.annotations is None:
             continue
         problem = table.problem_of(path, search.file_column, search.caption_columns)
-        if not problem:
+        if problem is None:
             yield Source(path, search.split_of(path))
         elif is_asked_for or path.suffix.lower() != ".txt":  # texts may be about anything
             search.problems.append(problem)

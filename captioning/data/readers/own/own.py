@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,6 +45,12 @@ from captioning.data.roster import Roster
 from captioning.loadable import loadable
 from captioning.model_folder import data_folder
 from captioning.ranges import Name, Seed
+from captioning.setting_error import (
+    AbstractSettingError,
+    Setting,
+    SettingError,
+    SettingNotFoundError,
+)
 from captioning.vision.photo_keys import PhotoKeys
 from captioning.vision.photo_places import photo_exists
 
@@ -58,7 +66,29 @@ _READ_BY: dict[str, tuple[Kind, ...]] = {
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
 
 
+# Arguments of the readers of packed files by their names here.
+_NAMES = {"image_column": "file_column"}
+
+
+def _own_setting(setting: Setting) -> str | Setting:
+    """An argument of the reader of a format, as it is called here; few readers have some more."""
+    name = _NAMES.get(setting.name, setting.name)
+    if name in inspect.signature(read_own).parameters:
+        return Setting(name, setting.value)
+    return f"the setting {name} of data=webdataset or data=arrow"
+
+
+@contextmanager
+def _own_settings() -> Iterator[None]:
+    """Errors of readers of formats name the settings of this one."""
+    try:
+        yield
+    except AbstractSettingError as error:
+        raise error.worded(_own_setting) from error
+
+
 @loadable
+@_own_settings()
 def read_own(
     *,
     name: str,
@@ -119,7 +149,9 @@ def read_own(
     )
     found = read.layout
     if part in ("train", "all"):
-        log.info(f"{name}: {found.root} is read as {found.description}; layout= for another")
+        log.info(
+            f"{name}: {found.root} is read as {found.description}; the setting layout names another"
+        )
     draw, each = partial(share, held_out=held_out, seed=seed), f"{held_out:.0%}"
     if split_by == "content":
         draw = partial(_drawn_by_content, held_out=held_out, seed=seed, keys_folder=keys_folder)
@@ -129,6 +161,7 @@ def read_own(
     return roster
 
 
+@_own_settings()
 def own_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
     """The split that a folder says of each photo, by path; empty where it says none.
 
@@ -166,9 +199,10 @@ def _reader(
     }  # fmt: skip
     for key in (key for key, value in given.items() if value is not None):
         if found.kind not in _READ_BY[key]:
-            raise ValueError(
+            raise SettingError(
                 f"{found.root} is read as {found.description}, which does not read {key}; it is "
-                f"for {', '.join(_READ_BY[key])}: leave it out, or choose layout="
+                f"for {', '.join(_READ_BY[key])}: leave it out, or choose ",
+                Setting("layout"),
             )
     return _Reader(found, image_folder, file_column, caption_columns, rules)
 
@@ -265,6 +299,10 @@ class _Reader:
         """The folder of a source's photos."""
         if self._image_folder is not None:
             folder = self.layout.root / self._image_folder
+            if not folder.is_dir():
+                raise SettingNotFoundError(
+                    f"{folder}: no such photo folder; correct ", Setting("image_folder")
+                )
         else:
             folder = photo_folder(self.layout.root, names, source.split)
         self.folders.append(folder)
@@ -390,7 +428,11 @@ def _say(
     """Say where the photos lie, and how they are split."""
     root = read.layout.root
     folders = dict.fromkeys(place(folder, root) for folder in read.folders if folder != root)
-    said = [f"photos in {', '.join(folders)} (image_folder= for another)"] if folders else []
+    said = (
+        [f"photos in {', '.join(folders)} (the setting image_folder names another)"]
+        if folders
+        else []
+    )
     drawn = [split for split in ("val", "test") if split not in splits or "train" not in splits]
     shares = " and ".join(f"{each} for {split}" for split in drawn)
     if splits and part != "val" and part != "test":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES, has_photo_suffix
 from captioning.data.readers.split_words import Split, split_of
+from captioning.setting_error import Setting, SettingError
 
 _DEPTH = 3  # folders below that are looked into
 
@@ -36,9 +37,10 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
     equal = [folder for folder in folders if rank(folder) == rank(best)]
     if len(equal) > 1 and counts[best]:
         shown = [folder.relative_to(root).as_posix() for folder in equal]
-        raise ValueError(
+        raise SettingError(
             f"{root}: {shown} all have photos of the names in the annotations, such as "
-            f"{next(name for name in names if _is_there(best, name))!r}; choose image_folder="
+            f"{next(name for name in names if _is_there(best, name))!r}; choose ",
+            Setting("image_folder"),
         )
     return best
 

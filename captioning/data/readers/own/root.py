@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from captioning.setting_error import Setting, SettingNotFoundError
+
 
 def check_root(root: Path, annotations: str | None = None) -> None:
     """Refuse a folder of photos, or a file with their captions, that is not there.
@@ -16,10 +18,17 @@ def check_root(root: Path, annotations: str | None = None) -> None:
         FileNotFoundError: no such folder or no such file.
     """
     if not root.is_dir():
-        hint = "give its folder, and the file's name as annotations"
-        if not root.is_file():
-            hint = "give the folder of the photos and their captions (data.root=)"
         here = "" if root.is_absolute() else f" in {Path.cwd()}"
-        raise FileNotFoundError(f"{root}: no such folder{here}; {hint}")
+        problem = f"{root}: no such folder{here}; "
+        if root.is_file():
+            hint = "give its folder by "
+            name = ", and the file's name by "
+            raise SettingNotFoundError(
+                problem, hint, Setting("folder"), name, Setting("annotations", root.name)
+            )
+        hint = "give the folder of the photos and their captions by "
+        raise SettingNotFoundError(problem, hint, Setting("folder"))
     if annotations is not None and not (root / annotations).is_file():
-        raise FileNotFoundError(f"{root / annotations}: no such file; correct annotations=")
+        raise SettingNotFoundError(
+            f"{root / annotations}: no such file; correct ", Setting("annotations")
+        )

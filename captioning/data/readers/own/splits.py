@@ -12,6 +12,7 @@ from typing import NamedTuple
 from captioning.data.readers.packed import Part
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.setting_error import Setting, SettingError
 from captioning.types import Sample
 
 
@@ -57,9 +58,10 @@ def _check_apart(parts: Sequence[ReadPart]) -> None:
         for path in dict.fromkeys(sample.image_path for sample in roster.samples):
             known = first.setdefault((split, path), source)
             if known != source:
-                raise ValueError(
-                    f"{path}: has captions in {known} and in {source}; choose one by annotations=, "
-                    "or join the two"
+                raise SettingError(
+                    f"{path}: has captions in {known} and in {source}; choose one by ",
+                    Setting("annotations"),
+                    ", or join the two",
                 )
 
 

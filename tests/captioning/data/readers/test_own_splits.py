@@ -56,7 +56,7 @@ def test_photos_of_the_same_names_are_those_of_their_split(tmp_path, caplog, pla
     for part, roster in parts_of(tmp_path).items():
         folder = place.format({"val": "valid"}.get(part, part))
         assert paths_of(roster, tmp_path) == [f"{folder}/{name}" for name in NAMES]
-        assert f"{part}: photos in {folder} (image_folder= for another)" in caplog.text
+        assert f"{part}: photos in {folder} (the setting image_folder names another)" in caplog.text
 
 
 def test_a_folder_of_another_split_does_not_count_though_it_has_more_photos(tmp_path):
