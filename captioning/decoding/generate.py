@@ -14,6 +14,9 @@ from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.ranges import PositiveInt, Share
+from captioning.setting_error import Setting, SettingError
+
+_DRAWS = (Setting("sample", "true"), " ", Setting("beam_size", "1"))  # of words at random
 
 
 @runtime_checkable
@@ -65,14 +68,17 @@ class GenerateSearch(AbstractSearch):
         settings = self.settings
         draws_alone = self.sample and settings.beam_size == 1
         if settings.num_captions > settings.beam_size and not draws_alone:
-            raise ValueError(
+            raise SettingError(
                 f"num_captions must be at most beam_size: got {settings.num_captions} > "
-                f"{settings.beam_size}; raise beam_size, or set sample=true beam_size=1"
+                f"{settings.beam_size}; raise beam_size, or set ",
+                *_DRAWS,
             )
         if self.sample and settings.temperature <= 0:
-            raise ValueError(
-                f"temperature must be above 0 with sample=true: got {settings.temperature}; set "
-                "sample=false and leave temperature out for the likeliest words"
+            raise SettingError(
+                f"temperature must be above 0 where words are drawn: got {settings.temperature}; "
+                "set ",
+                Setting("sample", "false"),
+                " and leave temperature out for the likeliest words",
             )
 
     def check_model(self, model: type[AbstractStepper]) -> None:
@@ -92,9 +98,10 @@ class GenerateSearch(AbstractSearch):
         }
         for name, value in draws.items():
             if value is not None and not self.sample:
-                raise ValueError(
-                    f"{name} is of random draws: got {value} with sample=false; set sample=true "
-                    "beam_size=1, or leave it out"
+                raise SettingError(
+                    f"{name} is of random draws, and none are asked for: got {value}; set ",
+                    *_DRAWS,
+                    ", or leave it out",
                 )
 
     @torch.no_grad()

@@ -16,6 +16,7 @@ from captioning.decoding.settings import SearchRequest, SearchSettings, check_in
 from captioning.decoding.state import DEAD, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractLatentState, AbstractStepper
 from captioning.ranges import PositiveInt
+from captioning.setting_error import Setting, SettingError
 
 
 @final
@@ -54,7 +55,9 @@ class LatentSearch(AbstractSearch):
                 f"{self.captions_per_draw}"
             )
         if self.distinct and self.captions_per_draw > 1:
-            raise ValueError("distinct takes one caption of each draw: set captions_per_draw=1")
+            raise SettingError(
+                "distinct takes one caption of each draw: set ", Setting("captions_per_draw", "1")
+            )
 
     @property
     def captions_per_image(self) -> int:

@@ -18,6 +18,7 @@ from captioning.model_folder import weights_identity
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.processors import PHOTOS_ALONE, image_text_folder, model_kind
 from captioning.ranges import Device, PositiveInt
+from captioning.setting_error import Setting, SettingError
 from captioning.vision.image_text import load_image_text
 from captioning.vision.misfits import refuse_misfit
 from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
@@ -173,9 +174,10 @@ def build_yes_no(
         raise ValueError(f"question must hold {MARK}, the place of the caption: got {question!r}")
     kind = model_kind(image_text_folder(name))
     if kind in PHOTOS_ALONE:
-        raise ValueError(
-            f"scorer.name={name}: {kind} models read photos alone and cannot be asked about a "
-            "caption; choose a model that reads a question, such as LLaVA, Qwen-VL or PaliGemma"
+        raise SettingError(
+            Setting("name", name),
+            f": {kind} models read photos alone and cannot be asked about a "
+            "caption; choose a model that reads a question, such as LLaVA, Qwen-VL or PaliGemma",
         )
     processor = PromptedProcessor(pretrained=name, prompt=question, template=template)
     network = load_image_text(name)

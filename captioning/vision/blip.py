@@ -219,7 +219,7 @@ def load_blip(name: str) -> BlipForConditionalGeneration:
         ValueError: weights of another architecture.
         ConnectionError: the hub cannot be reached.
     """
-    folder = model_folder(name, instead="a BLIP of your own sizes (pretrained=null)")
+    folder = model_folder(name, instead="a BLIP of your own sizes (model.pretrained=null)")
     kind = read_json(folder / "config.json").get("model_type")
     if kind != "blip":
         raise ValueError(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captioning.data.roster import Roster, build_roster
 from captioning.ranges import NonNegativeInt
+from captioning.setting_error import Setting, SettingError
 from captioning.types import Batch, Sample
 from curation.loop.ledger import LossLedger
 from curation.loop.probes import AbstractProbe, datamodule_of, measuring, record, score
@@ -54,9 +55,9 @@ class VisualGainProbe(AbstractProbe):
         if per not in ("token", "sentence"):
             raise ValueError(f"per must be 'token' or 'sentence': got {per!r}")
         if rescored and until_epoch is not None:
-            raise ValueError(
-                "rescored losses are needed in every epoch: set until_epoch=null, "
-                f"got {until_epoch}"
+            raise SettingError(
+                f"rescored losses are needed in every epoch: got until_epoch={until_epoch}; set ",
+                Setting("until_epoch", "null"),
             )
         self.per = per
         self.rescored = rescored

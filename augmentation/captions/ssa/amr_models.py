@@ -165,7 +165,7 @@ class SequenceModel:
 
 
 def _folder(name: str) -> Path:
-    return model_folder(name, instead="the rules in this package (graph_parser=null)")
+    return model_folder(name, instead="the rules in this package (method.graph_parser=null)")
 
 
 class SequenceParser(AbstractGraphParser):

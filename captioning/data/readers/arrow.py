@@ -36,6 +36,7 @@ from captioning.data.readers.split_words import split_said
 from captioning.data.roster import Roster
 from captioning.loadable import loadable
 from captioning.ranges import Name
+from captioning.setting_error import Setting, SettingError
 from captioning.vision.photo_places import open_photo, row_path
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,12 @@ def read_arrow(
     ]
     if convert:
         if cache_folder is None:
-            raise ValueError("convert=true needs cache_folder=, where Arrow files are written")
+            raise SettingError(
+                "Arrow files of Parquet need a place: give ",
+                Setting("cache_folder"),
+                " or set ",
+                Setting("convert", "false"),
+            )
         tables = _converted(tables, Path(cache_folder))
     found = (photo for table in tables for photo in _photos(table, Path(folder), part, own_ids))
     return packed_roster(
@@ -189,10 +195,12 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
     places: dict[str, str] = {}
     for photo in photos:
         if photo.image_id in places:
-            raise ValueError(
+            raise SettingError(
                 f"{photo.where}: image id {photo.image_id!r} is used twice, first at "
                 f"{places[photo.image_id]}, and their photos have no name in common; choose "
-                "another id_column=, or none"
+                "another ",
+                Setting("id_column"),
+                " or none",
             )
         places[photo.image_id] = photo.where
         yield photo

@@ -85,7 +85,7 @@ def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForCondition
         ValueError: weights of another architecture, or of another vocabulary.
         ConnectionError: the hub cannot be reached.
     """
-    folder = model_folder(name, instead="a BART of your own sizes (pretrained=null)")
+    folder = model_folder(name, instead="a BART of your own sizes (model.pretrained=null)")
     with damage_named(name):
         kind = read_json(folder / "config.json").get("model_type")
     if kind != "bart":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+import captioning
 from captioning.commands.main import main
 from captioning.configuration import compose_config
 from captioning.parts import build_part, typed
@@ -211,3 +213,54 @@ def test_in_python_a_setting_is_an_argument() -> None:
     assert str(error.worded(lambda setting: f"--{setting.name}")) == "no file; give --folder"
     assert error.settings == (Setting("folder"),)
     assert isinstance(error, FileNotFoundError)
+
+
+# Keys that no file of configs/ holds: of Lightning's trainer and learning rate finder, of Hydra,
+# and of groups that are put where a message says (+writer@method.writer=NAME).
+ADDED = re.compile(
+    r"hydra\.|trainer\.|find_lr\.|method\.writer|curation\.filter$|model\.lora\.within$"
+)
+DOTTED = re.compile(r"(?<![\w.`{/@-])([a-z_]+(?:\.[a-z_]+)+)=(?!=)")
+
+
+def _texts(source: str) -> list[str]:
+    """Texts of a module that are shown: no docstring, and more than one word."""
+    tree = ast.parse(source)
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    docstrings = {id(value) for value in statements if isinstance(value, ast.Constant)}
+    texts = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            values = (value.value for value in node.values if isinstance(value, ast.Constant))
+            texts.append("{}".join(map(str, values)))
+        elif isinstance(node, ast.Constant) and id(node) not in docstrings:
+            texts.append(str(node.value))
+    return [text for text in texts if " " in text]
+
+
+def _keys(values: object, prefix: str) -> set[str]:
+    """Keys below a config, with dots."""
+    if not isinstance(values, dict):
+        return set()
+    below = (_keys(value, f"{prefix}{key}.") for key, value in values.items())
+    return {f"{prefix}{key}" for key in values}.union(*below)
+
+
+def test_keys_with_dots_in_messages_stand_in_the_configs() -> None:
+    root = Path(captioning.__file__).parents[1]
+    known: set[str] = set()
+    places = {("data", "augmented"), ("matching", "pairs")}  # of groups that have other places too
+    for path in (root / "configs").rglob("*.yaml"):
+        values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        group = ".".join(path.relative_to(root / "configs").parts[:-1])
+        for name in (group, *(place for first, place in places if first == group)):
+            known |= _keys(values, f"{name}." if name else "")
+    named: dict[str, str] = {}
+    for package in ("captioning", "curation", "augmentation"):
+        for path in (root / package).rglob("*.py"):
+            for text in _texts(path.read_text(encoding="utf-8")):
+                named |= dict.fromkeys(DOTTED.findall(text), path.name)
+
+    assert len(named) > 30
+    wrong = {key: file for key, file in named.items() if key not in known}
+    assert {key: file for key, file in wrong.items() if not ADDED.match(key)} == {}

@@ -91,6 +91,6 @@ def test_a_model_that_reads_photos_alone_cannot_be_asked(family):
     with pytest.raises(ValueError, match="read photos alone and cannot be asked") as refused:
         build_yes_no(name=str(family_folder(family)))
     text = str(refused.value)
-    assert text.startswith("scorer.name=")
+    assert text.startswith("name=")
     assert "choose a model that reads a question" in text
     assert "model.prompt" not in text

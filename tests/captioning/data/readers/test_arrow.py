@@ -218,7 +218,7 @@ def test_parquet_is_converted_once(tmp_path, monkeypatch):
     written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")}
     assert read(file.parent, **settings) == roster
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.arrow")} == written
-    with pytest.raises(ValueError, match="convert=true needs cache_folder="):
+    with pytest.raises(ValueError, match="give cache_folder= or set convert=false"):
         read(file.parent, convert=True)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(OSError, match=r"needs 0.0 GB for Arrow files.*convert=false"):
