@@ -29,6 +29,11 @@ LEFT_OUT = "left_out"
 HEAD = ("file", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
 WORD_COLUMNS = ("word", "word_start", "replacement")
 POLICY = "check"
+# Types of columns as Parquet and Arrow name them, also where all values are empty; of checks floats.
+_KINDS = {
+    **dict.fromkeys((*HEAD, "word", "replacement"), "string"),
+    **{"flag": "bool", "suspicion": "float64", "word_start": "int64"},
+}
 
 
 class IssueTable:
@@ -83,7 +88,10 @@ class IssueTable:
         """
         arrow = import_extra("pyarrow", extra="arrow", purpose="Parquet files")
         parquet = import_extra("pyarrow.parquet", extra="arrow", purpose="Parquet files")
-        content = arrow.table({name: [row[name] for row in self] for name in self.columns})
+        kinds = [(name, arrow.type_for_alias(_KINDS.get(name, "float64"))) for name in self.columns]
+        content = arrow.table(
+            {name: [row[name] for row in self] for name in self.columns}, schema=arrow.schema(kinds)
+        )
         write_atomically(Path(path), lambda part: parquet.write_table(content, part))
 
 

@@ -8,6 +8,7 @@ import csv
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from curation.check import check, run
 from curation.check.checks import CHECKS, THRESHOLDS
+from curation.check.evidence import Scores
 from curation.check.export import export_cleaned
 from curation.check.write import check_place, write_result
 
@@ -73,6 +75,36 @@ def test_a_table_a_page_and_a_summary(folder: Path, tmp_path: Path, capsys) -> N
     assert frame.flag.sum() == len(BAD) + 2
     result.report()
     assert "6 flagged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("num_photos", [3, 10])
+def test_parquet_has_types_where_nothing_is_measured(
+    folder: Path, tmp_path: Path, num_photos: int
+) -> None:
+    """Small sets have columns without a value: their types are those of large sets."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    lines = (folder / "metadata.csv").read_text().splitlines()[: num_photos + 1]
+    (folder / "metadata.csv").write_text("\n".join(lines))
+    result = check(folder, space="none", quiet=True)
+    nothing = Scores(values=np.full(num_photos, np.nan))
+    scores = {**result.scores, "fit": nothing, "wrong_word": nothing}
+    write_result(replace(result, scores=scores), tmp_path / "out")
+    table = parquet.read_table(tmp_path / "out" / "issues.parquet")
+    kinds = dict.fromkeys([*scores, "suspicion"], "double")
+    kinds |= dict.fromkeys(["file", "sample_id", "caption", "issues", "reason"], "string")
+    kinds |= {"flag": "bool", "word": "string", "word_start": "int64", "replacement": "string"}
+    assert {field.name: str(field.type) for field in table.schema} == kinds
+    with (tmp_path / "out" / "issues.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    texts = [{key: _as_csv(value) for key, value in row.items()} for row in table.to_pylist()]
+    assert texts == rows
+    assert all(row["fit"] == row["word_start"] == "" for row in rows)
+
+
+def _as_csv(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def test_the_page_holds_no_text_of_the_set_as_markup(folder: Path, tmp_path: Path) -> None:
