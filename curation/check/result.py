@@ -29,11 +29,9 @@ LEFT_OUT = "left_out"
 HEAD = ("file", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
 WORD_COLUMNS = ("word", "word_start", "replacement")
 POLICY = "check"
-# Types of columns as Parquet and Arrow name them, also where all values are empty; of checks floats.
-_KINDS = {
-    **dict.fromkeys((*HEAD, "word", "replacement"), "string"),
-    **{"flag": "bool", "suspicion": "float64", "word_start": "int64"},
-}
+# Arrow's types of columns, also where all values are empty; checks have floats.
+_KINDS = dict.fromkeys((*HEAD, "word", "replacement"), "string")
+_KINDS |= {"flag": "bool", "suspicion": "float64", "word_start": "int64"}
 
 
 class IssueTable:
