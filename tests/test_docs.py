@@ -99,6 +99,20 @@ def test_a_command_of_a_page_is_understood(page: str, command: str) -> None:
         assert set(options.rows) <= load_paper(options.paper).runs.keys(), f"{page}: no such run"
 
 
+def test_first_pages_do_not_teach_removal_by_loss() -> None:
+    """Removal by plain loss wins nothing back (README's table), so it is no first example."""
+    first = {"README.md", "own_photos.md", "cookbook.md", "own_model.md"}
+    taught = [
+        (page, word.split("=")[1])
+        for page, command in COMMANDS
+        for word in shlex.split(command)
+        if page in first and word.startswith("curation=")
+    ]
+    assert {page for page, _ in taught} == first
+    for page, policies in taught:
+        assert set(policies.split(",")) <= {"track", "recommended"}, page
+
+
 def test_keys_that_sentences_set_are_keys_of_a_config() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "configs").rglob("*.yaml")]
     known = set().union(*(keys_of(yaml.safe_load(text)) for text in texts))
