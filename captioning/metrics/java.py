@@ -33,6 +33,8 @@ INSTALL_JAVA = (
 # (The kernel's signal for that, PDEATHSIG, comes as soon as the thread ends that started Java.)
 # The watcher has none of Java's own pipes, so that nobody waits for it.
 _GUARD = '(read -r _ </dev/fd/{pipe}; kill -9 0) </dev/null >/dev/null 2>&1 & exec "$@"'
+# Java writes and reads numbers by the user's locale: METEOR's own "0.25" fails where it is "0,25".
+_LOCALE = ("-Duser.language=en", "-Duser.country=US")
 MAX_MESSAGE_LENGTH = 800
 _LOGGER = logging.getLogger(__name__)
 _lock = threading.Lock()
@@ -92,6 +94,8 @@ def start_java(
 ) -> subprocess.Popen[bytes]:
     """Start Java with pipes to its standard input and output; end it with `kill_java`.
 
+    Numbers are written with a decimal point whatever the user's locale is.
+
     Raises:
         JavaError: Java is absent or does not start.
     """
@@ -99,7 +103,7 @@ def start_java(
     watched, lifeline = os.pipe()
     try:
         process = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD.format(pipe=watched), "sh", command, *arguments],
+            ["/bin/sh", "-c", _GUARD.format(pipe=watched), "sh", command, *_LOCALE, *arguments],
             cwd=cwd,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -102,3 +102,13 @@ def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(meteor, "num_cores", lambda: 2)
     assert score_meteor(candidates, references) == unsplit
     meteor._alive.pop().close()  # one is kept for other tests
+
+
+def test_a_locale_with_a_decimal_comma_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    close_meteor()
+    # as the environment of an Italian user has it
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=it -Duser.country=IT")
+    captions = ["a man is speaking", "rain falls"]
+    references = [["a man speaks"], ["rain falls on a roof"]]
+    assert score_meteor(captions, references)[0] == pytest.approx(0.3911028958919325, abs=1e-12)
+    close_meteor()
