@@ -88,8 +88,13 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
-    """Write text lines, given without their ends."""
-    write_text(path, "".join(line + "\n" for line in lines))
+    """Write text lines, given without their ends, one after the other."""
+
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    write_atomically(path, write)
 
 
 def written_lines(path: str | Path) -> list[str]:

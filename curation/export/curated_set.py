@@ -19,7 +19,7 @@ from typing import Any
 
 from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.roster import CurationView, Roster, masks_text
-from captioning.files import write_atomically, write_json, write_lines
+from captioning.files import write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import (
     open_photo,
@@ -309,37 +309,65 @@ def caption_fields(picture: Picture, told: Sequence[str]) -> dict[str, list[Any]
     return {name: fields[name] for name in ("captions", "sample_ids", "origins", *told)}
 
 
-def place_photos(curated: Sequence[Picture], folder: Path, *, copy: bool) -> None:
-    """Put the pictures below ``folder`` under their names.
+def place_photos(
+    curated: Sequence[Picture], folder: Path, *, copy: bool, is_needed: bool = False
+) -> None:
+    """Put the pictures below ``folder``, which is a new one, under their names.
 
     Args:
         curated: the pictures.
         folder: where they go.
         copy: whether they are copied; otherwise they are symbolic links.
+        is_needed: whether the set cannot be written without them.
 
     Raises:
         FileNotFoundError: a picture is gone; names it.
         ValueError: a link to a picture in a shard.
         OSError: the folder cannot be written.
     """
+    folders: set[Path] = set()
     for picture in {picture.file_name: picture for picture in curated}.values():
-        source = picture.path
-        if not photo_exists(source):
-            raise FileNotFoundError(
-                f"{picture.path}: no such picture; --photos none exports the captions alone"
-            )
-        target = folder / PurePosixPath(picture.file_name)
+        source, target = picture.path, folder / PurePosixPath(picture.file_name)
+        if target.parent not in folders:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folders.add(target.parent)
         if copy:
-            write_atomically(target, lambda part, source=source: _copy(source, part))
+            _copy(source, target, is_needed=is_needed)
         elif place_in_shard(source):
             raise ValueError(
                 f"{source}: a photo in a shard cannot be linked to; choose --photos copy"
             )
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        elif photo_exists(source):
             target.symlink_to(source.resolve())
+        else:
+            raise _is_gone(source, is_needed=is_needed)
 
 
-def _copy(source: Path, target: Path) -> None:
-    with open_photo(source) as photo, target.open("wb") as file:
-        shutil.copyfileobj(photo, file)
+def _copy(source: Path, target: Path, *, is_needed: bool) -> None:
+    if place_in_shard(source):
+        target.write_bytes(photo_bytes(source, is_needed=is_needed))
+        return
+    try:
+        shutil.copyfile(source, target)
+    except FileNotFoundError as error:
+        raise _is_gone(source, is_needed=is_needed) from error
+
+
+def photo_bytes(path: Path, *, is_needed: bool = True) -> bytes:
+    """The bytes of a picture.
+
+    Raises:
+        FileNotFoundError: it is gone; names it.
+    """
+    try:
+        with open_photo(path) as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise _is_gone(path, is_needed=is_needed) from error
+
+
+def _is_gone(path: Path, *, is_needed: bool) -> FileNotFoundError:
+    ways = "" if is_needed else "--photos none exports the captions alone, or "
+    return FileNotFoundError(
+        f"{path}: no such picture; {ways}put it back, or take its captions out of the set"
+    )

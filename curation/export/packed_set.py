@@ -14,11 +14,18 @@ from typing import Any
 from captioning.data.readers.split_words import Split
 from captioning.extras import import_extra
 from captioning.files import read_json, write_json
-from captioning.vision.photo_places import open_photo, photo_exists
 from captioning.vision.photos import load_rgb
-from curation.export.curated_set import HUB_NAMES, Picture, caption_fields, told_fields
+from curation.export.curated_set import (
+    HUB_NAMES,
+    Picture,
+    caption_fields,
+    photo_bytes,
+    told_fields,
+)
 
 PICTURES_IN_A_FILE = 1000
+ROWS = 100  # that are in memory, and in a group of rows
+BYTES_AT_ONCE = 1 << 25
 _JPEG = b"\xff\xd8"  # its first bytes
 _PURPOSE = "Parquet and Arrow files"
 _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
@@ -37,9 +44,14 @@ def write_parquet(curated: Sequence[Picture], folder: Path, split: Split | None 
     (folder / "data").mkdir(exist_ok=True)
     name = HUB_NAMES[split] if split else "data"
     parts, told = list(_parts(curated)), told_fields(curated)
+    schema = _schema(told)
+    # photos are compressed already; to look for repeated ones takes longer than to write them
+    options = {"compression": {"image.bytes": "NONE"}, "use_dictionary": False}
     for number, part in enumerate(parts):
         path = folder / "data" / f"{name}-{number:05d}-of-{len(parts):05d}.parquet"
-        parquet.write_table(_table(part, told), path, row_group_size=100)
+        with parquet.ParquetWriter(path, schema, write_statistics=False, **options) as file:
+            for rows in _tables(part, told, schema):
+                file.write_table(rows)
 
 
 def write_datasets(curated: Sequence[Picture], folder: Path, split: Split | None = None) -> None:
@@ -56,14 +68,15 @@ def write_datasets(curated: Sequence[Picture], folder: Path, split: Split | None
         folder.mkdir()
     parts, names, digest = list(_parts(curated)), [], hashlib.sha256()
     told = told_fields(curated)
+    schema = _schema(told)
     for number, part in enumerate(parts):
         name = f"data-{number:05d}-of-{len(parts):05d}.arrow"
-        content = _table(part, told)
         with (
             arrow.OSFile(str(folder / name), "wb") as file,
-            arrow.ipc.new_stream(file, content.schema) as writer,
+            arrow.ipc.new_stream(file, schema) as writer,
         ):
-            writer.write_table(content, max_chunksize=100)
+            for rows in _tables(part, told, schema):
+                writer.write_table(rows)
         names.append({"filename": name})
         digest.update("".join(picture.file_name for picture in part).encode())
     state = {
@@ -126,7 +139,7 @@ def _keys(curated: Sequence[Picture]) -> dict[str, str]:
 
 def _jpeg(picture: Picture) -> bytes:
     """The bytes of a photo as JPEG: its own, if it is one."""
-    data = _photo(picture)
+    data = photo_bytes(picture.path)
     if data.startswith(_JPEG):
         return data
     file = io.BytesIO()
@@ -169,26 +182,32 @@ def _listed(kind: str) -> dict[str, Any]:
     return {"feature": {"dtype": kind, "_type": "Value"}, "_type": "Sequence"}
 
 
-def _table(part: Sequence[Picture], told: Sequence[str]) -> Any:
+def _schema(told: Sequence[str]) -> Any:
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
     texts, text = arrow.list_(arrow.string()), arrow.string()
     image = arrow.struct([("bytes", arrow.binary()), ("path", text)])
     kinds = {"image": image, "captions": texts, "file_name": text, "image_id": text}
     kinds |= {"sample_ids": texts, "origins": texts}
     kinds |= {name: arrow.list_(arrow.type_for_alias(_TOLD[name])) for name in told}
-    schema = arrow.schema(
+    return arrow.schema(
         list(kinds.items()),
         metadata={"huggingface": json.dumps({"info": {"features": _features(told)}})},
     )
-    rows = [
-        {"image": {"bytes": _photo(picture), "path": picture.file_name}, **_fields(picture, told)}
-        for picture in part
-    ]
-    return arrow.Table.from_pylist(rows, schema=schema)
 
 
-def _photo(picture: Picture) -> bytes:
-    if not photo_exists(picture.path):
-        raise FileNotFoundError(f"{picture.path}: no such picture; packed files hold their photos")
-    with open_photo(picture.path) as file:
-        return file.read()
+def _tables(part: Sequence[Picture], told: Sequence[str], schema: Any) -> Iterator[Any]:
+    """Tables of up to `ROWS` rows and about `BYTES_AT_ONCE`, in order."""
+    arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for picture in part:
+        photo = photo_bytes(picture.path)
+        rows.append(
+            {"image": {"bytes": photo, "path": picture.file_name}, **_fields(picture, told)}
+        )
+        size += len(photo)
+        if len(rows) == ROWS or size > BYTES_AT_ONCE:
+            yield arrow.Table.from_pylist(rows, schema=schema)
+            rows, size = [], 0
+    if rows:
+        yield arrow.Table.from_pylist(rows, schema=schema)
