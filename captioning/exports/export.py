@@ -23,6 +23,7 @@ from captioning.exports.bundle import (
 from captioning.exports.captioner import Captioner
 from captioning.exports.card import base_model, write_card
 from captioning.exports.energy import CardFacts
+from captioning.exports.generate_arguments import generate_arguments
 from captioning.extras import import_extra
 from captioning.files import is_taken, read_json, write_json, write_text
 from captioning.models.base import AbstractCaptioner
@@ -104,7 +105,7 @@ def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
         folder=folder, config=config, captioner=checkpoint["captioner"], weights=weights
     )
     write_bundle(bundle, {key: value for key, value in versions().items() if key != "command"})
-    extra = ["## Other formats", "", *_formats(note, captioner.config, folder), ""]
+    extra = ["## Other formats", "", *_formats(note, captioner, folder), ""]
     if note is None and captioner.config.model.get("lora"):
         extra += _write_adapter(captioner, folder / ADAPTER)
     if onnx:
@@ -114,22 +115,33 @@ def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
     return extra
 
 
-def _formats(note: str | None, config: DictConfig, folder: Path) -> Sequence[str]:
+def _formats(note: str | None, captioner: Captioner, folder: Path) -> Sequence[str]:
     if note is not None:
         return [f"None of transformers: {note}."]
     lines = [
         "The folder is a model of transformers, which "
         "`AutoModelForImageTextToText.from_pretrained(FOLDER)` and "
-        '`pipeline("image-text-to-text", model=FOLDER)` open; they search in their own way.'
+        '`pipeline("image-text-to-text", model=FOLDER)` open.',
+        _how_to_search(captioner),
     ]
     if not any((folder / name).is_file() for name in PROCESSORS):
         lines.append(
             "It has no processor, as its tokens are words that transformers does not know."
         )
-    if options := OmegaConf.select(config, "features.reader.options"):
+    if options := OmegaConf.select(captioner.config, "features.reader.options"):
         shown = ", ".join(f"{key}={value}" for key, value in options.items())
         lines.append(f"Photos were prepared with these options of its processor: {shown}.")
     return lines
+
+
+def _how_to_search(captioner: Captioner) -> str:
+    arguments = generate_arguments(captioner.model)
+    if arguments is None:
+        return "They search in their own way, and have no counterpart of this captioner's search."
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    most = arguments["max_new_tokens"]
+    end = f", as long as they end within {most} tokens" if arguments["num_beams"] > 1 else ""
+    return f"This captioner's captions are those of `generate(**inputs, {shown})`{end}."
 
 
 def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
