@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
 
 from captioning import Captioner
 from captioning.configuration import compose_config
@@ -70,7 +70,12 @@ def test_blip_is_exported_for_transformers(
         inputs = processor(images=image, text="a dog", return_tensors="pt")
         ids = theirs.generate(**inputs, **card_arguments(card))
         found.append(processor.decode(ids[0], skip_special_tokens=True).removeprefix("a dog"))
-    assert [text.strip() for text in found] == texts(source, photos)
+    expected = texts(source, photos)
+    assert [text.strip() for text in found] == expected
+    piped = pipeline("image-text-to-text", str(moved), device="cpu")
+    call = {"text": "a dog", "generate_kwargs": card_arguments(card)}
+    said = piped(images=str(photos[0]), **call)[0]["generated_text"]
+    assert said.removeprefix("a dog").strip() == expected[0]
     assert len(set(found)) > 1
     older_layout(moved)
     assert texts(Captioner.load(moved, device="cpu"), photos) == texts(source, photos)
