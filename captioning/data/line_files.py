@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+# Encodings of texts whose letters are mostly beyond ASCII: name, codec, letters, and which share of
+# what is beyond ASCII these are at least. The first that fits counts.
+_OTHER_SCRIPTS = (
+    ("WINDOWS-1251", "cp1251", "[\u0430-\u044f]", 0.7),
+    ("KOI8-R", "koi8-r", "[\u0430-\u044f]", 0.7),
+    ("SHIFT_JIS", "cp932", "[\u3041-\u30fe]", 0.3),
+    ("EUC-JP", "euc_jp", "[\u3041-\u30fe]", 0.3),
+    ("EUC-KR", "euc_kr", "[\uac00-\ud7a3]", 0.9),
+    ("GB18030", "gb2312", "[\u4e00-\u9fff]", 0.7),
+    ("BIG5", "big5", "[\u4e00-\u9fff]", 0.7),
+    ("GB18030", "gb18030", "[\u4e00-\u9fff]", 0.7),
+)
+# Of texts with single letters beyond ASCII: name, codec, and what tells it, first come.
+_ACCENTS = (
+    ("MACINTOSH", "mac-roman", "[a-z]\u2019[a-z]"),
+    ("WINDOWS-1250", "cp1250", "[a-z][\u0105\u0142\u017c\u011b][a-z]"),
+    ("WINDOWS-1252", "cp1252", ""),
+)
 
 
 def read_text(path: str | Path) -> str:
@@ -38,12 +58,31 @@ def decode(data: bytes, where: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
-        kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "ISO-8859-1"
+        kind = _encoding_of(data)
+        advice = f", such as by iconv -f {kind} -t UTF-8" if kind else ""
         raise ValueError(
-            f"{where}: line {line}: not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8, such as "
-            f"by iconv -f {kind} -t UTF-8"
+            f"{where}: line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the file as "
+            f"UTF-8{advice}"
         ) from error
+
+
+def _encoding_of(data: bytes) -> str:
+    """What bytes that are not UTF-8 are likely in, as iconv calls it; empty: cannot be told."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "UTF-16"
+    beyond = re.findall(rb"[\x80-\xff]+", data)
+    is_accents = 2 * sum(len(run) for run in beyond if len(run) <= 2) >= sum(map(len, beyond))
+    for name, codec, pattern, share in (
+        ((*accent, 0.0) for accent in _ACCENTS) if is_accents else _OTHER_SCRIPTS
+    ):
+        try:
+            text = data.decode(codec)
+        except UnicodeDecodeError:
+            continue
+        found = re.findall(pattern, text)
+        if found and len(found) >= share * len(re.findall(r"[^\0-\x7f]", text)):
+            return name
+    return ""
 
 
 def read_lines(path: str | Path) -> list[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,10 @@ ADDRESSES = (
     "holds addresses of photos and no photos; download these first, for example by img2dataset, "
     "whose tar shards data=webdataset reads"
 )
+# A text of a list, as Python, JSON and NumPy write them; the last without commas.
+_ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|null|nan)\s*(,?)""", re.DOTALL)
+_LISTS = re.compile(r"(?:array\()?([\[(])\s*(?=['\"\])]|None|null|nan)")
+_LIST_ENDS = re.compile(r"\s*[\])](?:,\s*dtype=\w+)?\)?\s*")
 _NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _-]?\d+")
 
 
@@ -77,3 +82,32 @@ def usual_captions(names: Sequence[str], where: str) -> list[int]:
             Setting("caption_columns"),
         )
     return found
+
+
+def listed(text: str, where: str) -> list[str]:
+    """The captions of a text: itself, or those of a list as Python, JSON, pandas or NumPy write it.
+
+    Raises:
+        ValueError: it begins as a list and does not end as one.
+    """
+    begin = _LISTS.match(text := text.strip())
+    if begin is None:
+        return [text]
+    items, commas, place = [], 0, begin.end()
+    while (item := _ITEM.match(text, place)) is not None:
+        items.append(item[1])
+        commas, place = commas + bool(item[2]), item.end()
+    if _LIST_ENDS.fullmatch(text, place) and (commas or begin[1] == "["):
+        return [_literal(item) for item in items if item[0] in "'\""]
+    if begin[1] == "(":  # brackets stand in captions, too
+        return [text]
+    raise ValueError(
+        f"{where}: begins as a list of captions and does not end as one ({text[place:][:20]!r} "
+        f"after {len(items)}); was it cut off? Write it whole"
+    )
+
+
+def _literal(item: str) -> str:
+    """A text in quotation marks; JSON alone escapes / and half pairs of surrogates."""
+    value = ast.literal_eval(item.replace("\\/", "/").replace("\n", "\\n"))
+    return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

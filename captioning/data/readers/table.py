@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
 import re
@@ -12,9 +11,15 @@ from typing import NamedTuple
 
 from captioning.data.line_files import decode, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.data.readers.caption_columns import ADDRESSES, has_addresses, usual_captions
+from captioning.data.readers.caption_columns import (
+    ADDRESSES,
+    has_addresses,
+    listed,
+    usual_captions,
+)
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
+    LEAVE_OUT,
     PhotoPolicy,
     Policy,
     Rules,
@@ -31,6 +36,7 @@ FILE_COLUMNS = (
     "file", "image", "img", "photo", "path",
 )  # fmt: skip
 ID = "image_id"  # which each photo has one of its own of, or none counts
+SAMPLE_ID = "sample_id"  # of the caption in a row
 _DELIMITER = re.compile(r'\s*"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)  # a first line for Excel
 _HEAD = 65_536  # characters from which a table is recognised
 _LONGEST_CELL = 1 << 24
@@ -44,6 +50,7 @@ class Columns(NamedTuple):
     number: int
     has_head: bool
     image_id: int | None = None
+    sample_id: int | None = None
 
 
 @collector_paused()
@@ -62,8 +69,8 @@ def read_table(
 
     The first row names the columns; without it the table has two, of files and captions. Rows of
     the same file are joined. A column ``image_id`` has the image ids, if each photo has one of its
-    own, else they are the file names. A cell such as ``["A dog.", "Dogs run."]`` holds several
-    captions.
+    own, else they are the file names, and ``sample_id`` those of captions. A cell such as
+    ``["A dog.", "Dogs run."]`` holds several captions.
 
     Args:
         name: of the roster.
@@ -172,8 +179,8 @@ def columns_of(
         named = [captions] if isinstance(captions, str) else captions
         places = [_position(head, column, (), where, "caption_columns") for column in named]
         chosen = [place for named_place in places for place in _same(head, named_place)]
-    image_id = head.index(ID) if ID in head else None
-    return Columns(file, tuple(chosen), len(head), has_head=True, image_id=image_id)
+    ids = [head.index(name) if name in head else None for name in (ID, SAMPLE_ID)]
+    return Columns(file, tuple(chosen), len(head), True, *ids)
 
 
 def _same(head: Sequence[str], place: int) -> list[int]:
@@ -235,31 +242,29 @@ def _rows(text: str, where: str, columns: Columns, dropped: list[Dropped] | None
         next(rows)
     for line, cells in rows:
         place = f"{where}:{line}"
-        if len(cells) != columns.number:
-            problem = f"{len(cells)} cells in a table of {columns.number} columns"
+        try:
+            _check_number(cells, columns, place)
+            captions = [t for column in columns.captions for t in listed(cells[column], place)]
+        except ValueError as error:
             if dropped is None:
-                raise ValueError(
-                    f"{place}: {problem}; put captions with the delimiter in them into quotation "
-                    'marks ("...")'
-                )
-            dropped.append(Dropped(item=place, rule=problem))
+                raise SettingError(f"{error}, or leave such rows out by ", LEAVE_OUT) from error
+            rule = str(error).removeprefix(f"{place}: ").partition("; ")[0]
+            dropped.append(Dropped(item=place, rule=rule))
             continue
-        captions = [text for column in columns.captions for text in _texts(cells[column])]
         if len(columns.captions) > 1:  # photos may have fewer captions than others
             captions = [text for text in captions if text.strip()]
         image_id = "" if columns.image_id is None else stated_id(cells[columns.image_id].strip())
-        yield Row(
-            cells[columns.file].strip(), [(text, place) for text in captions], place, image_id
-        )
+        said = "" if columns.sample_id is None else cells[columns.sample_id].strip()
+        pairs, sample_ids = [(text, place) for text in captions], (said,) if said else ()
+        yield Row(cells[columns.file].strip(), pairs, place, image_id, sample_ids)
 
 
-def _texts(cell: str) -> list[str]:
-    """The captions of a cell: one, or those of a list as Python or JSON writes it."""
-    if not (cell.startswith("[") and cell.endswith("]")):
-        return [cell]
-    try:
-        values = ast.literal_eval(cell)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return [cell]
-    are_texts = isinstance(values, list) and all(isinstance(value, str) for value in values)
-    return values if are_texts and values else [cell]
+def _check_number(cells: Sequence[str], columns: Columns, place: str) -> None:
+    if len(cells) == columns.number:
+        return
+    remedy = 'put captions with the delimiter in them into quotation marks ("...")'
+    if len(cells) < columns.number:
+        remedy = "write the cells or delimiters that are missing"
+    raise ValueError(
+        f"{place}: {len(cells)} cells in a table of {columns.number} columns; {remedy}"
+    )

@@ -1,0 +1,103 @@
+"""``data=own``: sets that could be read wrong without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from captioning.data.line_files import decode
+from captioning.data.readers.caption_columns import listed
+from captioning.data.readers.own.own import read_own
+from tests.packed_files import photo
+
+NAMES = [f"p{number}.jpg" for number in range(6)]
+CAPTIONS = ["It's a dog .", 'He says "go" .', "A 'b' \"c\" café \\ d", "Two\nlines", "/ sign"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for number, name in enumerate(NAMES):
+        (tmp_path / name).write_bytes(photo(number))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        str(np.array(CAPTIONS, dtype=object)),
+        repr(np.array(CAPTIONS, dtype=object)),
+        str(np.array(CAPTIONS)),
+        str(CAPTIONS),
+        str(tuple(CAPTIONS)),
+        json.dumps(CAPTIONS),
+        json.dumps(CAPTIONS).replace("/", "\\/"),
+        json.dumps(CAPTIONS, ensure_ascii=False, indent=1),
+        str([*CAPTIONS, None]),
+    ],
+)
+def test_a_cell_with_a_list_holds_its_captions(cell):
+    assert listed(cell, "all.csv:2") == CAPTIONS
+
+
+@pytest.mark.parametrize("cell", ['("Stop") says the sign.', "[1, 2]", "[a dog]", "('a')"])
+def test_a_caption_in_brackets_is_no_list(cell):
+    assert listed(cell, "all.csv:2") == [cell]
+
+
+def test_a_list_that_pandas_wrote_without_commas_is_read(root):
+    rows = [f"{name},\"['A dog {name[1]} .'\n 'Dogs {name[1]}']\"" for name in NAMES]
+    (root / "all.csv").write_text("\n".join(["image,captions", *rows, "p0.jpg,[]"]))
+    roster = read_own(name="o", folder=root)
+    expected = [[f"A dog {name[1]} .", f"Dogs {name[1]}"] for name in NAMES]
+    assert list(roster.references().values()) == expected
+
+
+@pytest.mark.parametrize("cell", ["['A dog' 'Dogs' ... 'Cats']", "['A dog', 'Do", "['A dog',"])
+def test_a_list_that_was_cut_is_refused(root, cell):
+    (root / "all.csv").write_text(f'image,captions\np0.jpg,"{cell}"\np1.jpg,A cat.\n')
+    with pytest.raises(ValueError, match=r"all.csv:2: begins as a list .*bad_captions=drop"):
+        read_own(name="o", folder=root)
+    roster = read_own(name="o", folder=root, bad_captions="drop")
+    assert [sample.caption for sample in roster.samples] == ["A cat."]
+    assert any("begins as a list" in dropped.rule for dropped in roster.dropped)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "text"),
+    [
+        ("cp1252", "WINDOWS-1252", "A dog by the man\N{RIGHT SINGLE QUOTATION MARK}s house."),
+        ("latin-1", "WINDOWS-1252", "Ein Mädchen läuft über die Straße."),
+        ("mac-roman", "MACINTOSH", "A dog by the man\N{RIGHT SINGLE QUOTATION MARK}s house."),
+        ("cp1250", "WINDOWS-1250", "Mała dziewczynka stoi na łące."),
+        ("cp1251", "WINDOWS-1251", "Собака бежит — быстро."),
+        ("koi8-r", "KOI8-R", "Собака бежит по снегу."),
+        ("cp932", "SHIFT_JIS", "犬が雪の中を走る。"),
+        ("euc_jp", "EUC-JP", "犬が雪の中を走っている。"),
+        ("cp949", "EUC-KR", "개가 눈 속을 달린다."),
+        ("gb18030", "GB18030", "一只狗在雪地里奔跑。"),
+        ("big5", "BIG5", "一隻狗在雪地裡奔跑。"),
+        ("utf-16", "UTF-16", "A dog."),
+    ],
+)
+def test_the_encoding_of_a_text_is_named(encoding, name, text):
+    with pytest.raises(ValueError, match=f"a.txt: line 1: not UTF-8 .* iconv -f {name} -t UTF-8"):
+        decode(text.encode(encoding), "a.txt")
+
+
+def test_no_encoding_is_named_where_none_can_be_told():
+    with pytest.raises(ValueError, match=r"save the file as UTF-8$"):
+        decode(b"\x81\x8d\x8f\xff\xfe\x9d", "a.txt")
+
+
+def test_a_row_of_too_few_cells_gets_its_own_advice(root):
+    (root / "all.csv").write_text("image|n|caption\np0.jpg| 0| A dog\np1.jpg| 1 A cat\n")
+    with pytest.raises(ValueError, match=r"all.csv:3: 2 cells .* are missing, .*bad_captions=drop"):
+        read_own(name="o", folder=root)
+    roster = read_own(name="o", folder=root, bad_captions="drop")
+    assert [sample.caption for sample in roster.samples] == ["A dog"]
+    (root / "all.csv").write_text("image,caption\np0.jpg,A dog, two cats\n")
+    with pytest.raises(ValueError, match=r"all.csv:2: 3 cells .*quotation marks .*bad_captions="):
+        read_own(name="o", folder=root)
