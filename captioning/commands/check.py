@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from captioning.commands.command import PlainCommand
-from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS, without_photos
+from captioning.commands.curation import (
+    EXPORT_FORMATS,
+    add_photo_arguments,
+    style_of,
+    without_photos,
+)
 from captioning.commands.quick_imports import quick_imports
 from captioning.data.readers.own.root import check_root
 from captioning.setting_error import AbstractSettingError, Setting
@@ -78,7 +83,7 @@ def _arguments(parser: ArgumentParser) -> None:
         "--mend", choices=("words",),
         help="in that set: replace wrong words where the photo's other captions say the right one",
     )  # fmt: skip
-    add("--photos", choices=EXPORT_PHOTOS, help="in that set: copy, link or none")
+    add_photo_arguments(parser, of="in that set: ")
     add("--shown", type=int, default=24, metavar="N", help="captions of each kind on the page (24)")
     add("--layout", choices=LAYOUTS, help="of the folder, where another is recognised")
     add(
@@ -97,6 +102,7 @@ def _check(options: Namespace) -> None:
     with quick_imports():
         from curation.check.export import export_cleaned
         from curation.check.write import check_place, write_result
+        from curation.export.tool_files import Style
 
     if options.shown < 1:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
@@ -104,6 +110,11 @@ def _check(options: Namespace) -> None:
         raise ValueError("--mend is for the set that --export writes: choose its format")
     if options.photos and not options.export:
         raise ValueError("--photos is for the set that --export writes: choose its format")
+    style = Style(**style_of(options))
+    if style != Style() and not options.export:
+        raise ValueError("--form, --question and --repeats are for the set that --export writes")
+    if options.export:
+        style.check(options.export)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     folder = Path(options.folder)
     out = Path(options.out or f"{folder.resolve().name}-check")
@@ -118,7 +129,7 @@ def _check(options: Namespace) -> None:
     if options.export:
         kept = export_cleaned(
             result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
-            seed=options.seed,
+            seed=options.seed, style=style,
         )  # fmt: skip
         without = without_photos(options.export, options.photos)
         print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed{without}")

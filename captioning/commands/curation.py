@@ -14,8 +14,12 @@ from captioning.plugins import import_plugins
 
 log = logging.getLogger(__name__)
 
-EXPORT_FORMATS = ("coco", "jsonl", "imagefolder", "parquet", "datasets", "webdataset", "journal")
+EXPORT_FORMATS = (
+    *("coco", "jsonl", "imagefolder", "parquet", "datasets", "webdataset"),
+    *("messages", "text_files", "csv", "karpathy", "journal"),
+)
 EXPORT_PHOTOS = ("none", "copy", "link")
+EXPORT_FORMS = ("sharegpt", "llava", "kohya")
 
 
 def _detect(config: Any) -> None:
@@ -55,26 +59,50 @@ def _export_arguments(parser: ArgumentParser) -> None:
     _run_arguments(parser)
     parser.add_argument("folder", help="new folder")
     parser.add_argument("--format", choices=EXPORT_FORMATS, default="coco")
-    parser.add_argument("--photos", choices=EXPORT_PHOTOS, help="none; copy for an image folder")
+    add_photo_arguments(parser)
+
+
+def add_photo_arguments(parser: ArgumentParser, *, of: str = "") -> None:
+    """Add the options of exported sets that say what is written beside the format.
+
+    Args:
+        parser: of a command.
+        of: which set is meant, for the help.
+    """
+    add = parser.add_argument
+    add("--photos", choices=EXPORT_PHOTOS, help=f"{of}none; copy for formats that hold them")
+    add(
+        "--form", choices=EXPORT_FORMS,
+        help=f"{of}messages: sharegpt (LLaMA-Factory) or llava; text_files: kohya (N_photos)",
+    )  # fmt: skip
+    add("--question", metavar="TEXT", help=f"{of}messages: where the set has none")
+    add("--repeats", type=int, default=1, metavar="N", help=f"{of}kohya: of training photos (1)")
+
+
+def style_of(options: Namespace) -> dict[str, Any]:
+    """The arguments of `curation.export.tool_files.Style` that options say."""
+    return {name: getattr(options, name) for name in ("form", "question", "repeats")}
 
 
 def _export(options: Namespace) -> None:
     look_for_run(options.run)
     with quick_imports():
-        from curation.export.export import export
+        from curation.export.export import HOLD_PHOTOS, export
+        from curation.export.tool_files import Style
         from curation.finished_run import read_run
 
     import_plugins(options.plugins)
-    photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
-    run, folder = Path(options.run), Path(options.folder)
-    count = export(read_run(run), run, folder, format=options.format, photos=photos)
+    photos = options.photos or ("copy" if options.format in HOLD_PHOTOS else "none")
+    run, folder, style = Path(options.run), Path(options.folder), Style(**style_of(options))
+    style.check(options.format)
+    count = export(read_run(run), run, folder, format=options.format, photos=photos, style=style)
     without = without_photos(options.format, photos)
     print(f"{folder}: {count} captions; README.md says what was changed{without}")
 
 
 def without_photos(format: str, photos: str | None) -> str:
     """What to say of an exported set whose captions lie there without their photos."""
-    if format not in ("coco", "jsonl") or photos in ("copy", "link"):
+    if format not in ("coco", "jsonl", "messages", "csv", "karpathy") or photos in ("copy", "link"):
         return ""
     return "; the photos are not in it: --photos copy (or link) puts them there"
 

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from captioning.commands.command import PlainCommand
-from captioning.commands.curation import EXPORT_FORMATS, EXPORT_PHOTOS
+from captioning.commands.curation import EXPORT_FORMATS, add_photo_arguments, style_of
 from captioning.commands.first_look import look_for_suspects
 from captioning.commands.quick_imports import quick_imports
 from captioning.files import is_taken
@@ -56,19 +56,23 @@ def _corrections_arguments(parser: ArgumentParser) -> None:
     add("source", help="the folder of photos that was checked, or the run")
     add("folder", help="new folder for the corrected set")
     add("--format", choices=EXPORT_FORMATS, default="coco")
-    add("--photos", choices=EXPORT_PHOTOS, help="none; copy for an image folder")
+    add_photo_arguments(parser)
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names")
 
 
 def _corrections(options: Namespace) -> None:
     with quick_imports():
+        from curation.export.export import HOLD_PHOTOS
+        from curation.export.tool_files import Style
         from curation.suspects.corrections import write_corrected
 
     import_plugins(options.plugins)
-    photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
+    photos = options.photos or ("copy" if options.format in HOLD_PHOTOS else "none")
+    style = Style(**style_of(options))
     counts = write_corrected(
-        options.decisions, options.source, options.folder, format=options.format, photos=photos
-    )
+        options.decisions, options.source, options.folder, format=options.format, photos=photos,
+        style=style,
+    )  # fmt: skip
     left = counts.pop("left")
     decided = ", ".join(f"{count} x {name}" for name, count in counts.items()) or "nothing decided"
     print(f"{options.folder}: {left} captions; {decided}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from captioning.data.roster import CurationView
 from curation.check.mend import left_unmended, mendable
 from curation.check.result import POLICY, CheckResult
-from curation.export.export import PACKED, export
+from curation.export.export import HOLD_PHOTOS, export
+from curation.export.tool_files import Style
 from curation.record import RunRecord
 
 
@@ -21,6 +23,7 @@ def export_cleaned(
     photos: str | None = None,
     mend: Literal["words"] | None = None,
     seed: int = 0,
+    style: Style | None = None,
 ) -> int:
     """Write the captions that no check flags; returns their number.
 
@@ -32,6 +35,7 @@ def export_cleaned(
         mend: ``"words"`` keeps captions in which nothing but one word is surely wrong, with the
             word replaced, see `curation.check.mend.mendable`.
         seed: of the check, for the journal.
+        style: of formats that have several forms; None: the plain ones.
 
     Raises:
         ValueError: every caption is flagged, the folder holds something, the format needs photos,
@@ -44,9 +48,11 @@ def export_cleaned(
         print(_mending_line(len(mended), left))
     view = CurationView(roster=result.roster).apply(result.edits(mended, left))
     record = RunRecord(policy=POLICY, seed=seed, view=view)
-    holds_photos = format == "imagefolder" or format in PACKED
-    chosen = photos or ("copy" if holds_photos else "none")
-    return export(record, None, Path(folder), format=format, photos=chosen, splits=result.splits)
+    chosen = photos or ("copy" if format in HOLD_PHOTOS else "none")
+    style = replace(style or Style(), questions=result.questions)
+    return export(
+        record, None, Path(folder), format=format, photos=chosen, splits=result.splits, style=style
+    )
 
 
 def _mending_line(count: int, left: Mapping[int, str]) -> str:

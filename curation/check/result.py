@@ -116,6 +116,7 @@ class CheckResult:
         source: the folder.
         seconds: how long it took.
         splits: of photos by path, where the folder says them.
+        questions: whose answers the captions are, by sample id, where the folder asks them.
     """
 
     roster: Roster
@@ -124,6 +125,7 @@ class CheckResult:
     source: str = ""
     seconds: float = 0.0
     splits: Mapping[Path, Split] = field(default_factory=dict)
+    questions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def checks(self) -> list[Check]:

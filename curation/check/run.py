@@ -11,6 +11,7 @@ from typing import Any
 from rich.progress import Progress
 
 from captioning.data.readers.own.own import own_splits, read_own
+from captioning.data.readers.own.questions import own_questions
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
@@ -77,6 +78,7 @@ def check(
         source=roster.name if isinstance(folder, Roster) else str(folder),
         seconds=time.monotonic() - start,
         splits={} if isinstance(folder, Roster) else read_splits(folder, **reading),
+        questions={} if isinstance(folder, Roster) else read_questions(folder, roster, **reading),
     )
 
 
@@ -114,6 +116,17 @@ def read_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
         **reading: arguments of `read_own`.
     """
     return own_splits(folder, **{**LENIENT, **reading})
+
+
+def read_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[str, str]:
+    """The questions whose answers the captions of `read_all` are; empty where none are asked.
+
+    Args:
+        folder: see `check`.
+        roster: of the folder.
+        **reading: arguments of `read_own`.
+    """
+    return own_questions(folder, roster, **reading)
 
 
 def _limits(thresholds: Mapping[str, float], skip: Collection[str]) -> dict[str, float]:

@@ -32,6 +32,14 @@ from curation.export.curated_set import (
     write_metadata,
 )
 from curation.export.packed_set import write_datasets, write_parquet, write_webdataset
+from curation.export.tool_files import (
+    Style,
+    write_csv,
+    write_karpathy,
+    write_messages,
+    write_messages_index,
+    write_text_files,
+)
 from curation.journal.journal import FILE_NAME, Header, encode, write_journal
 from curation.record import RunRecord
 
@@ -40,7 +48,13 @@ PACKED: dict[str, tuple[Callable[[Sequence[Picture], Path, Split | None], None],
     "datasets": (write_datasets, "data-*.arrow", "pictures and captions, for load_from_disk"),
     "webdataset": (write_webdataset, "*.tar", "pictures and captions in shards"),
 }
-FORMATS = ("coco", "jsonl", "imagefolder", *PACKED, "journal")
+FORMATS = (
+    *("coco", "jsonl", "imagefolder", *PACKED),
+    *("messages", "text_files", "csv", "karpathy", "journal"),
+)
+HOLD_PHOTOS = ("imagefolder", "text_files", *PACKED)
+BESIDE = ("imagefolder", "text_files")  # photos lie beside their captions
+ROWS_SAY = ("csv", "karpathy")  # the split, in one file
 # What `datasets.load_dataset` is told of a folder, as it would take the journal for data, too:
 # files of a split, and what else it needs.
 LOADED: dict[str, tuple[str, dict[str, str]]] = {
@@ -48,10 +62,17 @@ LOADED: dict[str, tuple[str, dict[str, str]]] = {
     "jsonl": ("captions{_split}.jsonl", {}),
     "parquet": ("data/{split_}*.parquet", {}),
     "webdataset": ("{split_}*.tar", {}),
+    "messages": ("messages{_split}.jsonl", {}),
+    "text_files": ("{split/}**/*.txt", {}),
+    "csv": ("captions.csv", {}),
+    "karpathy": ("dataset_captions.json", {"field": "images"}),
 }
 WRITTEN = {
     "coco": "the captions, as COCO has them",
     "jsonl": "the captions, one picture a line",
+    "messages": "a question and its answer for each caption",
+    "csv": "the captions, one a row",
+    "karpathy": "the captions, as Karpathy's files have them",
 }
 PHOTOS = ("none", "copy", "link")
 JOURNAL = "every edit, in order, with its reason"
@@ -66,6 +87,7 @@ def export(
     photos: str,
     by_people: bool = False,
     splits: Mapping[Path, Split] | None = None,
+    style: Style | None = None,
 ) -> int:
     """Write the curated set with its journal and its card; returns the number of captions.
 
@@ -80,14 +102,19 @@ def export(
         photos: one of `PHOTOS`: whether the pictures come along.
         by_people: whether people had the last word, which the card says.
         splits: of photos by path, which are written; None: all are of one.
+        style: of formats that have several forms; None: the plain ones.
 
     Raises:
-        ValueError: the folder holds something, the format needs photos, or there is no caption.
+        ValueError: the folder holds something, the format needs photos or has no such form, two
+            photos would have one name, or there is no caption.
         FileNotFoundError: a picture is gone.
         OSError: the folder cannot be written.
     """
-    if format == "imagefolder" and photos == "none":
-        raise ValueError("an image folder holds its photos: choose --photos copy or link")
+    style = style or Style()
+    style.check(format)
+    if format in BESIDE and photos == "none":
+        name = "an image folder" if format == "imagefolder" else "a folder of text files"
+        raise ValueError(f"{name} holds its photos: choose --photos copy or link")
     if format in PACKED and photos == "link":
         raise ValueError(f"{format} holds its photos, not links to them: choose --photos copy")
     if format == "journal" and photos != "none":
@@ -97,7 +124,7 @@ def export(
 
     def fill(part: Path) -> None:
         curated = [] if format == "journal" else pictures(record.view, splits or {})
-        files = _write_set(record, part, curated, format=format, photos=photos)
+        files = _write_set(record, part, curated, format=format, photos=photos, style=style)
         roster = record.view.roster
         header = Header(roster=roster.name, fingerprint=roster.fingerprint, seed=record.seed)
         write_journal(part / FILE_NAME, header, map(encode, record.view.journal))
@@ -110,7 +137,7 @@ def export(
             versions=read_json(versions_file, dict) if versions_file and is_known else None,
             truth=record.truth,
             decider="people" if by_people else "checks" if run is None else "training",
-            loaded=_loaded(format, curated),
+            loaded=_loaded(format, curated, style),
         )
         write_text(part / "README.md", text)
 
@@ -118,7 +145,7 @@ def export(
     return len(captioned(record.view.samples()))
 
 
-def _loaded(format: str, curated: Sequence[Picture]) -> dict[str, Any] | None:
+def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, Any] | None:
     """Which files ``datasets.load_dataset`` takes, by split; None: it finds them.
 
     It knows what it has read of a folder by the folder's name and these lines alone, so they tell
@@ -127,8 +154,12 @@ def _loaded(format: str, curated: Sequence[Picture]) -> dict[str, Any] | None:
     if format not in LOADED:
         return None
     files, told = LOADED[format]
+    if format == "messages":
+        files = style.pattern
     splits: list[Split | None] = [split for split, _ in of_splits(curated)]
     named = [{"split": HUB_NAMES[s], "path": _named(files, s)} for s in splits if s is not None]
+    if named and format in ROWS_SAY:  # by no name that is taken for a split
+        named = [{"split": "whole", "path": files}]
     content = f"content {set_digest(curated, photos=format in PACKED)}"
     return {"description": content, "data_files": named or _named(files, None), **told}
 
@@ -136,11 +167,18 @@ def _loaded(format: str, curated: Sequence[Picture]) -> dict[str, Any] | None:
 def _named(pattern: str, split: Split | None) -> str:
     """The name of a split's files."""
     name = "" if split is None else HUB_NAMES[split]
-    return pattern.format(_split=name and f"_{name}", split_=name and f"{name}-")
+    marks = {"_split": name and f"_{name}", "split_": name and f"{name}-"}
+    return pattern.format(**marks, **{"split/": name and f"{name}/"})
 
 
 def _write_set(
-    record: RunRecord, part: Path, curated: Sequence[Picture], *, format: str, photos: str
+    record: RunRecord,
+    part: Path,
+    curated: Sequence[Picture],
+    *,
+    format: str,
+    photos: str,
+    style: Style,
 ) -> dict[str, str]:
     """Write the captions and pictures; what each file holds."""
     if format == "journal":
@@ -150,38 +188,89 @@ def _write_set(
         for split, chosen in of_splits(curated):
             write(chosen, part, split)
         return {name: what}
-    files = {} if photos == "none" or format == "imagefolder" else {"images/": "the pictures"}
-    for split, chosen in of_splits(curated):
-        if format == "imagefolder":
-            name = f"{HUB_NAMES[split]}/metadata.jsonl" if split else "metadata.jsonl"
-            _write_imagefolder(chosen, (part / name).parent, copy=photos == "copy")
-            files[name] = "the captions, one picture a line; the pictures lie beside it"
-            continue
-        if photos != "none":
-            place_photos(chosen, part / "images", copy=photos == "copy")
-        name = _named(LOADED[format][0], split)
+    copy = photos == "copy"
+    if format == "text_files":
+        return write_text_files(curated, part, style=style, copy=copy)
+    if format == "imagefolder":
+        return _write_imagefolders(curated, part, copy=copy)
+    if photos != "none":
+        place_photos(curated, part / "images", copy=copy)
+    names = _write_captions(record, part, curated, format=format, photos=photos, style=style)
+    files = {} if photos == "none" else {"images/": "the pictures"}
+    return files | dict.fromkeys(names, WRITTEN[format])
+
+
+def _write_captions(
+    record: RunRecord,
+    part: Path,
+    curated: Sequence[Picture],
+    *,
+    format: str,
+    photos: str,
+    style: Style,
+) -> list[str]:
+    """Write the captions in files of their own; the files' names."""
+    parts: Sequence[tuple[Split | None, Sequence[Picture]]] = of_splits(curated)
+    parts = [(None, curated)] if format in ROWS_SAY else parts
+    pattern = style.pattern if format == "messages" else LOADED[format][0]
+    names: dict[Split | None, str] = {split: _named(pattern, split) for split, _ in parts}
+    for split, chosen in parts:
+        path = part / names[split]
         if format == "coco":
-            write_coco(chosen, part / name, name=record.view.roster.name)
+            write_coco(chosen, path, name=record.view.roster.name)
+        elif format == "jsonl":
+            write_jsonl(chosen, path)
+        elif format == "messages":
+            write_messages(chosen, path, style=style, photos=photos)
+        elif format == "csv":
+            write_csv(chosen, path)
         else:
-            write_jsonl(chosen, part / name)
-        files[name] = WRITTEN[format]
+            write_karpathy(chosen, path, name=record.view.roster.name)
+    if style.form == "sharegpt":
+        write_messages_index(part / "dataset_info.json", names)
+    return list(names.values())
+
+
+def _write_imagefolders(curated: Sequence[Picture], part: Path, *, copy: bool) -> dict[str, str]:
+    files = {}
+    for split, chosen in of_splits(curated):
+        name = f"{HUB_NAMES[split]}/metadata.jsonl" if split else "metadata.jsonl"
+        _write_imagefolder(chosen, (part / name).parent, copy=copy)
+        files[name] = "the captions, one picture a line; the pictures lie beside it"
     return files
 
 
 def _write_imagefolder(curated: Sequence[Picture], folder: Path, *, copy: bool) -> None:
     names = safe_names(curated)
     placed = [replace(picture, file_name=names[picture.file_name]) for picture in curated]
-    place_photos(placed, folder, copy=copy)
+    place_photos(placed, folder, copy=copy, is_needed=True)
     write_metadata(curated, folder / "metadata.jsonl", names)
 
 
 def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    """Fill a folder under a hidden name, then put it in place.
+
+    Raises:
+        ValueError: something is there by then.
+        OSError: it cannot be written, or the disk is full; names the folder.
+    """
+    part = folder
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         fill(part)
         part.chmod(0o755)
         os.replace(part, folder)
-    except BaseException:
-        shutil.rmtree(part)
-        raise
+    except BaseException as error:
+        if part != folder:
+            shutil.rmtree(part, ignore_errors=True)
+        if not isinstance(error, OSError) or error.errno is None:
+            raise
+        if part != folder and is_taken(folder):
+            raise ValueError(f"{folder} holds something already; choose a new folder") from error
+        inside = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(part)
+        if part != folder and not inside:  # a photo that cannot be read
+            problem = f"{os.strerror(error.errno)}; mend it, or take it out of the set"
+            raise type(error)(error.errno, problem, error.filename) from error
+        problem = f"{os.strerror(error.errno)}; free space or choose another place"
+        raise type(error)(error.errno, problem, str(folder)) from error

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from captioning.data.roster import CurationView
-from curation.check.run import read_all, read_splits
+from curation.check.run import read_all, read_questions, read_splits
 from curation.export.export import export
+from curation.export.tool_files import Style
 from curation.finished_run import read_run
 from curation.journal.journal import FILE_NAME
 from curation.record import RunRecord
@@ -15,7 +16,13 @@ from curation.suspects.label_studio import POLICY, read_label_studio
 
 
 def write_corrected(
-    decisions: str | Path, source: str | Path, folder: str | Path, *, format: str, photos: str
+    decisions: str | Path,
+    source: str | Path,
+    folder: str | Path,
+    *,
+    format: str,
+    photos: str,
+    style: Style | None = None,
 ) -> dict[str, int]:
     """Write a set with what people decided in Label Studio.
 
@@ -27,6 +34,7 @@ def write_corrected(
         folder: new or empty.
         format: one of `curation.export.export.FORMATS`.
         photos: one of `curation.export.export.PHOTOS`.
+        style: of formats that have several forms; None: the plain ones.
 
     Returns:
         Counts of what was decided (``"keep"`` and actions of edits), and the captions left
@@ -36,8 +44,11 @@ def write_corrected(
         FileNotFoundError, ValueError, OSError: see `read_label_studio` and `export`.
     """
     run = Path(source) if (Path(source) / FILE_NAME).is_file() and _is_run(Path(source)) else None
+    style = style or Style()
+    style.check(format)
     if run is None:
         view = CurationView(roster=read_all(source))
+        style = replace(style, questions=read_questions(source, view.roster))
         record, splits = RunRecord(policy=POLICY, seed=0, view=view), read_splits(source)
     else:
         record, splits = read_run(run), {}
@@ -48,8 +59,9 @@ def write_corrected(
     view = replace(record.view, journal=()).apply([*kept, *people])
     record = replace(record, policy=POLICY, view=view)
     count = export(
-        record, run, Path(folder), format=format, photos=photos, by_people=True, splits=splits
-    )
+        record, run, Path(folder), format=format, photos=photos, by_people=True, splits=splits,
+        style=style,
+    )  # fmt: skip
     actions = ["keep" if edit is None else edit.action for edit in decided.values()]
     return {**{name: actions.count(name) for name in dict.fromkeys(actions)}, "left": count}
 

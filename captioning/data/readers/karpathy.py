@@ -20,6 +20,8 @@ from captioning.data.readers.entries import (
     numbered,
     plain_captions,
     roster_from_entries,
+    stated_ids,
+    with_stated_keys,
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
@@ -48,7 +50,7 @@ def read_karpathy(
 ) -> Roster:
     """One split of a Karpathy file; the raw sentences are the captions.
 
-    Image ids are COCO's numbers where the file has them (``cocoid``), else the file names.
+    Image ids are those under ``image_id`` or COCO's numbers (``cocoid``), else the file names.
 
     Args:
         annotations: ``dataset_coco.json``, ``dataset_flickr8k.json`` or ``dataset_flickr30k.json``.
@@ -135,12 +137,18 @@ def _entry(
     if "filepath" in record:
         file_name = f"{record.text('filepath')}/{file_name}"
     file_name = checked_file_name(file_name, record.where)
+    id_key = next((key for key in ("image_id", "cocoid") if key in record), None)
+    image_id = file_name if id_key is None else record.identifier(id_key)
+    sentences = record.items("sentences")
+    captions = _plain(sentences, sentence_ids) or numbered(
+        _sentences(record, sentence_ids, dropped is not None), dropped
+    )
+    said = stated_ids(record.value.get("sample_ids"))
     return ImageEntry(
-        image_id=record.identifier("cocoid") if "cocoid" in record else file_name,
+        image_id=image_id,
         file_name=file_name,
         where=record.where,
-        captions=_plain(record.items("sentences"), sentence_ids)
-        or numbered(_sentences(record, sentence_ids, dropped is not None), dropped),
+        captions=with_stated_keys(captions, image_id, said, len(sentences)),
     )
 
 

@@ -126,9 +126,16 @@ def chat_captions(record: Record) -> list[tuple[str, str]] | None:
 
 def answer_of(turns: Sequence[Any]) -> str | None:
     """The answer of a chat of one question and one answer; None: it is another."""
+    pair = question_and_answer(turns)
+    return None if pair is None else pair[1]
+
+
+def question_and_answer(turns: Sequence[Any]) -> tuple[str | None, str | None] | None:
+    """Both turns of such a chat; None: it is another."""
     said = [_turn(turn) if isinstance(turn, dict) else ("", None) for turn in turns]
     said = [turn for turn in said if turn[0] != "system"]
-    return said[1][1] if [role for role, _ in said] == ["user", "assistant"] else None
+    is_one = [role for role, _ in said] == ["user", "assistant"]
+    return (said[0][1], said[1][1]) if is_one else None
 
 
 def _turn(turn: Mapping[str, Any]) -> tuple[str, str | None]:

@@ -1,0 +1,260 @@
+"""Captions in files that other tools read: chats, CSV, Karpathy's JSON, a text file a photo."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, get_args
+
+from captioning.data.readers.split_words import COLUMN, SPLIT_WORDS, Split
+from captioning.files import write_json, write_lines
+from captioning.types import Sample
+from curation.export.curated_set import (
+    HUB_NAMES,
+    Picture,
+    caption_fields,
+    of_splits,
+    place_photos,
+    told_fields,
+)
+
+Form = Literal["sharegpt", "llava", "kohya"]
+FORMS: tuple[Form, ...] = get_args(Form)
+QUESTION = "Describe the image in one sentence."
+_FORMAT_OF: dict[Form, str] = {"sharegpt": "messages", "llava": "messages", "kohya": "text_files"}
+_PLACE = "<image>"  # where a chat has its photo
+_FOLDER_WORDS = "|".join(word for words in SPLIT_WORDS.values() for word in words)
+_SPLIT_FOLDER = re.compile(rf"(?<![a-z])(?=(?:{_FOLDER_WORDS})(?![a-z]))(?=[^/]*/)", re.IGNORECASE)
+_BREAK = re.compile(r"\s*[\r\n]\s*")
+_HIDDEN = re.compile(r"(?<![^/])(?=\.)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How formats are written that have several forms.
+
+    Attributes:
+        form: ``"sharegpt"`` (LLaMA-Factory) or ``"llava"``, of messages; ``"kohya"``, of text
+            files: folders that say how often an epoch has their photos. None: the plain form.
+        question: what messages ask of a photo, where the set asks nothing; None: `QUESTION`.
+        repeats: of training photos, in kohya's form.
+        questions: what the set asks, by sample id.
+    """
+
+    form: Form | None = None
+    question: str | None = None
+    repeats: int = 1
+    questions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def pattern(self) -> str:
+        """The names of files of messages, with a place for the split."""
+        return "messages{_split}.jsonl" if self.form is None else "conversations{_split}.json"
+
+    def check(self, format: str) -> None:
+        """Refuse what a format has not.
+
+        Raises:
+            ValueError: names the option.
+        """
+        if self.form is not None and _FORMAT_OF.get(self.form) != format:
+            known = ", ".join(f"{form} (of {_FORMAT_OF[form]})" for form in FORMS)
+            raise ValueError(f"--form {self.form}: {format} has no such form; forms are {known}")
+        if self.question is not None and format != "messages":
+            raise ValueError(f"--question: {format} asks none; leave it out, or choose messages")
+        if self.question is not None and (not self.question.strip() or _PLACE in self.question):
+            raise ValueError(f"--question {self.question!r}: write a text without {_PLACE}")
+        if self.repeats < 1 or (self.repeats > 1 and self.form != "kohya"):
+            raise ValueError(
+                f"--repeats {self.repeats}: must be 1 or more, and is for --form kohya alone"
+            )
+
+    def asked(self, sample: Sample) -> str:
+        """The question whose answer a caption is."""
+        own = self.questions.get(sample.sample_id, "").replace(_PLACE, " ").strip()
+        return own or self.question or QUESTION
+
+
+def write_messages(curated: Sequence[Picture], path: Path, *, style: Style, photos: str) -> None:
+    """Chats of one question and one answer, a caption each.
+
+    Plain: JSON Lines of ``messages`` and ``images``, as TRL and ms-swift read them. Otherwise a
+    JSON list of ``conversations``. Photos are named below the file's folder, if they are there.
+
+    Raises:
+        ValueError: a text has the mark of a photo's place in it; names the caption.
+    """
+    head = "" if photos == "none" else "images/"
+    chats = (
+        json.dumps(_chat(picture, sample, f"{head}{picture.file_name}", style), ensure_ascii=False)
+        for picture in curated
+        for sample in picture.samples
+    )
+    write_lines(path, chats if style.form is None else _listed(chats))
+
+
+def write_messages_index(path: Path, files: Mapping[Split | None, str]) -> None:
+    """``dataset_info.json``, by which LLaMA-Factory knows the files of a folder."""
+    columns = {"messages": "conversations", "images": "images"}
+    about = {"formatting": "sharegpt", "columns": columns}
+    sets = {
+        HUB_NAMES[split] if split else "captions": {"file_name": name, **about}
+        for split, name in files.items()
+    }
+    write_json(path, sets)
+
+
+def _chat(picture: Picture, sample: Sample, photo: str, style: Style) -> dict[str, Any]:
+    question, answer = style.asked(sample), sample.caption
+    whole = replace(picture, samples=(sample,))
+    about = {"image_id": picture.image_id, **caption_fields(whole, told_fields([whole]))}
+    del about["captions"]
+    if style.form is None:
+        turns = [("user", question), ("assistant", answer)]
+        messages = [{"role": role, "content": text} for role, text in turns]
+        return {"messages": messages, "images": [photo], **about}
+    if _PLACE in answer:
+        raise ValueError(
+            f"{sample.sample_id}: the caption has {_PLACE} in it, which is the photo's place in "
+            "conversations; change the caption, or write messages without --form"
+        )
+    gap = "\n" if style.form == "llava" else ""
+    turns = [("human", f"{_PLACE}{gap}{question}"), ("gpt", answer)]
+    chat = {"conversations": [{"from": role, "value": text} for role, text in turns]}
+    if style.form == "llava":
+        return {"id": sample.sample_id, "image": photo, **chat, **about}
+    return {**chat, "images": [photo], **about}
+
+
+def _listed(values: Iterable[str]) -> Iterator[str]:
+    """Lines of a JSON list, one a value."""
+    before = "["
+    for value in values:
+        yield before + value
+        before = ","
+    yield "]"
+
+
+def write_csv(curated: Sequence[Picture], path: Path) -> None:
+    """A row a caption: file, caption, ids, split, and what else is said of captions."""
+    told = told_fields(curated)
+    names = [("captions", "caption"), ("sample_ids", "sample_id"), ("origins", "origin")]
+    names += [(name, name if name == "masked_words" else name.removesuffix("s")) for name in told]
+    has_splits = any(picture.split for picture in curated)
+    head = [
+        "file_name",
+        *(name for _, name in names),
+        "image_id",
+        *([COLUMN] if has_splits else []),
+    ]
+
+    def rows() -> Iterator[Sequence[Any]]:
+        yield head
+        for picture in curated:
+            fields = caption_fields(picture, told)
+            last = [picture.image_id, *([picture.split] if has_splits else [])]
+            for values in zip(*(fields[name] for name, _ in names), strict=True):
+                yield [picture.file_name, *values, *last]
+
+    write_lines(path, map(_row, rows()))
+
+
+def _row(cells: Sequence[Any]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(cells)
+    return file.getvalue()
+
+
+def write_karpathy(curated: Sequence[Picture], path: Path, *, name: str) -> None:
+    """Karpathy's JSON; the format needs splits, and a set without has ``train`` alone."""
+    sentence_id = 0
+    images = []
+    numeric = all(_is_number(picture.image_id) for picture in curated)
+    for number, picture in enumerate(curated):
+        folder, _, file_name = picture.file_name.rpartition("/")
+        ids = range(sentence_id, sentence_id + len(picture.samples))
+        sentence_id = ids.stop
+        fields = caption_fields(picture, told_fields([picture]))
+        sentences = [
+            {"raw": text, "tokens": _tokens(text), "imgid": number, "sentid": one}
+            for text, one in zip(fields.pop("captions"), ids, strict=True)
+        ]
+        images.append(
+            {
+                **({"filepath": folder} if folder else {}),
+                "filename": file_name,
+                "imgid": number,
+                **({"cocoid": int(picture.image_id)} if numeric else {}),
+                "image_id": picture.image_id,
+                "split": picture.split or "train",
+                "sentids": list(ids),
+                "sentences": sentences,
+                **fields,
+            }
+        )
+    write_json(path, {"dataset": name, "images": images}, indent=None)
+
+
+def _is_number(image_id: str) -> bool:
+    return image_id.isascii() and image_id.isdecimal() and str(int(image_id)) == image_id
+
+
+def _tokens(caption: str) -> list[str]:
+    """The words of a caption in small letters, without punctuation."""
+    return caption.lower().translate(str.maketrans("", "", string.punctuation)).split()
+
+
+def write_text_files(
+    curated: Sequence[Picture], folder: Path, *, style: Style, copy: bool
+) -> dict[str, str]:
+    """Photos with a ``.txt`` of the same name beside them, a caption a line; what files hold.
+
+    Splits are folders; in kohya's form these have a folder ``N_photos``, without folders below.
+
+    Raises:
+        ValueError: two photos would have one text file; names both.
+    """
+    parts = of_splits(curated)
+    all_names = [_text_names(group, split, style) for split, group in parts]
+    for (split, group), names in zip(parts, all_names, strict=True):
+        place = folder if split is None else folder / HUB_NAMES[split]
+        placed = {p.file_name: replace(p, file_name=names[p.file_name]) for p in group}
+        place_photos(list(placed.values()), place, copy=copy, is_needed=True)
+        for picture in placed.values():
+            captions = (_BREAK.sub(" ", sample.caption) for sample in picture.samples)
+            text = (place / picture.file_name).with_suffix(".txt")
+            text.write_text("".join(f"{c}\n" for c in captions), encoding="utf-8", newline="\n")
+    renamed = sum(own != name for names in all_names for own, name in names.items())
+    more = f"; {renamed} photos have other names than in the set" if renamed else ""
+    return {"*.txt": f"the captions of the photo of the same name, one a line{more}"}
+
+
+def _text_names(curated: Sequence[Picture], split: Split | None, style: Style) -> dict[str, str]:
+    """Names of photos beside text files, by their own.
+
+    Readers take folders for splits by their names, and leave hidden files alone: there an ``x``
+    goes before the word or the dot.
+    """
+    names = {}
+    for name in (picture.file_name for picture in curated):
+        safe = _HIDDEN.sub("x", name if split else _SPLIT_FOLDER.sub("x", name))
+        if style.form == "kohya":
+            repeats = style.repeats if split in ("train", None) else 1
+            safe = f"{repeats}_photos/{_HIDDEN.sub('x', name).replace('/', '_')}"
+        names[name] = safe
+    first: dict[PurePosixPath, str] = {}
+    for name, safe in names.items():
+        text = PurePosixPath(safe).with_suffix(".txt")
+        other = first.setdefault(text, name)
+        if other != name:
+            raise ValueError(
+                f"{other} and {name} would share the text file {text}; rename one of the two, or "
+                "choose another format"
+            )
+    return names
