@@ -155,13 +155,17 @@ def _to_choose_first(
 
 
 def _nearest_key(key: str, known: Sequence[str]) -> str:
-    """The nearest of the same group by its last word; one of this word; or the nearest of all."""
+    """Those of the same last word, if few; the nearest of its group; or the nearest of all."""
     group, _, last = key.rpartition(".")
+    same = [other for other in known if other.endswith(f".{last}")]
+    depth = min((other.count(".") for other in same), default=0)
+    same = [other for other in same if other.count(".") == depth]  # not those that take its value
     beside = {other.rpartition(".")[2]: other for other in known if _group(other) == group}
-    near = [beside[word] for word in get_close_matches(last, beside, n=1)]
+    near = same if len(same) <= 2 else []
+    near = near or [beside[word] for word in get_close_matches(last, beside, n=1)]
     others = [other for other in known if not key.startswith(f"{other}.")]
     near = near or get_close_matches(key, others, n=1, cutoff=0.85)
-    near = near or [other for other in known if other.endswith(f".{last}")][:3]
+    near = near or same[:3]
     if not near:
         return ""
     top = key.partition(".")[0]

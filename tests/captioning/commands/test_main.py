@@ -119,6 +119,8 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         ),
         (["logger.wandb.offline=true"], "without the choice logger=[...,wandb]"),
         (["callbacks=[early_stopping]", "callbacks.early_stopping.patient=5"], "did you mean"),
+        (["data=own", "data.root=x", "bad_captions=drop"], "did you mean data.bad_captions?"),
+        (["model.lr=1"], "did you mean optimizer.lr? model has name, module"),
         (["optimizer.learning_rate=1"], "there is no such key; optimizer has lr; "),
         (["data.root=my photos (2024)"], "needs quotes: 'data.root=\"my photos (2024)\"'"),
         (["data.caption_columns=[a (en)]"], "data.caption_columns: [a (en)] cannot be read; text"),
