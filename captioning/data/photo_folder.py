@@ -8,11 +8,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 from captioning.setting_error import Setting, SettingNotFoundError
 
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl"})  # photos that are not opened
+_DRIVE = re.compile(r"\A[A-Za-z]:/")
+_MARK = r"/[0-9a-f]{8}-(?=[^/]+\Z)"  # before names of files that were uploaded to Label Studio
+_NUMBER = re.compile(r"(?:.*[_-])?0*([0-9]+)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
@@ -39,6 +43,29 @@ def checked_file_name(name: str, where: str) -> str:
     if problem:
         raise ValueError(f"{where}: file name {name[:80]!r} {problem}; name a file in the folder")
     return str(path)
+
+
+def photo_name(name: str, where: str) -> str:
+    r"""The name of a photo in annotations, made plain.
+
+    An absolute path stays one, see `PhotoFolder.below`; of Windows ``\\`` is ``/``, and drives are
+    left out. Label Studio's addresses of local files are paths.
+
+    Raises:
+        ValueError: see `checked_file_name`.
+    """
+    if len(name) < 250 and _PLAIN.fullmatch(name):
+        return name
+    path, _, local = name.removeprefix("file://").partition("?d=")
+    path = unquote(local) if local else path
+    path = _DRIVE.sub("/", path.replace("\\", "/"))
+    start = "/" if path.startswith("/") else ""
+    try:
+        return start + checked_file_name(path.lstrip("/"), where)
+    except ValueError as error:
+        raise ValueError(
+            str(error).replace(repr(path.lstrip("/")[:80]), repr(name[:80]))
+        ) from error
 
 
 class PhotoFolder:
@@ -74,7 +101,7 @@ class PhotoFolder:
     def find(self, file_name: str) -> Path | None:
         """The path of a photo, or None when it is not there.
 
-        A name without suffix is of the one photo of that name.
+        A name without suffix is of the one photo of that name; a number finds ``0042.jpg``, too.
         """
         directory, _, base = file_name.rpartition("/")
         if base in self.names(directory):
@@ -82,13 +109,38 @@ class PhotoFolder:
         name = None if has_photo_suffix(base) else self._by_stem(directory).get(base)
         return None if name is None else self.folder / directory / name
 
+    def below(self, names: Iterable[str]) -> dict[str, str]:
+        """Absolute names by what they are below the folder, which may have lain elsewhere.
+
+        The same number of folders is cut off all of them, the fewest with which most photos are
+        there. Where none is there, Label Studio's mark before the name is cut off, too.
+        """
+        absolute = [name for name in names if name.startswith("/")]
+        deepest = max((name.count("/") for name in absolute), default=0)
+        for pattern in ("", _MARK):
+            cut = [re.sub(pattern, "/", name, count=1) if pattern else name for name in absolute]
+            found = [
+                sum(self.find(_without(name, number)) is not None for name in cut)
+                for number in range(1, deepest + 1)
+            ]
+            if any(found):
+                number = found.index(max(found)) + 1
+                pairs = zip(absolute, cut, strict=True)
+                return {name: _without(own, number) or name[1:] for name, own in pairs}
+        return {name: name[1:] for name in absolute}
+
     def _by_stem(self, directory: str) -> dict[str, str]:
-        """Photos of a directory by their names without suffix, where there is one of a name."""
+        """Photos of a directory by names without suffix and by numbers, where these tell one."""
         if directory not in self._stems:
             photos = sorted(filter(has_photo_suffix, self.names(directory)))
-            counts = Counter(os.path.splitext(name)[0] for name in photos)
+            stems = [os.path.splitext(name)[0] for name in photos]
+            numbers = [match[1] if (match := _NUMBER.fullmatch(stem)) else "" for stem in stems]
             self._stems[directory] = {
-                stem: name for name in photos if counts[stem := os.path.splitext(name)[0]] == 1
+                key: name
+                for keys in (numbers, stems)  # a stem counts before a number
+                for counts in [Counter(keys)]
+                for key, name in zip(keys, photos, strict=True)
+                if key and counts[key] == 1
             }
         return self._stems[directory]
 
@@ -117,6 +169,11 @@ class PhotoFolder:
 def has_photo_suffix(name: str) -> bool:
     """Whether a file name ends as those of photos."""
     return os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES
+
+
+def _without(name: str, number: int) -> str:
+    """An absolute name without its first folders."""
+    return name.split("/", number)[-1] if name.count("/") >= number else ""
 
 
 def _plain(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from captioning.data.boxes import Box
 from captioning.data.json_files import Record, as_record, load_json, parse_json
 from captioning.data.line_files import decode, read_image_list
-from captioning.data.photo_folder import checked_file_name
+from captioning.data.photo_folder import photo_name
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
@@ -208,7 +208,7 @@ def _entry(
     has_size = "width" in record or "height" in record or image_boxes
     return ImageEntry(
         image_id=image_id,
-        file_name=checked_file_name(record.text("file_name"), record.where),
+        file_name=photo_name(record.text("file_name"), record.where),
         where=record.where,
         captions=with_stated_keys(
             found, image_id, sample_ids.get(number, ()), len(captions[number])

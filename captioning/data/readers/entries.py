@@ -6,6 +6,7 @@ line-based scorers). Whatever is left out is recorded with its rule.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -33,6 +34,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
 NO_PHOTO = "photo missing"
 LEAVE_OUT = Setting("bad_captions", "drop")
 NO_CAPTION = "photo without caption"
+UNNAMED = "photo without caption or entry"
 UNREADABLE = "photo unreadable"
 BAD_CAPTION = "caption empty"
 NO_TEXT = "caption is no text"
@@ -268,17 +270,18 @@ def roster_from_entries(
     Raises:
         ValueError, FileNotFoundError: by the rules, nothing left, no such photo folder.
     """
+    opens_photos = image_folder is not None and rules.missing_photos != "keep"
+    folder = None if image_folder is None or not opens_photos else PhotoFolder(folder=image_folder)
+    entries, known_files = _below(entries, known_files, folder)
     check_unique(entries)
     left_out = list(dropped)
     captioned = _with_captions(entries, rules, left_out)
-    opens_photos = image_folder is not None and rules.missing_photos != "keep"
-    if image_folder is None or not opens_photos:
+    if folder is None:
         root = Path(image_folder or "")
         paths = {entry.image_id: root / entry.file_name for entry in captioned}
     else:
-        folder = PhotoFolder(folder=image_folder)
         paths = _photo_paths(captioned, folder, rules, left_out)
-        left_out += [Dropped(item=file, rule=NO_CAPTION) for file in folder.unclaimed(known_files)]
+        left_out += [Dropped(item=file, rule=UNNAMED) for file in folder.unclaimed(known_files)]
     samples: list[Sample] = []
     for entry in captioned:
         if entry.image_id in paths:
@@ -290,6 +293,33 @@ def roster_from_entries(
             f"dropped{_first(left_out, image_folder)}); check the split and the photo folder"
         )
     return build_roster(name, samples, left_out)
+
+
+def _below(
+    entries: Sequence[ImageEntry], known_files: Iterable[str], folder: PhotoFolder | None
+) -> tuple[Sequence[ImageEntry], Iterable[str]]:
+    """Entries and files with names below the photo folder in the place of absolute ones."""
+    names = [name for name in (e.file_name for e in entries) if name.startswith("/")]
+    if not names:
+        return entries, known_files
+    new = {name: name[1:] for name in names} if folder is None else folder.below(names)
+    if folder and len(names) == len(entries) and not any(map(folder.find, new.values())):
+        lie = (
+            os.path.commonpath(list(map(os.path.dirname, names))) if Path(names[0]).exists() else ""
+        )
+        raise SettingError(
+            f"{entries[0].where}: photos have absolute paths such as {names[0]!r}, and none of "
+            f"{len(names)} is in {folder.folder}; name the folder that holds them by ",
+            Setting("image_folder", lie),
+        )
+    renamed = [
+        entry._replace(
+            file_name=new.get(entry.file_name, entry.file_name),
+            image_id=new.get(entry.image_id, entry.image_id),
+        )
+        for entry in entries
+    ]
+    return renamed, [new.get(name, name) for name in known_files]
 
 
 def _with_captions(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from captioning.data.line_files import read_image_list, read_lines
-from captioning.data.photo_folder import PhotoFolder, checked_file_name
+from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers.entries import (
     BAD_CAPTION,
     NO_PHOTO,
@@ -108,7 +108,7 @@ def _read_token_file(path: Path, bad_captions: Policy) -> tuple[list[ImageEntry]
                 f"{where}: must be 'NAME.jpg#K', a tab and a caption: got {line[:60]!r}; "
                 "is the line cut or the tab lost?"
             )
-        file_name = checked_file_name(match["file"], where)
+        file_name = photo_name(match["file"], where)
         of_image = captions.setdefault(file_name, {})
         first_places.setdefault(file_name, where)
         key = str(int(match["key"]))

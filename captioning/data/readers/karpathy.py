@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from captioning.data.json_files import Record
 from captioning.data.json_streams import stream_records
-from captioning.data.photo_folder import checked_file_name
+from captioning.data.photo_folder import photo_name
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     CaptionEntry,
@@ -136,7 +136,7 @@ def _entry(
     file_name = record.text("filename")
     if "filepath" in record:
         file_name = f"{record.text('filepath')}/{file_name}"
-    file_name = checked_file_name(file_name, record.where)
+    file_name = photo_name(file_name, record.where)
     id_key = next((key for key in ("image_id", "cocoid") if key in record), None)
     image_id = file_name if id_key is None else record.identifier(id_key)
     sentences = record.items("sentences")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.json_files import Record
-from captioning.data.photo_folder import checked_file_name, has_photo_suffix
+from captioning.data.photo_folder import has_photo_suffix, photo_name
 from captioning.data.readers.caption_columns import TURNS, found_captions, numbered_captions
 from captioning.data.readers.table import FILE_COLUMNS
 from captioning.setting_error import Setting, SettingError
@@ -32,11 +32,11 @@ def file_name_of(record: Record, key: str | None = None) -> str:
     """
     key = _file_key(record) if key is None else key
     if key != FILES:
-        return checked_file_name(record.text(key), record.where)
+        return photo_name(record.text(key), record.where)
     names = record.items(FILES)
     if len(names) != 1 or not isinstance(names[0], str):
         raise record.invalid(FILES, "a list of one file name")
-    return checked_file_name(names[0], record.where)
+    return photo_name(names[0], record.where)
 
 
 def _file_key(record: Record) -> str:

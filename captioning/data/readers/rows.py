@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from captioning.data.photo_folder import checked_file_name
+from captioning.data.photo_folder import photo_name
 from captioning.data.readers.entries import ImageEntry, numbered, with_stated_keys
 from captioning.data.roster import Dropped
 
@@ -37,7 +37,7 @@ def entries_of(rows: Iterable[Row], dropped: list[Dropped] | None) -> list[Image
     """
     joined: dict[str, list[Row]] = {}
     for row in rows:
-        name = checked_file_name(row.file_name, row.where)
+        name = photo_name(row.file_name, row.where)
         joined.setdefault(name, []).append(row)
     said = {name: {row.image_id for row in own} for name, own in joined.items()}
     ids = {name: next(iter(own)) for name, own in said.items() if len(own) == 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from captioning.data.json_files import Record, load_json_lines
-from captioning.data.photo_folder import checked_file_name
+from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers import imagefolder, table
 from captioning.data.readers.jsonl import image_id_of, records_of
 from captioning.data.readers.own.kinds import Kind
@@ -46,9 +46,11 @@ def split_marks(
         ValueError: a value of the column that says no split, or two for one photo.
     """
     marks = list(_column(kind, path, file_column))
-    if kind in ("imagefolder", "table"):
+    below = PhotoFolder(folder=photos).below(mark.image_id for mark in marks) if marks else {}
+    if kind in ("imagefolder", "table") or below:
         ids = _ids_by_name(photos, roster)
-        marks = [mark._replace(image_id=ids.get(mark.image_id, mark.image_id)) for mark in marks]
+        names = [below.get(mark.image_id, mark.image_id) for mark in marks]
+        marks = [m._replace(image_id=ids.get(n, n)) for m, n in zip(marks, names, strict=True)]
     return _of_column(marks) if marks else _of_folders(kind, photos, roster)
 
 
@@ -68,7 +70,7 @@ def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:
     path, name = (path / imagefolder.TABLE, "file_name") if kind == "imagefolder" else (path, None)
     if path.is_file() and kind in ("imagefolder", "table"):
         for file_name, said, where in table.cells_of(path, name or file_column, COLUMN):
-            yield _Mark(checked_file_name(file_name, where), said, where)
+            yield _Mark(photo_name(file_name, where), said, where)
     elif kind == "imagefolder":
         lines = load_json_lines(path.with_name(imagefolder.LINES))
         yield from _keys((record.text("file_name"), record) for record in lines)

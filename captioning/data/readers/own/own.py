@@ -19,7 +19,7 @@ from captioning.data.readers import table
 from captioning.data.readers.arrow import read_arrow
 from captioning.data.readers.arrow_files import all_files
 from captioning.data.readers.coco import read_coco
-from captioning.data.readers.entries import PhotoPolicy, Policy
+from captioning.data.readers.entries import UNNAMED, PhotoPolicy, Policy
 from captioning.data.readers.flickr8k import read_flickr8k
 from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.data.readers.jsonl import read_jsonl, records_of
@@ -41,7 +41,7 @@ from captioning.data.readers.record_keys import file_name_of
 from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.readers.text_files import read_text_files
 from captioning.data.readers.webdataset import read_webdataset
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, build_roster
 from captioning.loadable import loadable
 from captioning.model_folder import data_folder
 from captioning.ranges import Name, Seed
@@ -176,6 +176,43 @@ def own_splits(folder: str | Path, **reading: Any) -> dict[Path, Split]:
     return {s.image_path: split for split in splits for s in take("", split).samples}
 
 
+def with_drawn(
+    roster: Roster,
+    given: Mapping[Path, Split],
+    *,
+    held_out: float,
+    seed: int,
+    keys_folder: str | Path | None = None,
+) -> tuple[dict[Path, Split], tuple[Split, ...]]:
+    """The splits of a set's photos as ``data=own`` has them: those it says, and those it draws.
+
+    Nothing is drawn of fewer photos than ``1 / held_out``, nor where the set has splits but no
+    training photos.
+
+    Args:
+        roster: the whole set.
+        given: what the set says of each photo, see `own_splits`.
+        held_out, seed, keys_folder: of the draw by content, see `read_own`.
+
+    Returns:
+        The split of each photo by path, and those that were drawn.
+    """
+    lacking: list[Split] = [split for split in ("val", "test") if split not in given.values()]
+    samples = [s for s in roster.samples if not given or given.get(s.image_path) == "train"]
+    paths = dict.fromkeys(sample.image_path for sample in samples)
+    if not lacking or len(paths) * held_out < 1:
+        return dict(given), ()
+    keys = PhotoKeys(keys_folder)(path for path in paths if photo_exists(path))
+    if len({keys.get(path, str(path)) for path in paths}) <= len(lacking):  # copies of one photo
+        return dict(given), ()
+    splits: dict[Path, Split] = {**dict.fromkeys(paths, "train"), **given}
+    whole = build_roster(roster.name, samples)
+    for split in lacking:
+        part = drawn(whole, split, lacking, held_out, seed, keys)
+        splits.update((sample.image_path, split) for sample in part.samples)
+    return splits, tuple(lacking)
+
+
 def _reader(
     folder: str | Path,
     *,
@@ -280,14 +317,18 @@ class _Reader:
             sources = [Source(sources[0].path)]
         if split is None and self.layout.kind in ("arrow", "webdataset"):
             sources = [Source(self.layout.root)]
-        read, root = _READERS[self.layout.kind], self.layout.root
-        return joined(
-            name,
-            [
-                ReadPart(place(s.path.with_suffix(""), root), s.split, read(self, name, s))
-                for s in sources
-            ],
-        )
+        roster = joined(name, [self._read_part(name, source) for source in sources])
+        if {source.path for source in self.layout.sources} == {source.path for source in sources}:
+            return roster
+        # whether other files name the other photos is not known here
+        dropped = [drop for drop in roster.dropped if drop.rule != UNNAMED]
+        return build_roster(roster.name, roster.samples, dropped)
+
+    def _read_part(self, name: str, source: Source) -> ReadPart:
+        known, label = len(self.folders), place(source.path.with_suffix(""), self.layout.root)
+        roster = _READERS[self.layout.kind](self, name, source)
+        folder = self.folders[-1] if len(self.folders) > known else source.path
+        return ReadPart(label, source.split, roster, folder)
 
     def marks(self, whole: Roster) -> dict[str, Split]:
         """The splits that the only source says of its photos, which were read."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from captioning.data.photo_folder import PHOTO_SUFFIXES, has_photo_suffix
+from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers.split_words import Split, split_of
 from captioning.setting_error import Setting, SettingError
 
@@ -22,16 +23,20 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
     Raises:
         ValueError: several folders have them; lists these.
     """
-    names = [name for name in names if not Path(name).is_absolute()]  # which are in no folder
+    names = list(_plain_names(names))
+    are_absolute = any(name.startswith("/") for name in names)
     folders = [root, *folders_below(root, _DEPTH)]
     splits = {folder: split_of(str(folder.relative_to(root))) for folder in folders}
-    counts = {folder: sum(_is_there(folder, name) for name in names) for folder in folders}
+    places = {folder: _found(PhotoFolder(folder=folder), names) for folder in folders}
+    counts = {folder: len(found) for folder, found in places.items()}
     of_split = [f for f in folders if split is not None and splits[f] == split]
     if any(counts[folder] for folder in of_split):
         folders = [folder for folder in folders if splits[folder] in (None, split)]
 
-    def rank(folder: Path) -> tuple[int, bool, bool]:
-        return counts[folder], folder in of_split, folder == root
+    def rank(folder: Path) -> tuple[int, int, bool, bool]:
+        # where absolute paths are cut, the folder that leaves most of them
+        kept = sum(name.count("/") for name in places[folder]) if are_absolute else 0
+        return counts[folder], kept, folder in of_split, folder == root
 
     best = max(folders, key=rank)
     equal = [folder for folder in folders if rank(folder) == rank(best)]
@@ -39,17 +44,24 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
         shown = [folder.relative_to(root).as_posix() for folder in equal]
         raise SettingError(
             f"{root}: {shown} all have photos of the names in the annotations, such as "
-            f"{next(name for name in names if _is_there(best, name))!r}; choose ",
+            f"{places[best][0]!r}; choose ",
             Setting("image_folder"),
         )
     return best
 
 
-def _is_there(folder: Path, name: str) -> bool:
-    if (folder / name).is_file():
-        return True
-    suffixes = () if has_photo_suffix(name) else PHOTO_SUFFIXES
-    return any((folder / f"{name}{suffix}").is_file() for suffix in suffixes)
+def _plain_names(names: Iterable[str]) -> Iterator[str]:
+    """Names as the readers have them; what can be none is refused by these."""
+    for name in names:
+        with suppress(ValueError):
+            yield photo_name(name, "")
+
+
+def _found(folder: PhotoFolder, names: Sequence[str]) -> list[str]:
+    """Names of the photos that are in a folder, below it."""
+    below = folder.below(names)
+    plain = (below.get(name, name) for name in names)
+    return [name for name in plain if folder.find(name) is not None]
 
 
 def folders_below(root: Path, depth: int = 1) -> list[Path]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from captioning.data.readers.entries import UNNAMED
 from captioning.data.readers.packed import Part
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Dropped, Roster, build_roster
@@ -23,15 +24,17 @@ class ReadPart(NamedTuple):
         source: its place below the folder, without suffix.
         split: None: nothing says which.
         roster: its photos and captions.
+        folder: what names of its photos are relative to.
     """
 
     source: str
     split: Split | None
     roster: Roster
+    folder: Path = Path()
 
 
 def joined(name: str, parts: Sequence[ReadPart]) -> Roster:
-    """One roster; image ids that several sources have begin with the split, or with the source.
+    """One roster; ids begin with the split, or with the source, where several sources have one.
 
     Raises:
         ValueError: a photo has captions in two sources of one split; names both.
@@ -40,21 +43,36 @@ def joined(name: str, parts: Sequence[ReadPart]) -> Roster:
         return parts[0].roster
     _check_apart(parts)
     splits = [part.split for part in parts]
-    ids = [image_id for part in parts for image_id in part.roster.rows_by_image]
-    is_unique = len(set(ids)) == len(ids)
+    is_unique = all(
+        len(set(ids)) == len(ids)
+        for ids in (
+            [image_id for part in parts for image_id in part.roster.rows_by_image],
+            [sample_id for part in parts for sample_id in part.roster.by_id],
+        )
+    )
     samples: list[Sample] = []
-    dropped: list[Dropped] = []
-    for source, split, roster in parts:
+    for source, split, roster, _ in parts:
         label = split if split is not None and splits.count(split) == 1 else source
-        dropped += roster.dropped
         samples += roster.samples if is_unique else (_named(s, label) for s in roster.samples)
-    return build_roster(name, samples, dropped)
+    return build_roster(name, samples, _left_out(parts))
+
+
+def _left_out(parts: Sequence[ReadPart]) -> list[Dropped]:
+    """What the parts leave out, each once, without photos that another part has captions of."""
+    captioned = {sample.image_path for part in parts for sample in part.roster.samples}
+    known: dict[tuple[Path, str], Dropped] = {}
+    for part in parts:
+        for drop in part.roster.dropped:
+            path = part.folder / drop.item
+            if drop.rule != UNNAMED or path not in captioned:
+                known.setdefault((path, drop.rule), drop)
+    return list(known.values())
 
 
 def _check_apart(parts: Sequence[ReadPart]) -> None:
     """Raises ValueError where two sources of a split have the same photo."""
     first: dict[tuple[Split | None, Path], str] = {}
-    for source, split, roster in parts:
+    for source, split, roster, _ in parts:
         for path in dict.fromkeys(sample.image_path for sample in roster.samples):
             known = first.setdefault((split, path), source)
             if known != source:

@@ -10,7 +10,8 @@ import pytest
 
 from captioning.data.line_files import decode
 from captioning.data.readers.caption_columns import listed
-from captioning.data.readers.own.own import read_own
+from captioning.data.readers.entries import UNNAMED
+from captioning.data.readers.own.own import own_splits, read_own
 from tests.packed_files import photo
 
 NAMES = [f"p{number}.jpg" for number in range(6)]
@@ -101,3 +102,71 @@ def test_a_row_of_too_few_cells_gets_its_own_advice(root):
     (root / "all.csv").write_text("image,caption\np0.jpg,A dog, two cats\n")
     with pytest.raises(ValueError, match=r"all.csv:2: 3 cells .*quotation marks .*bad_captions="):
         read_own(name="o", folder=root)
+
+
+def test_photos_of_other_splits_are_not_left_out(root):
+    (root / "images").mkdir()
+    for name in NAMES:
+        (root / name).rename(root / "images" / name)
+    for split, names in (("train", NAMES[:3]), ("val", NAMES[3:4]), ("test", NAMES[4:5])):
+        lines = [{"image": f"images/{name}", "caption": [f"A dog {name[1]}."]} for name in names]
+        (root / f"coco_karpathy_{split}.json").write_text(json.dumps(lines))
+    whole = read_own(name="o", folder=root)
+    assert [(drop.item, drop.rule) for drop in whole.dropped] == [("images/p5.jpg", UNNAMED)]
+    for part, number in (("train", 3), ("val", 1), ("test", 1)):
+        roster = read_own(name="o", folder=root, part=part)
+        assert (len(roster), roster.dropped) == (number, ())
+
+
+def test_what_one_file_of_all_splits_leaves_out_is_said_once(root):
+    images = [
+        {"filename": name, "split": split, "sentences": [{"raw": text} for text in texts]}
+        for name, split, texts in (("p0.jpg", "train", ["A dog.", " "]), ("p1.jpg", "val", ["A."]))
+    ]
+    (root / "dataset.json").write_text(json.dumps({"images": images}))
+    roster = read_own(name="o", folder=root, bad_captions="drop")
+    rules = [drop.rule for drop in roster.dropped]
+    assert sorted(rules) == sorted(["caption empty", *[UNNAMED] * 4])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{root}/images/sub/{name}",  # where it lies
+        "/home/other/set/images/sub/{name}",  # on another machine
+        "C:\\photos\\sub\\{name}",
+        "images\\sub\\{name}",
+        "file:///data/images/sub/{name}",
+        "/data/upload/1/{name}",
+        "/data/upload/1/1a2b3c4d-{name}",
+        "/data/local-files/?d=images/sub/{name}",
+    ],
+)
+@pytest.mark.parametrize("split", ["", ",split"])
+def test_absolute_paths_and_those_of_windows(root, name, split):
+    folder = root / "images" / "sub"
+    folder.mkdir(parents=True)
+    for own in NAMES:
+        (root / own).rename(folder / own)
+    end = ",train" if split else ""
+    rows = [f"{name.format(root=root, name=own)},A dog {own[1]}.{end}" for own in NAMES]
+    (root / "all.csv").write_text("\n".join([f"image,caption{split}", *rows]))
+    roster = read_own(name="o", folder=root)
+    assert [sample.image_path for sample in roster.samples] == [folder / own for own in NAMES]
+    assert not roster.dropped
+    assert all(
+        f"images/sub/{sample.image_id}".endswith(sample.image_path.name)
+        for sample in roster.samples
+    )
+    assert own_splits(root) == ({folder / own: "train" for own in NAMES} if split else {})
+
+
+def test_photos_outside_the_folder_are_named(root, tmp_path_factory):
+    other = tmp_path_factory.mktemp("captions")
+    (other / "all.csv").write_text(
+        "filepath,title\n" + "".join(f"{root}/{n},A dog.\n" for n in NAMES)
+    )
+    with pytest.raises(ValueError, match=rf"all.csv:2: .*none of 6 is in .* image_folder={root}$"):
+        read_own(name="o", folder=other, caption_columns="title", missing_photos="drop")
+    roster = read_own(name="o", folder=other, caption_columns="title", image_folder=root)
+    assert [sample.image_id for sample in roster.samples] == NAMES
