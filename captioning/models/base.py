@@ -66,6 +66,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         begins_with: the pretrained captioner whose weights it has before any training; empty where
             it cannot caption yet.
         several_means: whether its loss may be a sum of several means (`CaptionLosses.means`).
+        extra_rows: rows that its word vectors have behind those of the vocabulary.
     """
 
     loss_is_bound: bool = False
@@ -74,6 +75,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     attends: bool = False
     begins_with: str = ""
     several_means: bool = False
+    extra_rows: int = 0
     objective: Objective | None = None
 
     def __init__(

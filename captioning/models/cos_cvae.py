@@ -22,7 +22,7 @@ from captioning.models.layers.keyed_noise import keyed_noise
 from captioning.models.layers.latent_decoder import LatentDecoder, LatentState, RegionMemory
 from captioning.models.layers.latent_form import InputWords, LatentForm, clip_by_part
 from captioning.models.layers.latents import Chain, Latents
-from captioning.models.layers.object_split import ObjectSplit
+from captioning.models.layers.object_split import NUM_PLACEHOLDERS, ObjectSplit
 from captioning.models.layers.on_device import on_device
 from captioning.models.layers.packing import Packing
 from captioning.models.layers.pseudo_captions import (
@@ -79,6 +79,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
 
     loss_is_bound = True
     draws_latents = True
+    extra_rows = NUM_PLACEHOLDERS
     half_weights = False
     attends = True
 

@@ -21,7 +21,6 @@ from captioning.exports.bundle import (
 from captioning.exports.shipped import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.object_split import NUM_PLACEHOLDERS
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.control_tokens import CONTROL_TOKENS
@@ -90,7 +89,9 @@ class Start:
         weights = _with_backbone(self.weights, first, self.backbone)
         if len(tokenizer) > known:
             for name in weights.keys() & first.keys():
-                weights[name] = _grown(weights[name], first[name], known, len(tokenizer))
+                weights[name] = _grown(
+                    weights[name], first[name], known, len(tokenizer), model.extra_rows
+                )
         captioner = {**self.captioner, "tokenizer": tokenizer.state()}
         try:
             model.on_load_checkpoint({"captioner": captioner})
@@ -214,19 +215,20 @@ def _with_backbone(
     return dict(weights)
 
 
-def _grown(weight: Tensor, first: Tensor, known: int, size: int) -> Tensor:
+def _grown(weight: Tensor, first: Tensor, known: int, size: int, extra: int) -> Tensor:
     """A weight with a row a word, with the first values of the rows of new words.
 
-    Rows behind those of the words, such as COS-CVAE's placeholders, stay behind them.
+    Rows behind those of the words stay behind them.
 
     Args:
         weight: of the captioner to begin with.
         first: the new model's.
         known: words of the former.
         size: words of the latter.
+        extra: see `AbstractCaptioner.extra_rows`.
     """
     rows = weight.shape[0] if weight.dim() else 0
     grows = weight.shape[1:] == first.shape[1:] and first.shape[:1] == (rows + size - known,)
-    if rows - known not in (0, NUM_PLACEHOLDERS) or not grows:
+    if rows - known not in (0, extra) or not grows:
         return weight
     return torch.cat([weight[:known].to(first), first[known:size], weight[known:].to(first)])
