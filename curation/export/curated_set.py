@@ -109,9 +109,9 @@ def _names(paths: Iterable[Path]) -> dict[Path, str]:
     names = {path: place.file_name for path, place in places.items() if place is not None}
     if len(names) == len(places) == len({*names.values()}):
         return names
-    plain = {path: plain_path(path) for path in places}
-    root = Path(os.path.commonpath([path.parent for path in plain.values()]))
-    return {path: other.relative_to(root).as_posix() for path, other in plain.items()}
+    plain = {path: str(plain_path(path)) for path in places}
+    root = os.path.commonpath({os.path.dirname(other) for other in plain.values()})
+    return {path: other[len(root) :].lstrip(os.sep) for path, other in plain.items()}
 
 
 def of_splits(curated: Sequence[Picture]) -> Sequence[tuple[Split | None, Sequence[Picture]]]:
@@ -171,11 +171,18 @@ def set_digest(curated: Sequence[Picture], *, photos: bool) -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     for picture in curated:
-        stamp = photo_stamp(picture.path) if photos and photo_exists(picture.path) else ()
+        stamp = _stamp(picture.path) if photos else ()
         names = (picture.split, picture.image_id, picture.file_name, stamp)
         fields = caption_fields(picture, ("weights", "masked_words", "buckets"))
         digest.update(json.dumps([names, fields]).encode())
     return digest.hexdigest()
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        return photo_stamp(path)
+    except FileNotFoundError:
+        return ()
 
 
 def safe_names(curated: Sequence[Picture]) -> dict[str, str]:
@@ -302,11 +309,13 @@ def caption_fields(picture: Picture, told: Sequence[str]) -> dict[str, list[Any]
         "captions": [sample.caption for sample in samples],
         "sample_ids": [sample.sample_id for sample in samples],
         "origins": [sample.origin for sample in samples],
-        "weights": [sample.weight for sample in samples],
-        "masked_words": [masks_text(sample.masks) for sample in samples],
-        "buckets": [sample.bucket for sample in samples],
     }
-    return {name: fields[name] for name in ("captions", "sample_ids", "origins", *told)}
+    ways = {
+        "weights": lambda sample: sample.weight,
+        "masked_words": lambda sample: masks_text(sample.masks),
+        "buckets": lambda sample: sample.bucket,
+    }
+    return fields | {name: list(map(ways[name], samples)) for name in told}
 
 
 def place_photos(
@@ -360,8 +369,10 @@ def photo_bytes(path: Path, *, is_needed: bool = True) -> bytes:
         FileNotFoundError: it is gone; names it.
     """
     try:
-        with open_photo(path) as file:
-            return file.read()
+        if place_in_shard(path):
+            return open_photo(path).read()
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
     except FileNotFoundError as error:
         raise _is_gone(path, is_needed=is_needed) from error
 

@@ -27,6 +27,10 @@ PICTURES_IN_A_FILE = 1000
 ROWS = 100  # that are in memory, and in a group of rows
 BYTES_AT_ONCE = 1 << 25
 _JPEG = b"\xff\xd8"  # its first bytes
+_TO_JSON = json.JSONEncoder(ensure_ascii=False).encode
+_BLANK = tarfile.TarInfo("").tobuf(tarfile.GNU_FORMAT)  # a header without name
+# of its bytes but for size and checksum, which counts as blanks
+_BLANK_SUM = sum(_BLANK) - sum(_BLANK[124:135]) - sum(_BLANK[148:156]) + 8 * ord(" ")
 _PURPOSE = "Parquet and Arrow files"
 _TOLD = {"weights": "float64", "masked_words": "string", "buckets": "int64"}
 
@@ -112,15 +116,14 @@ def write_webdataset(curated: Sequence[Picture], folder: Path, split: Split | No
     told, keys = told_fields(curated), _keys(curated)
     head = f"{HUB_NAMES[split]}-" if split else ""
     for number, part in enumerate(_parts(curated)):
-        with tarfile.open(
-            folder / f"{head}{number:06d}.tar", "w", format=tarfile.GNU_FORMAT
-        ) as shard:
+        with (folder / f"{head}{number:06d}.tar").open("wb", buffering=1 << 20) as shard:
             for picture in part:
                 key = keys[picture.file_name]
-                about = _fields(picture, told)
-                _add(shard, f"{key}.jpg", _jpeg(picture))
-                _add(shard, f"{key}.txt", picture.samples[0].caption.encode())
-                _add(shard, f"{key}.json", json.dumps(about, ensure_ascii=False).encode())
+                shard.write(_member(f"{key}.jpg", _jpeg(picture)))
+                shard.write(_member(f"{key}.txt", picture.samples[0].caption.encode()))
+                shard.write(_member(f"{key}.json", _TO_JSON(_fields(picture, told)).encode()))
+            shard.write(bytes(2 * tarfile.BLOCKSIZE))
+            shard.write(bytes(-shard.tell() % tarfile.RECORDSIZE))
 
 
 def _keys(curated: Sequence[Picture]) -> dict[str, str]:
@@ -147,10 +150,23 @@ def _jpeg(picture: Picture) -> bytes:
     return file.getvalue()
 
 
-def _add(shard: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    shard.addfile(member, io.BytesIO(data))
+def _member(name: str, data: bytes) -> bytes:
+    """A file of a tar file, its header before it."""
+    return _header(name, len(data)) + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+
+
+def _header(name: str, size: int) -> bytes:
+    """What `tarfile` writes, in a fifth of the time: name, size and checksum are put in a blank."""
+    raw = name.encode(errors="surrogateescape")
+    if len(raw) > tarfile.LENGTH_NAME or size >= 8**11:
+        member = tarfile.TarInfo(name)
+        member.size = size
+        return member.tobuf(tarfile.GNU_FORMAT)
+    header = bytearray(_BLANK)
+    header[: len(raw)] = raw
+    header[124:135] = b"%011o" % size
+    header[148:156] = b"%06o\0 " % (_BLANK_SUM + sum(raw) + sum(header[124:135]))
+    return bytes(header)
 
 
 def _parts(curated: Sequence[Picture]) -> Iterator[Sequence[Picture]]:

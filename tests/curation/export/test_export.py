@@ -22,6 +22,7 @@ from captioning.types import UNPAIRED, Edit
 from curation.export.annotations import read_annotations
 from curation.export.curated_set import pictures, safe_names, write_coco
 from curation.export.export import export
+from curation.export.packed_set import _header
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
 
@@ -382,3 +383,12 @@ def test_the_card_tells_one_content_from_another(record, tmp_path):
         for name in ("0-jsonl", "3-jsonl", "edited")
     ]
     assert heads[0] == heads[1] != heads[2]  # JSON Lines hold no photos
+
+
+def test_headers_of_shards_are_those_of_tarfile() -> None:
+    names = ("a.jpg", "zoë b.txt", "x" * 100, "x" * 101, "y" * 50 + "/" + "z" * 120, "ü" * 51)
+    for name in names:
+        for size in (0, 1, 511, 8**11 - 1, 8**11):
+            member = tarfile.TarInfo(name)
+            member.size = size
+            assert _header(name, size) == member.tobuf(tarfile.GNU_FORMAT)
