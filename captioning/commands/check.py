@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from captioning.commands.command import PlainCommand
 from captioning.commands.curation import (
     EXPORT_FORMATS,
+    add_held_out,
     add_photo_arguments,
+    held_out_of,
     style_of,
     without_photos,
 )
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = (
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
-    "text_files",
+    "text_files", "file_names",
 )  # fmt: skip
 CACHE = "CAPTIONING_CACHE"
 WORD_CHANCE = 0.7  # below it fewer than half of the words are wrong: --chance does not go there
@@ -38,6 +40,7 @@ _OPTIONS = {
     "image_folder": "--image-folder",
     "file_column": "--file-column",
     "caption_columns": "--caption-column",
+    "caption_per": "--caption-per",
 }
 _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   fit=0.5             chance that the caption does not fit its photo (also --chance)
@@ -52,6 +55,7 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   address=1           web and e-mail addresses
   file_name=1         names of files and cameras
   code=1              code, HTML, probabilities
+  mojibake=1          letters of a text that was read in a wrong encoding
   refusal=1           phrases of a language model to its user
   too_long=3          words over those of the middle caption
   too_short=2         words below this
@@ -84,6 +88,7 @@ def _arguments(parser: ArgumentParser) -> None:
         help="in that set: replace wrong words where the photo's other captions say the right one",
     )  # fmt: skip
     add_photo_arguments(parser, of="in that set: ")
+    add_held_out(parser)
     add("--shown", type=int, default=24, metavar="N", help="captions of each kind on the page (24)")
     add("--layout", choices=LAYOUTS, help="of the folder, where another is recognised")
     add(
@@ -92,6 +97,8 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
     add("--file-column", metavar="NAME", help="of a table or Parquet")
     add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
+    add("--caption-per", choices=("line", "file"), default="line",
+        help="file: a text file beside a photo is one caption (line)")  # fmt: skip
     add("--cache", metavar="FOLDER", help="where embeddings of captions are kept (cache)")
     add("--seed", type=int, default=0, help="of random pairs (0)")
 
@@ -113,6 +120,9 @@ def _check(options: Namespace) -> None:
     style = Style(**style_of(options))
     if style != Style() and not options.export:
         raise ValueError("--form, --question and --repeats are for the set that --export writes")
+    if options.held_out is not None and not options.export:
+        raise ValueError("--held-out is for the set that --export writes: choose its format")
+    draw = held_out_of(options, _cache(options.cache))
     if options.export:
         style.check(options.export)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -129,7 +139,7 @@ def _check(options: Namespace) -> None:
     if options.export:
         kept = export_cleaned(
             result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
-            seed=options.seed, style=style,
+            seed=options.seed, style=style, **draw,
         )  # fmt: skip
         without = without_photos(options.export, options.photos)
         print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed{without}")
@@ -154,6 +164,7 @@ def _result(options: Namespace) -> CheckResult:
             image_folder=options.image_folder,
             file_column=options.file_column,
             caption_columns=options.caption_column,
+            caption_per=options.caption_per,
         )
 
 

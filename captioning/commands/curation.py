@@ -79,6 +79,26 @@ def add_photo_arguments(parser: ArgumentParser, *, of: str = "") -> None:
     add("--repeats", type=int, default=1, metavar="N", help=f"{of}kohya: of training photos (1)")
 
 
+def add_held_out(parser: ArgumentParser) -> None:
+    """Add the option of sets that are read of a folder, which may have no splits."""
+    parser.add_argument(
+        "--held-out", type=float, metavar="SHARE",
+        help="in a set without splits: of the photos, for val and test each (0.1; 0: draw none)",
+    )  # fmt: skip
+
+
+def held_out_of(options: Namespace, cache: Path) -> dict[str, Any]:
+    """The arguments of the draw that options say.
+
+    Raises:
+        ValueError: a share that makes no sense.
+    """
+    chosen = {} if options.held_out is None else {"held_out": options.held_out}
+    if not 0 <= chosen.get("held_out", 0) < 0.5:
+        raise ValueError(f"--held-out must be at least 0 and below 0.5: got {options.held_out:g}")
+    return {**chosen, "keys_folder": cache / "photo_keys"}
+
+
 def style_of(options: Namespace) -> dict[str, Any]:
     """The arguments of `curation.export.tool_files.Style` that options say."""
     return {name: getattr(options, name) for name in ("form", "question", "repeats")}

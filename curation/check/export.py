@@ -7,12 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from captioning.data.roster import CurationView
+from captioning.data.readers.own.own import with_drawn
+from captioning.data.readers.split_words import Split
+from captioning.data.roster import CurationView, Roster
 from curation.check.mend import left_unmended, mendable
 from curation.check.result import POLICY, CheckResult
 from curation.export.export import HOLD_PHOTOS, export
 from curation.export.tool_files import Style
 from curation.record import RunRecord
+
+HELD_OUT, SEED = 0.1, 0  # of the draw, as configs/data/own.yaml has them
 
 
 def export_cleaned(
@@ -24,8 +28,13 @@ def export_cleaned(
     mend: Literal["words"] | None = None,
     seed: int = 0,
     style: Style | None = None,
+    held_out: float = HELD_OUT,
+    keys_folder: str | Path | None = None,
 ) -> int:
     """Write the captions that no check flags; returns their number.
+
+    A folder without splits gets those that ``data=own`` draws of it, so that the same photos are
+    held out of a training on the cleaned set.
 
     Args:
         result: of a check.
@@ -36,6 +45,8 @@ def export_cleaned(
             word replaced, see `curation.check.mend.mendable`.
         seed: of the check, for the journal.
         style: of formats that have several forms; None: the plain ones.
+        held_out: share of the photos that each split gets which is drawn; 0: none is drawn.
+        keys_folder: where hashes of photos are kept; None: they are made anew.
 
     Raises:
         ValueError: every caption is flagged, the folder holds something, the format needs photos,
@@ -50,8 +61,37 @@ def export_cleaned(
     record = RunRecord(policy=POLICY, seed=seed, view=view)
     chosen = photos or ("copy" if format in HOLD_PHOTOS else "none")
     style = replace(style or Style(), questions=result.questions)
+    share = held_out if result.is_whole else 0
+    splits, told = draw_splits(result.roster, result.splits, share, keys_folder)
+    if not result.splits and {splits.get(s.image_path) for s in view.samples()} == {"train"}:
+        splits, told = {}, ""  # all that would be held out is flagged
     return export(
-        record, None, Path(folder), format=format, photos=chosen, splits=result.splits, style=style
+        record, None, Path(folder), format=format, photos=chosen, splits=splits, style=style,
+        about_splits=told,
+    )  # fmt: skip
+
+
+def draw_splits(
+    roster: Roster, given: Mapping[Path, Split], held_out: float, keys_folder: str | Path | None
+) -> tuple[Mapping[Path, Split], str]:
+    """The splits of a folder's photos, drawn where it has none, and what the card says of that.
+
+    Raises:
+        ValueError: the share is not between 0 and 0.5.
+    """
+    if not 0 <= held_out < 0.5:
+        raise ValueError(f"--held-out must be at least 0 and below 0.5: got {held_out}")
+    if not held_out:
+        return given, ""
+    splits, drawn = with_drawn(roster, given, held_out=held_out, seed=SEED, keys_folder=keys_folder)
+    if not drawn:
+        return given, ""
+    had = "no splits of its own" if not given else f"no {' and '.join(drawn)}"
+    which = "Val and test were" if len(drawn) > 1 else "It was"
+    return splits, (
+        f"The original has {had}. {which} drawn by the content of its photos, as `data=own` draws "
+        f"(seed {SEED}, share {held_out:g} each): a training on the original with these settings "
+        "holds out the same photos."
     )
 
 

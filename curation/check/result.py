@@ -116,6 +116,7 @@ class CheckResult:
         source: the folder.
         seconds: how long it took.
         splits: of photos by path, where the folder says them.
+        is_whole: whether a folder was read, with all its splits, and not a roster.
         questions: whose answers the captions are, by sample id, where the folder asks them.
     """
 
@@ -126,6 +127,7 @@ class CheckResult:
     seconds: float = 0.0
     splits: Mapping[Path, Split] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
+    is_whole: bool = False
 
     @property
     def checks(self) -> list[Check]:

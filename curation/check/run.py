@@ -79,6 +79,7 @@ def check(
         seconds=time.monotonic() - start,
         splits={} if isinstance(folder, Roster) else read_splits(folder, **reading),
         questions={} if isinstance(folder, Roster) else read_questions(folder, roster, **reading),
+        is_whole=not isinstance(folder, Roster),
     )
 
 

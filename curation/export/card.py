@@ -46,6 +46,7 @@ def card(
     truth: Mapping[str, str] | None = None,
     decider: Literal["training", "checks", "people"] = "training",
     loaded: Mapping[str, Any] | None = None,
+    splits: str = "",
 ) -> str:
     """What was changed, by which policy, when, and how it can be done again; Markdown.
 
@@ -57,6 +58,7 @@ def card(
         truth: planted faults, which the reader must be warned of.
         decider: a policy while a captioner was trained, checks, or people after one of them.
         loaded: which files ``datasets.load_dataset`` takes for the data, where it needs to be told.
+        splits: what is said of them; empty: the set has none.
     """
     roster, live = view.roster, captioned(view.samples())
     front: dict[str, Any] = {
@@ -75,6 +77,8 @@ def card(
         "## Files\n\n"
         + "\n".join(f"- `{name}`: {description}" for name, description in files.items()),
     ]
+    if splits:
+        parts.append(f"## Splits\n\n{splits}")
     if waiting := len(view.samples()) - len(live):
         parts.append(
             f"## Photos without captions\n\n**{waiting} samples still wait for a caption** by a "

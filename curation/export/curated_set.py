@@ -68,11 +68,12 @@ def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> 
     several images has the captions of all, and, if it is a photo of the roster, the id that most of
     its captions have there. Photos are named relative to the folder that all of the roster's lie
     in; those of shards as there, with the shard before it if two have the same name; pictures that
-    replaced others by ``replaced/NAME``.
+    replaced others by ``replaced/NAME``, and have their split.
 
     Args:
         view: of the curated set.
-        splits: of photos by path.
+        splits: of photos by path; those without one, as where lists of splits do not name them, are
+            left out. None or empty: the set has no splits.
 
     Raises:
         ValueError: no sample has a caption.
@@ -82,8 +83,13 @@ def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> 
     for sample in captioned(view.samples()):
         samples_by_path.setdefault(sample.image_path, []).append(sample)
     own_ids, taken, result = _own_ids(view.roster), set(), []
+    first = view.roster.by_id
     for path, samples in samples_by_path.items():
-        new = path not in names
+        new, split = path not in names, None
+        if splits:
+            split = splits.get(path) or splits.get(first[samples[0].sample_id].image_path)
+            if split is None:
+                continue
         choices = _possible_ids(own_ids.get(path, samples[0].image_id), path, new=new)
         image_id = next(choice for choice in choices if choice not in taken)
         taken.add(image_id)
@@ -94,7 +100,7 @@ def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> 
                 file_name=name,
                 path=path,
                 samples=tuple(samples),
-                split=(splits or {}).get(path),
+                split=split,
             )
         )
     _check_names(result)

@@ -88,6 +88,7 @@ def export(
     by_people: bool = False,
     splits: Mapping[Path, Split] | None = None,
     style: Style | None = None,
+    about_splits: str = "",
 ) -> int:
     """Write the curated set with its journal and its card; returns the number of captions.
 
@@ -103,6 +104,7 @@ def export(
         by_people: whether people had the last word, which the card says.
         splits: of photos by path, which are written; None: all are of one.
         style: of formats that have several forms; None: the plain ones.
+        about_splits: what the card says of them beside their sizes.
 
     Raises:
         ValueError: the folder holds something, the format needs photos or has no such form, two
@@ -112,18 +114,18 @@ def export(
     """
     style = style or Style()
     style.check(format)
-    if format in BESIDE and photos == "none":
-        name = "an image folder" if format == "imagefolder" else "a folder of text files"
-        raise ValueError(f"{name} holds its photos: choose --photos copy or link")
-    if format in PACKED and photos == "link":
-        raise ValueError(f"{format} holds its photos, not links to them: choose --photos copy")
-    if format == "journal" and photos != "none":
-        raise ValueError("the journal goes alone: choose --photos none")
-    if is_taken(folder):
-        raise ValueError(f"{folder} holds something already; choose a new folder")
+    _check_place(folder, format, photos)
+    num_live = len(captioned(record.view.samples()))
+    curated = [] if format == "journal" else pictures(record.view, splits or {})
+    num_written = sum(len(picture.samples) for picture in curated) if curated else num_live
+    if num_written < num_live:
+        left_out = num_live - num_written
+        about_splits += (
+            f" Captions of photos that no split of the original has: {left_out:,}; they are not "
+            "part of these files."
+        )
 
     def fill(part: Path) -> None:
-        curated = [] if format == "journal" else pictures(record.view, splits or {})
         files = _write_set(record, part, curated, format=format, photos=photos, style=style)
         roster = record.view.roster
         header = Header(roster=roster.name, fingerprint=roster.fingerprint, seed=record.seed)
@@ -138,11 +140,35 @@ def export(
             truth=record.truth,
             decider="people" if by_people else "checks" if run is None else "training",
             loaded=_loaded(format, curated, style),
+            splits=_sizes_of_splits(curated, about_splits),
         )
         write_text(part / "README.md", text)
 
     _write_folder(folder, fill)
-    return len(captioned(record.view.samples()))
+    return num_written
+
+
+def _check_place(folder: Path, format: str, photos: str) -> None:
+    """See `export`."""
+    if format in BESIDE and photos == "none":
+        name = "an image folder" if format == "imagefolder" else "a folder of text files"
+        raise ValueError(f"{name} holds its photos: choose --photos copy or link")
+    if format in PACKED and photos == "link":
+        raise ValueError(f"{format} holds its photos, not links to them: choose --photos copy")
+    if format == "journal" and photos != "none":
+        raise ValueError("the journal goes alone: choose --photos none")
+    if is_taken(folder):
+        raise ValueError(f"{folder} holds something already; choose a new folder")
+
+
+def _sizes_of_splits(curated: Sequence[Picture], told: str) -> str:
+    """What the card says of the splits; empty where there are none."""
+    sizes = [
+        f"{split} {len(group):,} photos, {sum(len(p.samples) for p in group):,} captions"
+        for split, group in of_splits(curated)
+        if split is not None
+    ]
+    return f"{told} {'; '.join(sizes)}.".strip() if sizes else ""
 
 
 def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, Any] | None:

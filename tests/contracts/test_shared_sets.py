@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 from captioning.data.readers.own.own import own_splits, read_own
+from captioning.data.readers.split_words import Split
 from curation.check import check
 from curation.check.export import export_cleaned
 from curation.export.tool_files import Style
@@ -42,6 +43,8 @@ NAMES = (
     "test/eval 1.jpg", "zoë.png", "plain.bmp",
 )  # fmt: skip
 HUB = {"train": "train", "val": "validation", "test": "test"}
+MORE_NAMES = ("val.jpg", "dev/9 b.jpg", "10.JPG", "sub/val/11.png")  # for ten and more photos
+PARTS: tuple[Split, ...] = ("train", "val", "test")
 OF_SPLITS = {"train": range(4), "val": range(4, 6), "test": range(6, 8)}
 
 
@@ -361,15 +364,18 @@ READERS: dict[str, tuple[Reader, tuple[str, ...], str]] = {
 }
 CAPTIONS_ALONE = (("datasets", "text_files"), ("datasets", "kohya"))
 PAIRS = [(reader, format) for reader, (_, formats, _) in READERS.items() for format in formats]
-SETS = ("no splits", "a column", "folders")
+SETS = ("no splits", "a column", "folders", "drawn splits")
 
 
 def _make(root: Path, kind: str, shift: int = 0) -> dict[str, Seen]:
-    """Write a set with awkward names; what is to be seen of each caption."""
+    """Write a set with awkward names; what is to be seen of each caption.
+
+    Of a set without splits some are drawn, unless it is small.
+    """
     split_of = {n: split for split, numbers in OF_SPLITS.items() for n in numbers}
     rows, expected = [], {}
-    for number, name in enumerate(NAMES):
-        split = None if kind == "no splits" else split_of[number]
+    for number, name in enumerate((*NAMES, *(MORE_NAMES if kind == "drawn splits" else ()))):
+        split = split_of[number] if kind in ("a column", "folders") else None
         name = f"{split}/{Path(name).name}" if kind == "folders" else name
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -382,6 +388,11 @@ def _make(root: Path, kind: str, shift: int = 0) -> dict[str, Seen]:
     head = ["file_name", "text", *(["split"] if kind == "a column" else [])]
     with (root / "captions.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([head, *rows])
+    if kind == "drawn splits":
+        for part in PARTS:
+            roster = read_own(name="x", folder=root, part=part, split_by="content")
+            for caption in (sample.caption for sample in roster.samples):
+                expected[caption] = expected[caption]._replace(split=part)
     return expected
 
 
