@@ -14,6 +14,7 @@ from captioning.setting_error import Setting, SettingNotFoundError
 
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl"})  # photos that are not opened
+MASK_ENDS = ("-masklabel", "-condlabel")  # pictures that go with a photo, as OneTrainer names them
 _DRIVE = re.compile(r"\A[A-Za-z]:/")
 _MARK = r"/[0-9a-f]{8}-(?=[^/]+\Z)"  # before names of files that were uploaded to Label Studio
 _NUMBER = re.compile(r"(?:.*[_-])?0*([0-9]+)")
@@ -155,7 +156,7 @@ class PhotoFolder:
         known_names = (
             f"{directory}/{name}" if directory else name
             for directory, names in self._names.items()
-            for name in names
+            for name in without_masks(names)
             if has_photo_suffix(name)
         )
         names = (name if has_photo_suffix(name) else self._full_name(name) for name in claimed)
@@ -169,6 +170,19 @@ class PhotoFolder:
 def has_photo_suffix(name: str) -> bool:
     """Whether a file name ends as those of photos."""
     return os.path.splitext(name)[1].lower() in PHOTO_SUFFIXES
+
+
+def without_masks(names: Iterable[str]) -> list[str]:
+    """Names of a folder without those of masks of its photos."""
+    names = list(names)
+    stems = {os.path.splitext(name)[0] for name in names}
+    return [name for name in names if _masked(os.path.splitext(name)[0]) not in stems]
+
+
+def _masked(stem: str) -> str | None:
+    """The photo whose mask a name is, both without suffix; None: it is no mask's name."""
+    end = next((end for end in MASK_ENDS if stem.endswith(end)), None)
+    return None if end is None else stem.removesuffix(end)
 
 
 def _without(name: str, number: int) -> str:

@@ -12,6 +12,8 @@ CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "tex
 TURNS = ("conversations", "messages")  # of chats about a photo, as LLaVA and others have them
 # Beside a caption they are no captions.
 OTHER_COLUMNS = ("caption_text", "caption_str", "description", "comment")
+# The captions of sets for image generators; of chats it is the question beside one of the answers.
+PROMPT, ANSWERS = "prompt", ("completion", "response", "answer", "output", "chosen")
 ADDRESSES = (
     "holds addresses of photos and no photos; download these first, for example by img2dataset, "
     "whose tar shards data=webdataset reads"
@@ -47,6 +49,8 @@ def found_captions(names: Sequence[str], where: str) -> list[int]:
     if not present:
         words = set(numbered.values()) or OTHER_COLUMNS
         present = [name for name in OTHER_COLUMNS if name in head and name in words]
+    if not present and not numbered and PROMPT in head and not set(ANSWERS) & set(head):
+        present = [PROMPT]
     if len(present) > 1:
         raise SettingError(
             f"{where}: {present} could be meant of the columns {list(names)}; choose ",
