@@ -78,8 +78,9 @@ def check_inside(path: Path, folders: Iterable[Path], *, remedy: str) -> Path:
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether something is there other than an empty folder."""
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    """Whether something is there other than an empty folder; a link that leads nowhere is."""
+    is_there = folder.exists() or folder.is_symlink()
+    return is_there and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def write_text(path: str | Path, text: str) -> None:

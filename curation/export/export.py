@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -54,6 +55,7 @@ FORMATS = (
 )
 HOLD_PHOTOS = ("imagefolder", "text_files", *PACKED)
 BESIDE = ("imagefolder", "text_files")  # photos lie beside their captions
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 ROWS_SAY = ("csv", "karpathy")  # the split, in one file
 # What `datasets.load_dataset` is told of a folder, as it would take the journal for data, too:
 # files of a split, and what else it needs.
@@ -278,25 +280,33 @@ def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
 
     Raises:
         ValueError: something is there by then.
-        OSError: it cannot be written, or the disk is full; names the folder.
+        OSError: it cannot be written, or the disk is full, names the folder; or a photo cannot be
+            read, names the photo.
     """
-    part = folder
+    real, part = folder.resolve() if folder.is_symlink() else folder, None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        real.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{real.name}-", dir=real.parent))
         fill(part)
         part.chmod(0o755)
-        os.replace(part, folder)
+        os.replace(part, real)
     except BaseException as error:
-        if part != folder:
+        if part is not None:
             shutil.rmtree(part, ignore_errors=True)
         if not isinstance(error, OSError) or error.errno is None:
             raise
-        if part != folder and is_taken(folder):
+        if part is not None and is_taken(real):
             raise ValueError(f"{folder} holds something already; choose a new folder") from error
-        inside = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(part)
-        if part != folder and not inside:  # a photo that cannot be read
-            problem = f"{os.strerror(error.errno)}; mend it, or take it out of the set"
-            raise type(error)(error.errno, problem, error.filename) from error
-        problem = f"{os.strerror(error.errno)}; free space or choose another place"
-        raise type(error)(error.errno, problem, str(folder)) from error
+        raise _named_error(error, folder, part) from error
+
+
+def _named_error(error: OSError, folder: Path, part: Path | None) -> OSError:
+    """The error with what is to be done, and the name by which users know the place."""
+    name = None if error.filename is None else Path(os.fsdecode(error.filename))
+    about_folder = part is None or name is None or name.is_relative_to(part)
+    number = error.errno or 0
+    if about_folder or number in NO_ROOM:
+        remedy, name = "free space or choose another place", folder
+    else:
+        remedy = "mend it, or take its captions out of the set"
+    return type(error)(number, f"{os.strerror(number)}; {remedy}", str(name))
