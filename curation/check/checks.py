@@ -95,6 +95,10 @@ CHECKS: tuple[Check, ...] = (
         measures="such places in the caption", score=texts.code, threshold=1,
     ),
     Check(
+        name="mojibake", title="Text in a wrong encoding",
+        measures="such places in the caption", score=texts.mojibake, threshold=1,
+    ),
+    Check(
         name="refusal", title="Refusals and chatter of a language model",
         measures="such phrases in the caption", score=texts.refusals, threshold=1,
     ),

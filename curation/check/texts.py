@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
@@ -86,6 +87,26 @@ def _matches(evidence: Evidence, patterns: Iterable[re.Pattern[str]], reason: st
         if matches:
             found[row] = (float(len(matches)), f"{reason}: {shortened(matches)}")
     return Scores.of(len(evidence.roster), found)
+
+
+def mojibake(evidence: Evidence) -> Scores:
+    """Number of places where bytes of one encoding were read as another, such as ``CafÃ©``."""
+    found = {}
+    for row, caption in enumerate(evidence.captions):
+        if not caption.isascii() and (places := list(_misread(caption))):
+            found[row] = (float(len(places)), f"was read in a wrong encoding: {shortened(places)}")
+    return Scores.of(len(evidence.roster), found)
+
+
+def _misread(caption: str) -> Iterator[str]:
+    """Control characters and signs of lost ones, and letters that as bytes are UTF-8."""
+    yield from re.findall("\\w*[\x80-\x84\x86-\x9f\ufffd]+\\w*", caption)
+    for piece in re.findall(r"[^\0-\x7f]{2,}", caption):
+        for codec in ("cp1252", "cp1251", "latin-1"):
+            with suppress(UnicodeError):
+                piece.encode(codec).decode()
+                yield piece
+                break
 
 
 def too_long(evidence: Evidence) -> Scores:

@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
-from captioning.data.line_files import read_lines
-from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
-from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
+from captioning.data.json_files import Record, parse_json
+from captioning.data.line_files import read_text
+from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, without_masks
+from captioning.data.readers.entries import (
+    LEAVE_OUT,
+    PhotoPolicy,
+    Policy,
+    Rules,
+    roster_from_entries,
+)
+from captioning.data.readers.generator_folders import default_texts, folder_captions
+from captioning.data.readers.jsonl import CAPTION_KEYS, caption_pairs
+from captioning.data.readers.record_keys import CaptionKeys
 from captioning.data.readers.rows import Row, entries_of
+from captioning.data.readers.split_words import split_of
 from captioning.data.roster import Dropped, Roster
 from captioning.setting_error import Setting, SettingError, SettingNotFoundError
 
-SUFFIXES = (".txt", ".caption")
+log = logging.getLogger(__name__)
+
+TEXTS = (".txt", ".caption")
+RECORDS = (".json", ".yaml", ".yml")  # which count where there is none of the others
 UNREAD = "photo of a kind that is not read"
+CaptionPer = Literal["line", "file"]
+_Pairs = tuple[tuple[Any, str], ...]
+_PARAGRAPHS = re.compile(r"\S[ \t]*\n(?:[ \t]*\n)+[ \t]*\S")
+_IN_NAME = re.compile(r"^\d+(?=[_ -])|[_+]|[ _-]*\(\d+\)$|[ _-]+\d+$|(?<=\w)-(?=\w)")
 
 
 def read_text_files(
     *,
     name: str,
     folder: str | Path,
+    caption_columns: str | Sequence[str] | None = None,
+    caption_per: CaptionPer = "line",
+    from_names: bool = False,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
 ) -> Roster:
     """Captions of the photos of a folder and those below it.
 
-    Each line of ``a.txt`` (or ``a.caption``) is a caption of ``a.jpg``. Text files without photo
-    are left alone.
+    Each line of ``a.txt`` (or ``a.caption``, ``a.jpg.txt``) is a caption of ``a.jpg``; ``a.json``
+    and ``a.yaml`` have captions under a key. Texts may lie in a folder of their own, such as
+    ``captions/a.txt`` for ``images/a.jpg``. Text files without photo are left alone.
+    ``default_caption.txt`` is of photos without text, and ``10_sks dog`` of those of a folder
+    without texts, see `captioning.data.readers.generator_folders`.
 
     Args:
         name: of the roster.
         folder: with the photos.
+        caption_columns: suffixes of the files that are read, such as ``.caption``, and keys of JSON
+            and YAML; None: the only one that is there, and usual names.
+        caption_per: ``"file"``: a text file is one caption, whatever its lines are.
+        from_names: captions are the names of the photos; no file is read.
         missing_photos: ``"keep"`` opens none.
-        missing_captions, bad_captions: see `Rules`.
+        missing_captions, bad_captions: see `Rules`; of ``bad_captions`` are files that cannot be
+            read, too.
 
     Raises:
         FileNotFoundError: no such folder.
-        ValueError: a photo without captions or of a kind that is not read, or no photo at all.
+        ValueError: a photo without captions or of a kind that is not read, or no photo at all; two
+            files with other captions beside one photo.
     """
     rules = Rules(
         missing_photos=missing_photos, missing_captions=missing_captions, bad_captions=bad_captions
@@ -46,9 +80,12 @@ def read_text_files(
     root = Path(folder)
     if not root.is_dir():
         raise SettingNotFoundError(f"{root}: no such folder; correct ", Setting("folder"))
+    files = _Files(root, caption_columns, caption_per)
     dropped: list[Dropped] = []
     unread: list[str] = []
-    entries = entries_of(_rows(root, unread), dropped if bad_captions == "drop" else None)
+    rows = list(_name_rows(root) if from_names else _rows(root, files, unread))
+    files.check(name, must_read=bad_captions == "error")
+    entries = entries_of(rows, dropped if bad_captions == "drop" else None)
     if unread and missing_photos == "error":
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         raise SettingError(
@@ -57,6 +94,10 @@ def read_text_files(
             " to leave them out",
         )
     dropped += [Dropped(item=path, rule=UNREAD) for path in unread]
+    dropped += [
+        Dropped(item=path, rule=str(error).removeprefix(f"{path}: ").partition("; ")[0])
+        for path, error in files.bad.items()
+    ]
     return roster_from_entries(
         name=name,
         source=str(root),
@@ -68,35 +109,207 @@ def read_text_files(
     )
 
 
-def _texts(names: Sequence[str]) -> dict[str, str]:
-    """Text files by their names with small suffixes; ``a.txt`` counts beside ``a.TXT``."""
-    pairs = ((os.path.splitext(name), name) for name in sorted(names))
-    return {stem + end.lower(): name for (stem, end), name in pairs if end.lower() in SUFFIXES}
+class _Files:
+    """Reads text files, and remembers what is to be said of them.
+
+    Attributes:
+        bad: files that cannot be read, and why.
+    """
+
+    def __init__(
+        self, root: Path, columns: str | Sequence[str] | None, caption_per: CaptionPer
+    ) -> None:
+        named = [columns] if isinstance(columns, str) else list(columns or ())
+        self.root, self._per = root, caption_per
+        self._suffixes = tuple(name.lower() for name in named if name.startswith("."))
+        self._keys = CaptionKeys(CAPTION_KEYS, [n for n in named if not n.startswith(".")] or None)
+        self.bad: dict[str, Exception] = {}
+        self._number, self._paragraphs, self._json = 0, [], []
+
+    def captions(self, paths: Sequence[Path]) -> list[tuple[Any, str]]:
+        """The captions of a photo, of the files that could have them.
+
+        Raises:
+            ValueError: several have, and they differ.
+        """
+        ends = {path.suffix.lower() for path in paths}
+        wanted = self._suffixes or (RECORDS if ends.isdisjoint(TEXTS) else TEXTS)
+        paths = [path for end in wanted for path in paths if path.suffix.lower() == end]
+        found = {path: pairs for path in paths if (pairs := self._read(path))}
+        if len({tuple(text for text, _ in pairs) for pairs in found.values()}) > 1:
+            first, other = list(found)[:2]
+            if self._suffixes and first.suffix != other.suffix:
+                return [pair for pairs in found.values() for pair in pairs]
+            raise SettingError(
+                f"{first}: {other} has another text ({found[first][0][0]!r:.40} here, "
+                f"{found[other][0][0]!r:.40} there); choose by ",
+                Setting("caption_columns", other.suffix),
+                " which is read, or move one out of the folder",
+            )
+        return [*next(iter(found.values()), ())]
+
+    def _read(self, path: Path) -> _Pairs:
+        try:
+            return tuple(self._pairs(path, read_text(path)))
+        except ValueError as error:
+            self.bad[str(path)] = error
+            return ()
+
+    def _pairs(self, path: Path, text: str) -> list[tuple[Any, str]]:
+        self._number += 1
+        is_text = path.suffix.lower() in TEXTS
+        value = _value(path, text)
+        if value is not None:
+            pairs = _pairs_of(value, str(path), self._keys)
+            if pairs or not is_text:
+                return pairs
+            self._json.append(path)
+        if value is not None or (is_text and self._per == "file"):
+            return [(text, str(path))] if text.strip() else []
+        if _PARAGRAPHS.search(text):
+            self._paragraphs.append(path)
+        lines = enumerate(text.split("\n"), start=1)
+        return [(line, f"{path}:{number}") for number, line in lines if line.strip()]
+
+    def check(self, name: str, *, must_read: bool) -> None:
+        """Say what is odd about the files.
+
+        Raises:
+            ValueError: files cannot be read, and must be, or none can.
+        """
+        if self.bad and (must_read or len(self.bad) == self._number + len(self.bad)):
+            more = f", and {len(self.bad) - 1} files more" if len(self.bad) > 1 else ""
+            said, _, remedy = str(next(iter(self.bad.values()))).partition("; ")
+            other = (", or leave such files out by ", LEAVE_OUT) if must_read else ()
+            raise SettingError(f"{said}{more}; {remedy or 'correct it'}", *other)
+        if self._json:
+            _say(
+                f"{name}: {len(self._json)} text files hold JSON without a key of captions, such "
+                f"as {self._json[0].name}: each is one caption"
+            )
+        if self._paragraphs:
+            _say(
+                f"{name}: {len(self._paragraphs)} text files have blank lines between others, as "
+                f"paragraphs have, such as {self._paragraphs[0].name}: each line is a caption; the "
+                "setting caption_per=file reads a file as one"
+            )
 
 
-def _text_of(stem: str, texts: Mapping[str, str]) -> str | None:
-    """The text file beside a photo."""
-    return next((texts[stem + end] for end in SUFFIXES if stem + end in texts), None)
+@cache  # once for all parts of a set
+def _say(message: str) -> None:
+    log.warning(message)
 
 
-def _rows(root: Path, unread: list[str]) -> Iterator[Row]:
+def _value(path: Path, text: str) -> Any:
+    """What JSON or YAML says; None: it is plain text."""
+    suffix = path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
+        import yaml
+
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+    if suffix == ".json":
+        return parse_json(text, str(path))
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        value = parse_json(text, str(path))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict | list) and value else None
+
+
+def _pairs_of(value: Any, where: str, keys: CaptionKeys) -> list[tuple[Any, str]]:
+    """Captions of what JSON says: a text, an object with captions, or a list of those."""
+    if isinstance(value, str):
+        return [(value, where)]
+    if isinstance(value, list):
+        return [pair for one in value for pair in _pairs_of(one, where, keys)]
+    if not isinstance(value, dict):
+        return []
+    return caption_pairs(Record(value, where), keys, may_lack=True, may_be_bad=True)
+
+
+def has_captions(path: Path) -> bool:
+    """Whether a text file, or a JSON or YAML file, has captions of its photo."""
+    return bool(_Files(path.parent, None, "line").captions([path]))
+
+
+def pairs_below(root: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Photos below a folder, with the files that could have their captions.
+
+    Where no photo of a folder has one beside it, folders of texts alone count whose path differs in
+    one folder: ``train/images`` and ``train/captions``.
+    """
+    listed = {
+        Path(place): sorted(without_masks(names)) for place, _, names in sorted(os.walk(root))
+    }
+    texts = {place: _texts(place, names) for place, names in listed.items()}
+    is_photo = PHOTO_SUFFIXES | UNREAD_SUFFIXES
+    photos = {
+        place: [place / n for n in names if _end(n) in is_photo and not n.startswith(".")]
+        for place, names in listed.items()
+    }
+    beside = {place: any(_of(p, texts[place]) for p in own) for place, own in photos.items()}
+    apart: dict[tuple[str, ...], list[Path]] = {}
+    for place, own in texts.items():
+        if own and not photos[place]:
+            for key in _keys(place.relative_to(root).parts):
+                apart.setdefault(key, []).append(place)
+    for place, own in photos.items():
+        near = [place]
+        if own and not beside[place]:
+            keys = _keys(place.relative_to(root).parts)
+            near = list(dict.fromkeys(folder for key in keys for folder in apart.get(key, ())))
+        for photo in own:
+            found = [path for folder in near for path in _of(photo, texts[folder])]
+            yield photo, found or default_texts(place, root, texts)
+
+
+def _keys(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """A path, and the same without one folder whose name says no split."""
+    shorter = (parts[:n] + parts[n + 1 :] for n, part in enumerate(parts) if not split_of(part))
+    return [parts, *shorter]
+
+
+def _end(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _texts(place: Path, names: Sequence[str]) -> dict[str, list[Path]]:
+    """Text files by their names without suffix; ``a.txt`` counts beside ``a.TXT``."""
+    found: dict[str, dict[str, Path]] = {}
+    for name in names:
+        stem, end = os.path.splitext(name)
+        if end.lower() in (*TEXTS, *RECORDS):
+            found.setdefault(stem, {})[end.lower()] = place / name
+    return {stem: list(own.values()) for stem, own in found.items()}
+
+
+def _of(photo: Path, texts: Mapping[str, list[Path]]) -> list[Path]:
+    return [*texts.get(photo.stem, ()), *texts.get(photo.name, ())]
+
+
+def _rows(root: Path, files: _Files, unread: list[str]) -> Iterator[Row]:
     """A row a photo; captioned photos that cannot be opened are added to ``unread``."""
-    for directory, folders, names in os.walk(root):
-        folders.sort()
-        texts = _texts(names)
-        pairs = (os.path.splitext(name) for name in names)
-        photos = {stem for stem, end in pairs if end.lower() in PHOTO_SUFFIXES}
-        for name in sorted(names):
-            path = Path(directory, name)
-            stem, suffix = os.path.splitext(name)
-            if name.startswith("."):
-                continue
-            if suffix.lower() in UNREAD_SUFFIXES and stem not in photos and _text_of(stem, texts):
-                unread.append(str(path))
-            if suffix.lower() not in PHOTO_SUFFIXES:
-                continue
-            beside = _text_of(stem, texts)
-            lines = [] if beside is None else read_lines(path.with_name(beside))
-            places = [(text, f"{path.with_name(beside or '')}:{line}") for line, text in lines]
-            inside = PurePosixPath(path.relative_to(root).as_posix())
-            yield Row(str(inside), places, str(path))
+    found = list(pairs_below(root))
+    opened = {p.with_suffix("") for p, _ in found if p.suffix.lower() in PHOTO_SUFFIXES}
+    words = folder_captions(found)
+    for photo, paths in found:
+        if photo.suffix.lower() in PHOTO_SUFFIXES:
+            inside = PurePosixPath(photo.relative_to(root).as_posix())
+            of_folder = [(words[photo.parent], str(photo))] if photo.parent in words else []
+            yield Row(str(inside), files.captions(paths) or of_folder, str(photo))
+        elif paths and photo.with_suffix("") not in opened:
+            unread.append(str(photo))
+
+
+def _name_rows(root: Path) -> Iterator[Row]:
+    """A row a photo, whose caption is its name without numbers at its ends and underscores."""
+    for photo, _ in pairs_below(root):
+        if photo.suffix.lower() in PHOTO_SUFFIXES:
+            caption = _IN_NAME.sub(" ", photo.stem)
+            inside = photo.relative_to(root).as_posix()
+            yield Row(inside, [(caption, str(photo))], str(photo))

@@ -351,7 +351,9 @@ def check_error(error: Exception, case: Case) -> None:
 
 def check_nothing_lost(roster: Roster, case: Case, root: Path) -> None:
     dropped = {drop.item for drop in roster.dropped}
-    expected = Counter(pair for pair in case.captions() if pair[0] not in dropped)
+    expected = Counter(
+        pair for pair in case.captions() if pair[0].replace("\\", "/").lstrip("/") not in dropped
+    )
     counts = Counter(
         (sample.image_path.relative_to(root).as_posix(), sample.caption)
         for sample in roster.samples

@@ -70,6 +70,10 @@ BAD = {
         "A dog runs.<|endoftext|>", "[UNK] runs in the grass", "A dog\\nruns", "dog = 97%",
         "return caption;", "**A dog** runs",
     ],
+    "mojibake": [
+        "A dog by the man\x92s house.", "CafÃ© au lait", "The manâ€™s dog", "A dog\ufffds tail",
+        "ä»Šå¤© dog", "собака".encode().decode("cp1251"),
+    ],
     "refusal": [
         "I'm sorry, I can't help with identifying people.",
         "As an AI language model, I cannot see images.",
@@ -103,6 +107,7 @@ def test_good_captions_are_not_flagged(name: str) -> None:
         "Two men die fish from the sea.",
         "A sign says 50% off, and the shoes cost $1.99.",
         "A café with a naïve painting.",
+        "It\N{RIGHT SINGLE QUOTATION MARK}s £5 – “cheap”… ½ of the price, 20\N{DEGREE SIGN}C, Àé.",
         "A boy, aged 3.5, eats an ice cream.",
         "The 4x4 stands in image-perfect scenery.",
         "I am sorry for the old dog in the rain.",
@@ -290,4 +295,4 @@ def test_the_share_of_wrong_pairs_is_estimated() -> None:
 
 
 def test_names_are_unique_and_every_check_has_a_threshold() -> None:
-    assert len(THRESHOLDS) == len(CHECKS) == 16
+    assert len(THRESHOLDS) == len(CHECKS) == 17

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 Kind = Literal[
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
-    "text_files",
+    "text_files", "file_names",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LAYOUTS = (
@@ -24,4 +24,5 @@ NAMES: dict[Kind, str] = {
     "arrow": "Arrow or Parquet files",
     "webdataset": "tar shards (webdataset)",
     "text_files": "photos with text files beside them",
+    "file_names": "photos whose names are their captions",
 }

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from captioning.data.json_streams import stream_records
-from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
 from captioning.data.readers.arrow_columns import splits_of_rows
+from captioning.data.readers.generator_folders import folder_captions
 from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
 from captioning.data.readers.own.photos import folders_below
 from captioning.data.readers.own.root import check_root
@@ -21,7 +21,6 @@ from captioning.setting_error import Setting, SettingError, SettingNotFoundError
 
 _HEAD = 1 << 16  # bytes from which a file is recognised
 _LINES = (".jsonl", ".jsonlines", ".ndjson")
-_DEPTH = 3  # folders below that are looked into for text files
 # Layouts with a file of captions, which may lie in the folder of its split: train/captions.csv.
 _ONE_FILE: tuple[Kind, ...] = ("coco", "jsonl", "table")
 _NO_CAPTIONS = (
@@ -341,12 +340,28 @@ def _text_files(search: _Search) -> Iterator[Source]:
     root = search.root
     if search.annotations is not None:
         return
-    folders = [f for f in (root, *folders_below(root, _DEPTH)) if _has_pair(f)]
+    pairs = list(text_files.pairs_below(root))
+    words = folder_captions(pairs)
+    pairs = [(photo, texts) for photo, texts in pairs if texts]
+    # one of each kind of text a folder: JSON beside photos may be about anything
+    kinds = {(text.suffix, photo.parent): (text, photo) for photo, texts in pairs for text in texts}
+    found = [
+        (text, photo)
+        for text, photo in kinds.values()
+        if text.suffix.lower() in text_files.TEXTS or text_files.has_captions(text)
+    ]
+    folders = dict.fromkeys(photo.parent for text, photo in found)
     sources = dict.fromkeys(_with_split(folder, root) for folder in folders)
-    if any(source.split for source in sources):
+    are_apart = any(text.parent != photo.parent for text, photo in found)
+    if not are_apart and any(source.split for source in sources):
         yield from sources
-    elif sources:
+    elif sources or words:
         yield Source(root)
+
+
+def _file_names(search: _Search) -> Iterator[Source]:
+    if search.kind == "file_names":  # only where it is asked for
+        yield Source(search.root)
 
 
 def _with_split(folder: Path, root: Path) -> Source:
@@ -359,13 +374,6 @@ def _with_split(folder: Path, root: Path) -> Source:
     return Source(folder)
 
 
-def _has_pair(folder: Path) -> bool:
-    names = [os.path.splitext(entry.name) for entry in os.scandir(folder)]
-    texts = {stem for stem, end in names if end.lower() in text_files.SUFFIXES}
-    photos = PHOTO_SUFFIXES | UNREAD_SUFFIXES  # the reader says what it cannot open
-    return any(stem in texts for stem, end in names if end.lower() in photos)
-
-
 _FINDERS: dict[Kind, Callable[[_Search], Iterator[Source]]] = {
     "imagefolder": _imagefolder,
     "token_file": _token_file,
@@ -376,6 +384,7 @@ _FINDERS: dict[Kind, Callable[[_Search], Iterator[Source]]] = {
     "arrow": _arrow,
     "webdataset": _webdataset,
     "text_files": _text_files,
+    "file_names": _file_names,
 }
 
 

@@ -18,7 +18,7 @@ from captioning.data.roster import Roster
 log = logging.getLogger(__name__)
 
 _WITH_FOLDERS: tuple[Kind, ...] = (
-    "imagefolder", "token_file", "coco", "jsonl", "table", "text_files",
+    "imagefolder", "token_file", "coco", "jsonl", "table", "text_files", "file_names",
 )  # fmt: skip
 
 

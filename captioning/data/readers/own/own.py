@@ -39,7 +39,7 @@ from captioning.data.readers.own.splits import ReadPart, chosen, drawn, joined, 
 from captioning.data.readers.packed import Part
 from captioning.data.readers.record_keys import file_name_of
 from captioning.data.readers.split_words import SPLITS, Split
-from captioning.data.readers.text_files import read_text_files
+from captioning.data.readers.text_files import CaptionPer, read_text_files
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import Roster, build_roster
 from captioning.loadable import loadable
@@ -61,7 +61,8 @@ _NUM_PROBED = 40  # photos that are looked for to find their folder
 _READ_BY: dict[str, tuple[Kind, ...]] = {
     "image_folder": ("token_file", "karpathy", "coco", "jsonl", "table"),
     "file_column": ("jsonl", "table", "arrow"),
-    "caption_columns": ("imagefolder", "jsonl", "table", "arrow", "webdataset"),
+    "caption_columns": ("imagefolder", "jsonl", "table", "arrow", "webdataset", "text_files"),
+    "caption_per": ("text_files",),
 }
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
 
@@ -99,6 +100,7 @@ def read_own(
     image_folder: str | Path | None = None,
     file_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
+    caption_per: CaptionPer = "line",
     held_out: HeldOut = 0.1,
     seed: Seed = 0,
     split_by: Literal["content", "name"] = "name",
@@ -125,6 +127,8 @@ def read_own(
             meant.
         image_folder: that names of photos are relative to, below the folder; None: it is found.
         file_column, caption_columns: of tables, JSON Lines and Parquet; None: those of usual names.
+            For text files beside photos suffixes, such as ``.caption``.
+        caption_per: ``"file"``: a text file beside a photo is one caption, not one a line.
         held_out: share of the photos, above 0 and below 0.5.
         seed: of the draw.
         split_by: what is drawn by: ``"content"`` of photos, so that every layout and cleaned copy
@@ -143,6 +147,7 @@ def read_own(
         image_folder=image_folder,
         file_column=file_column,
         caption_columns=caption_columns,
+        caption_per=caption_per,
         missing_photos=missing_photos,
         missing_captions=missing_captions,
         bad_captions=bad_captions,
@@ -221,6 +226,7 @@ def _reader(
     image_folder: str | Path | None = None,
     file_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
+    caption_per: CaptionPer = "line",
     **rules: str,
 ) -> _Reader:
     """See `read_own`."""
@@ -232,7 +238,9 @@ def _reader(
         caption_columns=caption_columns,
     )
     given = {
-        "image_folder": image_folder, "file_column": file_column, "caption_columns": caption_columns
+        "image_folder": image_folder, "file_column": file_column,
+        "caption_columns": caption_columns,
+        "caption_per": None if caption_per == "line" else caption_per,
     }  # fmt: skip
     for key in (key for key, value in given.items() if value is not None):
         if found.kind not in _READ_BY[key]:
@@ -241,7 +249,7 @@ def _reader(
                 f"for {', '.join(_READ_BY[key])}: leave it out, or choose ",
                 Setting("layout"),
             )
-    return _Reader(found, image_folder, file_column, caption_columns, rules)
+    return _Reader(found, image_folder, file_column, caption_columns, caption_per, rules)
 
 
 def _drawn_by_content(
@@ -303,10 +311,12 @@ class _Reader:
         image_folder: str | Path | None,
         file_column: str | None,
         caption_columns: str | list[str] | None,
+        caption_per: CaptionPer,
         rules: Mapping[str, str],
     ) -> None:
         self.layout, self._image_folder = layout, image_folder
         self._file_column, self._caption_columns = file_column, caption_columns
+        self._caption_per: CaptionPer = caption_per
         self._rules: dict[str, Any] = dict(rules)
         self.folders: list[Path] = []  # of the photos that were read
 
@@ -447,7 +457,14 @@ class _Reader:
         ]
 
     def text_files(self, name: str, source: Source) -> Roster:
-        return read_text_files(name=name, folder=source.path, **self._rules)
+        return read_text_files(
+            name=name,
+            folder=source.path,
+            caption_columns=self._caption_columns,
+            caption_per=self._caption_per,
+            from_names=self.layout.kind == "file_names",
+            **self._rules,
+        )
 
 
 _READERS: dict[Kind, Callable[[_Reader, str, Source], Roster]] = {
@@ -460,6 +477,7 @@ _READERS: dict[Kind, Callable[[_Reader, str, Source], Roster]] = {
     "arrow": _Reader.arrow,
     "webdataset": _Reader.webdataset,
     "text_files": _Reader.text_files,
+    "file_names": _Reader.text_files,
 }
 
 

@@ -133,7 +133,7 @@ def test_what_one_file_of_all_splits_leaves_out_is_said_once(root):
     "name",
     [
         "{root}/images/sub/{name}",  # where it lies
-        "/home/other/set/images/sub/{name}",  # on another machine
+        "/srv/other/set/images/sub/{name}",  # on another machine
         "C:\\photos\\sub\\{name}",
         "images\\sub\\{name}",
         "file:///data/images/sub/{name}",
@@ -170,3 +170,77 @@ def test_photos_outside_the_folder_are_named(root, tmp_path_factory):
         read_own(name="o", folder=other, caption_columns="title", missing_photos="drop")
     roster = read_own(name="o", folder=other, caption_columns="title", image_folder=root)
     assert [sample.image_id for sample in roster.samples] == NAMES
+
+
+def write_texts(root: Path, suffix: str, text: str = "A dog {n}.") -> None:
+    for n, name in enumerate(NAMES):
+        (root / name).with_suffix(suffix).write_text(text.format(n=n), encoding="utf-8")
+
+
+def first_captions(root: Path, **settings) -> list[str]:
+    return read_own(name="o", folder=root, **settings).references()["p1.jpg"]
+
+
+def test_two_texts_beside_a_photo_are_asked_about(root):
+    write_texts(root, ".txt", "dog, snow, {n}")
+    write_texts(root, ".caption")
+    with pytest.raises(ValueError, match=r"p0.txt: .*p0.caption has another .*caption_columns=\."):
+        read_own(name="o", folder=root)
+    assert first_captions(root, caption_columns=".caption") == ["A dog 1."]
+    assert first_captions(root, caption_columns=[".txt"]) == ["dog, snow, 1"]
+    assert first_captions(root, caption_columns=[".caption", ".txt"]) == [
+        "A dog 1.",
+        "dog, snow, 1",
+    ]
+    write_texts(root, ".caption", "dog, snow, {n}")  # the same text twice
+    assert first_captions(root) == ["dog, snow, 1"]
+    write_texts(root, ".json", '{{"caption": "A cat {n}."}}')  # facts, as img2dataset writes them
+    assert first_captions(root) == ["dog, snow, 1"]
+    assert first_captions(root, caption_columns=".json") == ["A cat 1."]
+
+
+def test_json_in_a_text_is_one_caption_or_holds_it(root, caplog):
+    prompt = '{{\n  "scene": "A dog {n}.",\n  "style": "photo"\n}}'
+    write_texts(root, ".txt", prompt)
+    assert first_captions(root) == ['{ "scene": "A dog 1.", "style": "photo" }']
+    assert "6 text files hold JSON without a key of captions, such as p0.txt" in caplog.text
+    write_texts(root, ".txt", '{{"caption": "A dog {n}.", "style": "photo"}}')
+    assert first_captions(root) == ["A dog 1."]
+    write_texts(root, ".txt", '["A dog {n}.", "Dogs {n}."]')
+    assert first_captions(root) == ["A dog 1.", "Dogs 1."]
+    write_texts(root, ".txt", "[A dog {n}]\n{{a cat}}")  # no JSON
+    assert first_captions(root) == ["[A dog 1]", "{a cat}"]
+
+
+def test_paragraphs_are_said_and_read_as_one_where_asked(root, caplog):
+    write_texts(root, ".txt", "A dog {n}.\n\nIt runs.\nFast.\n")
+    assert first_captions(root) == ["A dog 1.", "It runs.", "Fast."]
+    assert "6 text files have blank lines between others" in caplog.text
+    assert "caption_per=file" in caplog.text
+    assert first_captions(root, caption_per="file") == ["A dog 1. It runs. Fast."]
+    write_texts(root, ".txt", "A dog {n}.\nDogs.\n\n")
+    caplog.clear()
+    assert first_captions(root) == ["A dog 1.", "Dogs."]
+    assert "blank lines" not in caplog.text
+    (root / "all.csv").write_text("image,caption\np0.jpg,A dog.\n")
+    with pytest.raises(ValueError, match="a table .* which does not read caption_per"):
+        read_own(name="o", folder=root, caption_per="file")
+
+
+def test_texts_in_another_encoding_are_counted(root):
+    write_texts(root, ".txt")
+    for name in NAMES[:4]:
+        (root / name).with_suffix(".txt").write_bytes("A café.".encode("cp1252"))
+    message = r"p0.txt: line 1: not UTF-8 .* and 3 files more; .*WINDOWS-1252"
+    with pytest.raises(ValueError, match=rf"{message}.*bad_captions=drop"):
+        read_own(name="o", folder=root)
+    lenient = {"bad_captions": "drop", "missing_captions": "drop"}
+    roster = read_own(name="o", folder=root, **lenient)
+    assert len(roster) == 2
+    assert [drop.rule for drop in roster.dropped if "UTF-8" in drop.rule] == [
+        "line 1: not UTF-8 (byte 0xe9)"
+    ] * 4
+    for name in NAMES[4:]:
+        (root / name).with_suffix(".txt").write_bytes("A café.".encode("cp1252"))
+    with pytest.raises(ValueError, match=message.replace("3 files", "5 files")):
+        read_own(name="o", folder=root, **lenient)
