@@ -33,7 +33,7 @@ def repeats_in(name: str) -> Repeats | None:
 
 
 def repeated_folders(folders: Iterable[Path]) -> dict[Path, Repeats]:
-    """Of folders that hold photos those with kohya's repeats; none where names merely count the folders.
+    """Folders with repeats, of those that hold photos; none where names merely count them.
 
     Two and more folders whose numbers follow one another, such as ``1_cats`` and ``2_dogs``, are
     counted.
