@@ -103,6 +103,22 @@ CHECKS: tuple[Check, ...] = (
         measures="such phrases in the caption", score=texts.refusals, threshold=1,
     ),
     Check(
+        name="marker", title="Marks of chats and tokenizers",
+        measures="such marks in the caption", score=texts.markers, threshold=1,
+    ),
+    Check(
+        name="template", title="Unfilled templates",
+        measures="such places in the caption", score=texts.templates, threshold=1,
+    ),
+    Check(
+        name="no_caption", title="Words that stand for no caption",
+        measures="1 for such a caption", score=texts.no_captions, threshold=1,
+    ),
+    Check(
+        name="repetition", title="Captions that repeat themselves",
+        measures="words said again", score=texts.repetitions, threshold=3,
+    ),
+    Check(
         name="too_long", title="Captions much longer than the others",
         measures="words over those of the middle caption", score=texts.too_long, threshold=3,
     ),

@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
+from captioning.text.spaceless import is_spaceless
 from curation.check.evidence import Evidence, Scores, shortened
 from curation.check.languages import FUNCTION_WORDS
+from curation.words import words_of
 
 _ADDRESS = re.compile(
     r"https?://\S+|\bwww\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
@@ -52,6 +55,86 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 
+_UNCAPTIONED = re.compile(  # what people write of photos that they cannot make out, as in VizWiz
+    r"\bquality issues? (?:is|are) too severe\b"
+    r"|\btoo (?:\w+,? (?:and|or) )?(?:blurry|blurred|dark|bright|overexposed|small|low|poor|bad|"
+    r"unclear|severe|fuzzy|grainy|pixelated|distorted|far away|out of focus|close)"
+    r"(?: (?:in )?(?:quality|resolution))? (?:for me )?to (?:\w+ly )?(?:recogni[sz]e|identify|"
+    r"describe|determine|make (?:it |anything )?out|tell|caption|discern|read|understand|provide|"
+    r"give|see (?:anything|what|any|clearly|the (?:content|image|photo|picture)))\b"
+    r"|\b(?:image|photo|picture|visual) (?:content )?(?:(?:is|was|could) not (?:be )?|cannot be |"
+    r"can't be |is un|was un)(?:recogni[sz](?:ed|able)|identifi(?:ed|able)|described|loaded|"
+    r"displayed|seen clearly)\b"
+    r"|\b(?:cannot|can not|can't|could not|couldn't|unable to) (?:\w+ )?(?:recogni[sz]e|identify|"
+    r"describe|determine|make out|discern) (?:\w+ ){0,3}(?:image|photo|picture|content)\b"
+    r"|\b(?:images?|photos?|pictures?) (?:is|are) missing\b",
+    re.IGNORECASE,
+)
+_EMPTY_MESSAGE = re.compile(  # answers of a language model that was given nothing
+    r"\b(?:your|the) (?:message|prompt|input|query|request|question) (?:\w+ )?(?:is|was|appears?|"
+    r"seems?|came through)(?: to (?:be|have been))? (?:\w+ )?(?:empty|blank|incomplete|cut off)\b"
+    r"|\bhow (?:can|may) i (?:help|assist) you\b"
+    r"|\b(?:looks|seems|appears) (?:like |that |as (?:if|though) )?(?:you(?: have|'ve)? (?:not|"
+    r"sent|only|did|forg)|your (?:message|prompt|image|photo)|there(?:'s| is| was) no |"
+    r"no (?:image|photo|picture|text|message)\b)"
+    r"|\byou (?:did not|didn't|haven't|have not|forgot to) (?:\w+ )?(?:provide|upload|attach|share|"
+    r"include|send|enter|type|ask)\w*\b"
+    r"|\bi (?:do not|do n't|don't|can't|cannot|didn't|did not) (?:actually )?(?:see|have|find|"
+    r"receive|get) (?:access to )?(?:an?|any|the|your) (?:\w+ )?(?:image|photo|picture|attachment|"
+    r"message|text|question)s?\b"
+    r"|\b(?:let me know if|feel free to (?:ask|share|provide|upload)|(?:happy|glad) to help|"
+    r"would you like me to|is there anything (?:else )?i can)\b"
+    r"|\bplease (?:provide|upload|share|attach|clarify|specify|try again|let me know)\b",
+    re.IGNORECASE,
+)
+_MARKER = re.compile(
+    r"<\|[\w ]{1,40}\|>|<<?/?SYS>>?|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|CLS|SEP|PAD|UNK|MASK|"
+    r"BOS|EOS)\]"
+    r"|</?(?:start|end|unk|pad|bos|eos|sos|s|cls|sep|mask|image|img_?\d*|video|im_patch|im_start|"
+    r"im_end|start_of_turn|end_of_turn|start_of_image|end_of_utterance|think|grounding|ref|box|"
+    r"image_placeholder|__dj__\w+|extra_id_\d+)>"
+    r"|\b(?:startseq|endseq|startofseq|endofseq|startoftext|endoftext|im_start|im_end)\b"
+    r"|^\W*(?:user|assistant|human|system|gpt|chatgpt|bot|ai|model)\s?:\s"
+    r"|(?-i:(?:^|\s)(?:USER|ASSISTANT|HUMAN|SYSTEM|GPT)\s?:|(?:^|\s)(?:Human|Assistant)\s?:"
+    r"|(?:^|\s)UNK(?=\W|$))"
+    r"|#{2,} ?(?:instruction|response|human|assistant|user|input|output|system)s?\b ?:?"
+    r"|^\W*(?:(?:image |photo |alt )?(?:caption|description|text)|answer|response|output|question|"
+    r"prompt)\s?:\s"
+    r"|(?:^|\s)##[a-z]+|[\u2581\u0120]|\w@@(?=\s)",
+    re.IGNORECASE,
+)
+_TEMPLATE = re.compile(
+    r"\$?\{\{?\s*[A-Za-z_][\w .-]{0,40}\}?\}|\{\}|%\(\w+\)s|(?:^|\s)%s(?=\W|$)"
+    r"|[\[(<](?i:insert|fill in|describe|specify|enter|replace|your)\b[^\])>]{0,80}[\])>]"
+    r"|\[(?i:the |a |an )?(?i:subject|object|person|animal|colou?r|place|location|action|adjective|"
+    r"noun|verb|number|style|scene|background|description|caption|text|placeholder|item|brand|class|"
+    r"label|attribute|setting|activity)s?(?: (?:here|name|\d+))?\]"
+    r"|\b(?:TO[D]O|TBD|FIX[M]E)\b"
+    r"|(?i:\blorem ipsum\b|\b(?:insert|add|write|enter) (?:a |the |your )?(?:caption|description|"
+    r"text) here\b)"
+)
+_NOTHING = re.compile(  # a whole caption
+    r"\W*(?:n\.?\s?/?\s?a\.?|none|null|nan|nil|nothing|undefined|unknown|empty|blank|missing|"
+    r"unavailable|tbd|todo|test|untitled|error"
+    r"|(?:there is |has )?(?:no|without|missing|empty) (?:image |photo |alt )?(?:caption|"
+    r"description|text|label|title|annotation|data|image|photo|picture|content|answer|response|"
+    r"name)s?(?: (?:is |was |here )?(?:available|provided|given|found|yet|needed|possible|set|"
+    r"generated|written|for this (?:image|photo|picture)))?"
+    r"|(?:(?:image|photo|alt) )?(?:caption|description|text|title|label|answer)s?(?: (?:is )?"
+    r"(?:here|not (?:available|provided|found|given)|unavailable|missing|goes here|pending|"
+    r"placeholder|to come))?"
+    r"|not (?:available|applicable|provided|specified|found|given|known|set)|pending|coming soon"
+    r"|to be (?:done|added|written|determined)|404(?: not found)?|could not be (?:loaded|generated)"
+    r"|keine (?:beschreibung|angabe)|sin (?:descripci[oó]n|t[ií]tulo)|sans titre"
+    r"|(?:aucune|pas de) description|senza (?:titolo|descrizione)|sem (?:descri[cç][aã]o|t[ií]tulo)"
+    r"|нет(?: описания)?|без (?:названия|описания)|无|暂无(?:描述|说明)?|なし|説明なし|없음)\W*",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile("[.!?;\u3002\uff01\uff1f\uff1b]+")
+_SPACELESS_LOOP = re.compile(r"([^\x00-\x7f\s]{2,20}?)\1{2,}")
+_COORDINATES = frozenset(("and", "or"))
+_LOOP, _STRETCH = 3, 5  # words
+
 
 def addresses(evidence: Evidence) -> Scores:
     """Number of web and e-mail addresses in a caption."""
@@ -75,8 +158,79 @@ def code(evidence: Evidence) -> Scores:
 
 
 def refusals(evidence: Evidence) -> Scores:
-    """Phrases of a language model that speaks to its user instead of describing the photo."""
-    return _matches(evidence, (_REFUSAL,), "speaks as a language model")
+    """Phrases that refuse to describe the photo, or of a language model that speaks to its user."""
+    spoken = _matches(evidence, (_REFUSAL, _EMPTY_MESSAGE), "speaks as a language model")
+    unseen = _matches(evidence, (_UNCAPTIONED,), "says that the photo cannot be described")
+    return Scores(
+        values=spoken.values + unseen.values, reasons={**unseen.reasons, **spoken.reasons}
+    )
+
+
+def markers(evidence: Evidence) -> Scores:
+    """Marks of chats and tokenizers in a caption: roles, special tokens, pieces of words."""
+    return _matches(evidence, (_MARKER,), "holds marks of a chat or tokenizer")
+
+
+def templates(evidence: Evidence) -> Scores:
+    """Places of a template in a caption that nobody filled."""
+    return _matches(evidence, (_TEMPLATE,), "holds an unfilled template")
+
+
+def no_captions(evidence: Evidence) -> Scores:
+    """1 for a caption that only says that there is none, such as ``N/A``."""
+    found = {
+        row: (1.0, f"stands for no caption: {shortened([caption])}")
+        for row, caption in enumerate(evidence.captions)
+        if _NOTHING.fullmatch(caption)
+    }
+    return Scores.of(len(evidence.roster), found)
+
+
+def repetitions(evidence: Evidence) -> Scores:
+    """Words of a caption that only say again what stands right before them, or its sentence."""
+    found = {}
+    for row, (caption, words) in enumerate(zip(evidence.captions, evidence.words, strict=True)):
+        count, text = max(_loop(words), _said_twice(caption), _spaceless_loop(caption))
+        if count:
+            found[row] = (float(count), f"says again: {shortened([text])}")
+    return Scores.of(len(evidence.roster), found)
+
+
+def _loop(words: list[str]) -> tuple[int, str]:
+    """The most words in a row that repeat those before them, and what they are.
+
+    Counted are whole turns of a loop, as in "on the beach on the beach", and a stretch that makes
+    up most of the caption, as in "a dog runs on grass and a dog runs on grass".
+    """
+    places: dict[tuple[str, ...], list[int]] = {}
+    for start in range(len(words) - _LOOP + 1):
+        places.setdefault(tuple(words[start : start + _LOOP]), []).append(start)
+    steps = {b - a for starts in places.values() for a, b in pairwise(starts)}
+    best = (0, "")
+    for step in steps:
+        run = 0
+        for place in range(step, len(words)):
+            run = run + 1 if words[place] == words[place - step] else 0
+            again = words[place + 1 - run : place + 1]
+            turns = run // step * step
+            is_list = turns < 2 * _LOOP and not _COORDINATES.isdisjoint(again)
+            is_most = run >= _STRETCH and 2 * run >= 0.8 * len(words)
+            count = run if is_most else 0 if is_list or turns < _LOOP else turns
+            best = max(best, (count, " ".join(again[:step])))
+    return best
+
+
+def _said_twice(caption: str) -> tuple[int, str]:
+    """The words of the longest sentence of three words or more that a caption has twice."""
+    counts = Counter(tuple(words_of(part)) for part in _SENTENCE_END.split(caption))
+    twice = [words for words, count in counts.items() if count > 1 and len(words) >= _LOOP]
+    return max(((len(words), " ".join(words)) for words in twice), default=(0, ""))
+
+
+def _spaceless_loop(caption: str) -> tuple[int, str]:
+    """The same of a script without spaces: two signs count as a word."""
+    loop = None if caption.isascii() else _SPACELESS_LOOP.search(caption)
+    return (0, "") if loop is None else (max(_LOOP, len(loop[0]) // 2), loop[1])
 
 
 def _matches(evidence: Evidence, patterns: Iterable[re.Pattern[str]], reason: str) -> Scores:
@@ -128,12 +282,7 @@ def too_short(evidence: Evidence) -> Scores:
 
 def _lengths(evidence: Evidence) -> np.ndarray:
     """Words; where a script has no spaces, two characters count as one."""
-    counts = []
-    for words in evidence.words:
-        spaceless = sum(_script(c) == "CJK" for word in words for c in word if ord(c) > 0x2E7F)
-        is_mixed = spaceless > len(words)
-        counts.append(spaceless / 2 if is_mixed else len(words))
-    return np.array(counts)
+    return np.array([sum(0.5 if is_spaceless(w) else 1 for w in row) for row in evidence.words])
 
 
 def other_language(evidence: Evidence) -> Scores:

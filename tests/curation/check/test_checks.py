@@ -81,6 +81,36 @@ BAD = {
         "Please provide the image so that I can describe it.",
         "Sure! Here is a caption: a dog runs.",
         "I cannot directly view the picture.",
+        "Quality issues are too severe to recognize visual content.",
+        "The image is too blurry to identify anything.", "too dark and blurry to make out",
+        "It looks like your message is empty.", "Hello! How can I help you today?",
+        "It seems you haven't uploaded an image yet.", "images are missing",
+        "I don't see any image attached to your message.", "The photo could not be loaded.",
+        "I cannot determine what is in this image.",
+    ],
+    "marker": [
+        "<|im_start|>assistant A dog runs.<|im_end|>", "[INST] Describe it. [/INST] A dog runs.",
+        "USER: What is it? ASSISTANT: A dog runs.", "Assistant: A dog runs.", "A dog runs.</s>",
+        "startseq a dog runs endseq", "<start> a dog runs <end>", "a <unk> runs", "a UNK runs",
+        "### Response: A dog runs.", "<start_of_turn>model A dog", "Caption: A dog runs.",
+        "<image> A dog runs.", "Human: describe. A dog", "a do ##g runs", "<__dj__image> A dog",
+        "\u2581a \u2581dog", "a run@@ ning dog",
+    ],
+    "template": [
+        "A photo of a {subject}.", "A {{ color }} dog", "[insert caption here]", "A [color] dog",
+        "[Your description]", "<insert name> runs", "A ${animal} runs", "a photo of %s", "TBD",
+        "Lorem ipsum dolor sit amet", "A photo of {}.", "a %(animal)s runs",
+    ],
+    "no_caption": [
+        "N/A", "n/a.", "None", "null", "NaN", "No caption", "no caption available.", "[blank]",
+        "No description provided", "image description", "Not available", "Unknown", "caption here",
+        "Keine Beschreibung", "无", "(no text)",
+    ],
+    "repetition": [
+        "A dog runs. A dog runs.", "a dog a dog a dog", "dog dog dog dog",
+        "A man on the beach on the beach.", "一只狗在跑一只狗在跑一只狗在跑",
+        "A dog runs on the grass and a dog runs on the grass",
+        "The cat sleeps. A boy eats. The cat sleeps!",
     ],
     "too_long": [" ".join(["A dog runs and"] * 20)],
     "too_short": ["Dog", "-"],
@@ -111,6 +141,19 @@ def test_good_captions_are_not_flagged(name: str) -> None:
         "A boy, aged 3.5, eats an ice cream.",
         "The 4x4 stands in image-perfect scenery.",
         "I am sorry for the old dog in the rain.",
+        "A girl plays a video game while her image is displayed behind her.",
+        "Two dogs, one brown and one brown and white, run in a yard.",
+        "A man in a red shirt and a woman in a red dress stand side by side by side.",
+        "A man in a black shirt and a man in a black hat; the man in the hat smiles.",
+        "A very, very, very large dog, too large to see over.",
+        "The model: a plane, too low to land.",
+        "A user manual and a caption on a blank page that says no text.",
+        "None of the people is in the picture.",
+        "A test of a bike. No data is on the screen.",
+        "Children choose a place [of their own] and please the crowd.",
+        "Nothing but sand.",
+        "It looks like a dog. You can see it seems too dark to swim.",
+        "An empty box is missing a lid.",
     ]
     assert flagged(name, evidence([*GOOD, *further])) == []
 
@@ -295,4 +338,4 @@ def test_the_share_of_wrong_pairs_is_estimated() -> None:
 
 
 def test_names_are_unique_and_every_check_has_a_threshold() -> None:
-    assert len(THRESHOLDS) == len(CHECKS) == 17
+    assert len(THRESHOLDS) == len(CHECKS) == 21
