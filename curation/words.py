@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-_WORD = re.compile(r"\w+")
+from captioning.text.spaceless import MARKS, spaced
+
+_WORD = re.compile(rf"[\w{MARKS}]+")
 
 
 def words_of(caption: str) -> list[str]:
-    """Runs of letters, digits and underscores in lower case, in order."""
-    return _WORD.findall(caption.lower())
+    """Runs of letters, digits and underscores in lower case; see `spaced` for other scripts."""
+    return _WORD.findall(spaced(caption.lower()))

@@ -48,7 +48,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.vision.prompt_tensors": (
         *(*CONTRACTS, "captioning.text.prompts", "captioning.vision.photos"),
     ),
-    "captioning.metrics": (*CONTRACTS, "captioning.vision.photos", "captioning.vision.photo_keys"),
+    "captioning.metrics": (
+        *(*CONTRACTS, "captioning.vision.photos", "captioning.vision.photo_keys"),
+        "captioning.text.spaceless",
+    ),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
     "captioning.results": (*CONTRACTS, "captioning.metrics", "captioning.plugins"),
@@ -108,7 +111,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Commands on a finished run or on annotations alone read the data as the run did.
     "curation.finished_run": (
         *CONTRACTS,
-        "captioning.data.roster",
+        *("captioning.data.roster", "captioning.data.readers.split_words"),
         "captioning.results.folder_config",
         "captioning.results.run_folder",
         "captioning.training.data_checks",

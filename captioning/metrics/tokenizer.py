@@ -17,6 +17,7 @@ from pathlib import Path
 import pycocoevalcap.tokenizer.ptbtokenizer as ptb
 
 from captioning.metrics.java import JavaError, run_java, try_twice
+from captioning.text.spaceless import MARKS, is_spaceless, say_characters, spaced
 
 PUNCTUATION = frozenset(ptb.PUNCTUATIONS)
 _LINE_BREAKS = re.compile("[\r\n\v\f\u2028\u2029]")
@@ -37,6 +38,7 @@ _TOKEN = re.compile(
     r"""
       https?://[^\s"]*[^\s".,!?)] | www\.[^\s"]*[^\s".,!?)] | [\w.]{1,64}@[\w.]*[^\W_]
     | </?[a-z][^<>]*>                               # markup is one token
+    | [^\W\d_][MARKS]+                             # a character of Thai with what is above it
     | [:;=]-?[()]                                   # so is a smile
     | (?-i:[A-Z]+(?:&[A-Z]+)+)(?![^\W_])            # AT&T, but not salt&pepper
     | can(?=not\b) | (?:gon|wan)(?=na\b) | got(?=ta\b) | (?:lem|gim)(?=me\b)
@@ -53,7 +55,7 @@ _TOKEN = re.compile(
     | \d+(?:[.,:/]\d+)+ | \d[^\W_]*(?:[-/_][^\W_]+)* | [-+]?[.,:]?\d+(?:[.,:/]\d+)*
     | [@\#][^\W\d_]\w*
     | [!?]+ | \.{3} | -+ | _+ | \*+ | << | >> | \S
-    """.replace("ABBREVIATIONS", _ABBREVIATIONS),
+    """.replace("ABBREVIATIONS", _ABBREVIATIONS).replace("MARKS", MARKS),
     re.VERBOSE | re.IGNORECASE,
 )
 _ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&nbsp;": " "}
@@ -109,10 +111,15 @@ def tokenize_ptb(captions: Sequence[str], *, timeout: float | None = None) -> li
     """
     if not captions:
         return []
+    captions = _by_character(captions)
     lines = [_LINE_BREAKS.sub(" ", caption) for caption in captions]
     seconds = timeout or 120 + 0.005 * len(lines)
     tokenized = try_twice(lambda again: _run_ptb(lines, seconds))
-    return [_without_punctuation(line.rstrip().split(" ")) for line in tokenized]
+    words = [_without_punctuation(line.rstrip().split(" ")) for line in tokenized]
+    for row, caption in enumerate(captions):
+        if is_spaceless(caption):  # Java loses the marks of these scripts
+            words[row] = _split(caption)
+    return words
 
 
 def _run_ptb(lines: Sequence[str], timeout: float) -> list[str]:
@@ -145,7 +152,12 @@ def tokenize_python(captions: Sequence[str]) -> list[str]:
     Returns:
         Lower-case tokens joined by one space, punctuation dropped, one string a caption.
     """
-    return [_split(caption) for caption in captions]
+    return [_split(caption) for caption in _by_character(captions)]
+
+
+def _by_character(captions: Sequence[str]) -> list[str]:
+    say_characters(captions, "metrics take each character as a word")
+    return [spaced(caption) for caption in captions]
 
 
 def _split(caption: str) -> str:

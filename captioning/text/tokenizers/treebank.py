@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.text.spaceless import say_characters, spaced
 
 PUNCTUATION = frozenset(
     ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", ";", "-", "--", "...", "&", "/", *"(){}[]"]
@@ -37,8 +38,8 @@ def _treebank() -> Any:
 
 
 def split_words(caption: str) -> tuple[str, ...]:
-    """Lower-cased words of a caption, without punctuation."""
-    text = caption.lower()
+    """Lower-cased words of a caption, without punctuation; see `spaced` for other scripts."""
+    text = spaced(caption.lower())
     words = [_pieces[piece] for piece in text.split(" ")]
     return _treebank_words(text) if None in words else tuple(chain.from_iterable(words))
 
@@ -98,12 +99,16 @@ class SplitCaptions:
         known = _Numbers()
         single = _SingleWords(known).__getitem__
         numbers, lengths = array("I"), array("q")
+        others = []
         for caption in captions:
             found = list(map(single, caption.lower().split(" ")))
             if len(found) > max_words or NOT_SINGLE in found:
-                found = [known[word] for word in split_words(caption)[:max_words]]
+                words = split_words(caption)
+                found = [known[word] for word in words[:max_words]]
+                others += [caption] if len(words) > max_words and not caption.isascii() else []
             numbers.extend(found)
             lengths.append(len(found))
+        say_characters(others, f"each character is a word, cut after {max_words} (max_words)")
         self.words = tuple(known)
         self.numbers = np.array(numbers, dtype=np.uint32)
         self.lengths = np.array(lengths, dtype=np.int64)

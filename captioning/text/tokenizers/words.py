@@ -15,6 +15,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
+from captioning.text.spaceless import joined
 from captioning.text.tokenizers.places import NOWHERE, Span, word_spans
 from captioning.text.tokenizers.treebank import SplitCaptions, split_words
 
@@ -131,14 +132,14 @@ class WordTokenizer(AbstractTokenizer):
         return [NOWHERE, *word_spans(words, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words joined by spaces, up to the first end token."""
+        """Words joined by spaces, up to the first end token; see `joined` for other scripts."""
         words = []
         for index in ids:
             if index == self.eos_id:
                 break
             if index not in (self.pad_id, self.bos_id):
                 words.append(self.words[index])
-        return " ".join(words)
+        return joined(" ".join(words))
 
     def token_id(self, token: str) -> int | None:
         """Id of a word or special token."""
