@@ -10,18 +10,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from omegaconf import DictConfig
 
-from captioning.data.roster import CurationView
+from captioning.data.readers.split_words import Split
+from captioning.data.roster import CurationView, Roster
 from captioning.results.folder_config import show_outside
 from captioning.results.run_folder import RunFolder
 from captioning.training.data_checks import check_opened
-from captioning.training.rosters import read_train
+from captioning.training.rosters import read_roster, read_train, trains_on_text
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.journal.journal import find_journal, made_edits, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
 from curation.manifest import ROSTER_NAME, is_loop_folder, read_loop_roster, read_manifest
 from curation.record import RunRecord, read_records
+
+HELD_OUT: tuple[Split, ...] = ("val", "test")
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -47,6 +51,35 @@ def read_run(folder: str | Path) -> RunRecord:
     header, edits = read_journal(journal)
     view = made_edits(roster, journal, header, edits)
     return record_of(folder, view, policy=policy, seed=header.seed, truth=truth)
+
+
+def read_held_out(folder: str | Path) -> dict[Split, Roster]:
+    """The splits of a run that it was not trained on; none where it saw captions alone, or loops.
+
+    Raises:
+        ValueError, OSError: they cannot be read, or are no longer those of the run.
+    """
+    folder = Path(folder)
+    if is_loop_folder(folder):
+        return {}
+    config = RunFolder(folder).config()
+    if trains_on_text(config):
+        return {}
+    rosters: dict[Split, Roster] = {}
+    for split in HELD_OUT:
+        if config.data.get(split) is not None:
+            rosters[split] = _read_held_out(config, split)
+    if rosters:
+        check_opened(config, folder, {**rosters})
+    return rosters
+
+
+def _read_held_out(config: DictConfig, split: Split) -> Roster:
+    try:
+        return read_roster(config, split)
+    except (OSError, ValueError) as error:
+        remedy = "--part train exports the training captions alone"
+        raise ValueError(f"data.{split} of the run: {error}; {remedy}") from error
 
 
 def has_journal(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from captioning.commands.curation import (
     EXPORT_FORMATS,
     add_held_out,
     add_photo_arguments,
+    cache_of,
     held_out_of,
     style_of,
     without_photos,
@@ -30,7 +30,6 @@ LAYOUTS = (
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
     "text_files", "file_names",
 )  # fmt: skip
-CACHE = "CAPTIONING_CACHE"
 WORD_CHANCE = 0.7  # below it fewer than half of the words are wrong: --chance does not go there
 # Arguments of the reader, as this command has them.
 _OPTIONS = {
@@ -56,7 +55,11 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   file_name=1         names of files and cameras
   code=1              code, HTML, probabilities
   mojibake=1          letters of a text that was read in a wrong encoding
-  refusal=1           phrases of a language model to its user
+  refusal=1           phrases of a language model to its user, or that the photo cannot be described
+  marker=1            marks of chats and tokenizers, such as USER:, <|im_start|>, startseq
+  template=1          unfilled places of a template, such as {subject}
+  no_caption=1        N/A, none, "no caption" and the like
+  repetition=3        words that only say again what stands before them
   too_long=3          words over those of the middle caption
   too_short=2         words below this
   other_language=0.6  share that speaks for another language or script than the set's"""
@@ -122,7 +125,7 @@ def _check(options: Namespace) -> None:
         raise ValueError("--form, --question and --repeats are for the set that --export writes")
     if options.held_out is not None and not options.export:
         raise ValueError("--held-out is for the set that --export writes: choose its format")
-    draw = held_out_of(options, _cache(options.cache))
+    draw = held_out_of(options)
     if options.export:
         style.check(options.export)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -157,7 +160,7 @@ def _result(options: Namespace) -> CheckResult:
             space=options.space,
             thresholds=thresholds,
             skip=options.skip,
-            cache_folder=_cache(options.cache),
+            cache_folder=cache_of(options),
             seed=options.seed,
             layout=options.layout,
             annotations=options.annotations,
@@ -181,10 +184,6 @@ def _option(setting: Setting) -> str:
     """An argument of the reader as an option of this command."""
     name = _OPTIONS.get(setting.name)
     return str(setting) if name is None else f"{name} {setting.value}".rstrip()
-
-
-def _cache(folder: str | None) -> Path:
-    return Path(folder or os.environ.get(CACHE, "cache"))
 
 
 def _thresholds(options: Namespace) -> dict[str, float]:

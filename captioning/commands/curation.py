@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from captioning.plugins import import_plugins
 
 log = logging.getLogger(__name__)
 
+CACHE = "CAPTIONING_CACHE"
 EXPORT_FORMATS = (
     *("coco", "jsonl", "imagefolder", "parquet", "datasets", "webdataset"),
     *("messages", "text_files", "csv", "karpathy", "journal"),
@@ -60,6 +62,15 @@ def _export_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", help="new folder")
     parser.add_argument("--format", choices=EXPORT_FORMATS, default="coco")
     add_photo_arguments(parser)
+    add_part(parser)
+
+
+def add_part(parser: ArgumentParser) -> None:
+    """Add the option of sets that are written from a run, which has other splits, too."""
+    parser.add_argument(
+        "--part", choices=("all", "train"), default="all",
+        help="of a run: all (with its val and test, which were not curated), or train alone (all)",
+    )  # fmt: skip
 
 
 def add_photo_arguments(parser: ArgumentParser, *, of: str = "") -> None:
@@ -87,7 +98,12 @@ def add_held_out(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def held_out_of(options: Namespace, cache: Path) -> dict[str, Any]:
+def cache_of(options: Namespace) -> Path:
+    """Where what is computed of photos is kept."""
+    return Path(options.cache or os.environ.get(CACHE, "cache"))
+
+
+def held_out_of(options: Namespace) -> dict[str, Any]:
     """The arguments of the draw that options say.
 
     Raises:
@@ -96,7 +112,7 @@ def held_out_of(options: Namespace, cache: Path) -> dict[str, Any]:
     chosen = {} if options.held_out is None else {"held_out": options.held_out}
     if not 0 <= chosen.get("held_out", 0) < 0.5:
         raise ValueError(f"--held-out must be at least 0 and below 0.5: got {options.held_out:g}")
-    return {**chosen, "keys_folder": cache / "photo_keys"}
+    return {**chosen, "keys_folder": cache_of(options) / "photo_keys"}
 
 
 def style_of(options: Namespace) -> dict[str, Any]:
@@ -109,13 +125,18 @@ def _export(options: Namespace) -> None:
     with quick_imports():
         from curation.export.export import HOLD_PHOTOS, export
         from curation.export.tool_files import Style
-        from curation.finished_run import read_run
+        from curation.finished_run import read_held_out, read_run
 
     import_plugins(options.plugins)
     photos = options.photos or ("copy" if options.format in HOLD_PHOTOS else "none")
     run, folder, style = Path(options.run), Path(options.folder), Style(**style_of(options))
     style.check(options.format)
-    count = export(read_run(run), run, folder, format=options.format, photos=photos, style=style)
+    record = read_run(run)
+    is_alone = options.part == "train" or options.format == "journal"
+    beside = {} if is_alone else read_held_out(run)
+    count = export(
+        record, run, folder, format=options.format, photos=photos, style=style, beside=beside
+    )
     without = without_photos(options.format, photos)
     print(f"{folder}: {count} captions; README.md says what was changed{without}")
 

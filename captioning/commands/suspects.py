@@ -6,7 +6,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from captioning.commands.command import PlainCommand
-from captioning.commands.curation import EXPORT_FORMATS, add_photo_arguments, style_of
+from captioning.commands.curation import (
+    EXPORT_FORMATS,
+    add_held_out,
+    add_part,
+    add_photo_arguments,
+    held_out_of,
+    style_of,
+)
 from captioning.commands.first_look import look_for_suspects
 from captioning.commands.quick_imports import quick_imports
 from captioning.files import is_taken
@@ -57,6 +64,9 @@ def _corrections_arguments(parser: ArgumentParser) -> None:
     add("folder", help="new folder for the corrected set")
     add("--format", choices=EXPORT_FORMATS, default="coco")
     add_photo_arguments(parser)
+    add_part(parser)
+    add_held_out(parser)
+    add("--cache", metavar="FOLDER", help="where hashes of photos are kept (cache)")
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names")
 
 
@@ -71,7 +81,7 @@ def _corrections(options: Namespace) -> None:
     style = Style(**style_of(options))
     counts = write_corrected(
         options.decisions, options.source, options.folder, format=options.format, photos=photos,
-        style=style,
+        style=style, part=options.part, **held_out_of(options),
     )  # fmt: skip
     left = counts.pop("left")
     decided = ", ".join(f"{count} x {name}" for name, count in counts.items()) or "nothing decided"

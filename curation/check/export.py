@@ -9,7 +9,7 @@ from typing import Literal
 
 from captioning.data.readers.own.own import with_drawn
 from captioning.data.readers.split_words import Split
-from captioning.data.roster import CurationView, Roster
+from captioning.data.roster import CurationView
 from curation.check.mend import left_unmended, mendable
 from curation.check.result import POLICY, CheckResult
 from curation.export.export import HOLD_PHOTOS, export
@@ -62,9 +62,7 @@ def export_cleaned(
     chosen = photos or ("copy" if format in HOLD_PHOTOS else "none")
     style = replace(style or Style(), questions=result.questions)
     share = held_out if result.is_whole else 0
-    splits, told = draw_splits(result.roster, result.splits, share, keys_folder)
-    if not result.splits and {splits.get(s.image_path) for s in view.samples()} == {"train"}:
-        splits, told = {}, ""  # all that would be held out is flagged
+    splits, told = draw_splits(view, result.splits, share, keys_folder)
     return export(
         record, None, Path(folder), format=format, photos=chosen, splits=splits, style=style,
         about_splits=told,
@@ -72,7 +70,7 @@ def export_cleaned(
 
 
 def draw_splits(
-    roster: Roster, given: Mapping[Path, Split], held_out: float, keys_folder: str | Path | None
+    view: CurationView, given: Mapping[Path, Split], held_out: float, keys_folder: str | Path | None
 ) -> tuple[Mapping[Path, Split], str]:
     """The splits of a folder's photos, drawn where it has none, and what the card says of that.
 
@@ -83,8 +81,11 @@ def draw_splits(
         raise ValueError(f"--held-out must be at least 0 and below 0.5: got {held_out}")
     if not held_out:
         return given, ""
-    splits, drawn = with_drawn(roster, given, held_out=held_out, seed=SEED, keys_folder=keys_folder)
-    if not drawn:
+    splits, drawn = with_drawn(
+        view.roster, given, held_out=held_out, seed=SEED, keys_folder=keys_folder
+    )
+    left = {splits.get(sample.image_path) for sample in view.samples()}
+    if left.isdisjoint(drawn):  # none is drawn, or all that would be held out is removed
         return given, ""
     had = "no splits of its own" if not given else f"no {' and '.join(drawn)}"
     which = "Val and test were" if len(drawn) > 1 else "It was"

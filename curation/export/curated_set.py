@@ -61,52 +61,61 @@ class Picture:
     split: Split | None = None
 
 
-def pictures(view: CurationView, splits: Mapping[Path, Split] | None = None) -> list[Picture]:
+def pictures(
+    view: CurationView,
+    splits: Mapping[Path, Split] | None = None,
+    beside: Mapping[Split, Roster] | None = None,
+) -> list[Picture]:
     """The live samples that have a caption by picture, in roster order.
 
     Those that still wait for one hold a placeholder, and are left out. A picture that stands for
     several images has the captions of all, and, if it is a photo of the roster, the id that most of
-    its captions have there. Photos are named relative to the folder that all of the roster's lie
-    in; those of shards as there, with the shard before it if two have the same name; pictures that
+    its captions have there. Photos are named relative to the folder that all of the set's lie
+    in; those of shards as there, with the shard before it if two have the same; pictures that
     replaced others by ``replaced/NAME``, and have their split.
 
     Args:
         view: of the curated set.
         splits: of photos by path; those without one, as where lists of splits do not name them, are
             left out. None or empty: the set has no splits.
+        beside: the set's other splits, which were not curated; the view is its training split.
 
     Raises:
         ValueError: no sample has a caption.
     """
-    names = _names(dict.fromkeys(sample.image_path for sample in view.roster.samples))
+    own: Split | None = "train" if beside else None
+    views: list[tuple[CurationView, Split | None]] = [(view, own)]
+    views.extend((CurationView(roster=other), split) for split, other in (beside or {}).items())
+    names = _names(dict.fromkeys(s.image_path for v, _ in views for s in v.roster.samples))
+    if not captioned(view.samples()):
+        raise ValueError("all photos still wait for a caption: export a run that has given some")
+    result = [p for v, split in views for p in _pictures(v, names, splits or {}, split)]
+    _check_names(result)
+    return result
+
+
+def _pictures(
+    view: CurationView, names: Mapping[Path, str], splits: Mapping[Path, Split], split: Split | None
+) -> Iterator[Picture]:
+    """The pictures of a view; ``split`` is that of all, where ``splits`` do not tell."""
     samples_by_path: dict[Path, list[Sample]] = {}
     for sample in captioned(view.samples()):
         samples_by_path.setdefault(sample.image_path, []).append(sample)
-    own_ids, taken, result = _own_ids(view.roster), set(), []
-    first = view.roster.by_id
+    own_ids, taken = _own_ids(view.roster), set()
     for path, samples in samples_by_path.items():
-        new, split = path not in names, None
+        new = path not in own_ids
         if splits:
-            split = splits.get(path) or splits.get(first[samples[0].sample_id].image_path)
+            first = view.roster.by_id[samples[0].sample_id]
+            split = splits.get(path) or splits.get(first.image_path)
             if split is None:
                 continue
         choices = _possible_ids(own_ids.get(path, samples[0].image_id), path, new=new)
         image_id = next(choice for choice in choices if choice not in taken)
         taken.add(image_id)
         name = f"{REPLACED}/{path.name}" if new else names[path]
-        result.append(
-            Picture(
-                image_id=image_id,
-                file_name=name,
-                path=path,
-                samples=tuple(samples),
-                split=split,
-            )
+        yield Picture(
+            image_id=image_id, file_name=name, path=path, samples=tuple(samples), split=split
         )
-    _check_names(result)
-    if not result:
-        raise ValueError("all photos still wait for a caption: export a run that has given some")
-    return result
 
 
 def _names(paths: Iterable[Path]) -> dict[Path, str]:

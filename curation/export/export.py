@@ -11,12 +11,14 @@ import errno
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from captioning.data.readers.split_words import Split
+from captioning.data.roster import Roster
 from captioning.files import is_taken, read_json, write_text
 from curation.export.card import card
 from curation.export.curated_set import (
@@ -77,6 +79,7 @@ WRITTEN = {
     "karpathy": "the captions, as Karpathy's files have them",
 }
 PHOTOS = ("none", "copy", "link")
+BESIDE_TOLD = "Only the training captions were curated; the others are as the run read them."
 JOURNAL = "every edit, in order, with its reason"
 
 
@@ -91,6 +94,7 @@ def export(
     splits: Mapping[Path, Split] | None = None,
     style: Style | None = None,
     about_splits: str = "",
+    beside: Mapping[Split, Roster] | None = None,
 ) -> int:
     """Write the curated set with its journal and its card; returns the number of captions.
 
@@ -107,6 +111,7 @@ def export(
         splits: of photos by path, which are written; None: all are of one.
         style: of formats that have several forms; None: the plain ones.
         about_splits: what the card says of them beside their sizes.
+        beside: splits that were not curated, which are written beside the run's training captions.
 
     Raises:
         ValueError: the folder holds something, the format needs photos or has no such form, two
@@ -117,15 +122,13 @@ def export(
     style = style or Style()
     style.check(format)
     _check_place(folder, format, photos)
-    num_live = len(captioned(record.view.samples()))
-    curated = [] if format == "journal" else pictures(record.view, splits or {})
-    num_written = sum(len(picture.samples) for picture in curated) if curated else num_live
-    if num_written < num_live:
-        left_out = num_live - num_written
-        about_splits += (
-            f" Captions of photos that no split of the original has: {left_out:,}; they are not "
-            "part of these files."
-        )
+    whole = [*captioned(record.view.samples())]
+    whole += [s for roster in (beside or {}).values() for s in captioned(roster.samples)]
+    curated = [] if format == "journal" else pictures(record.view, splits, beside)
+    if beside and format in ROWS_SAY:
+        curated = _told_apart(curated)
+    num_written = sum(len(picture.samples) for picture in curated) if curated else len(whole)
+    about = [about_splits, BESIDE_TOLD if beside else "", _left_out(len(whole) - num_written)]
 
     def fill(part: Path) -> None:
         files = _write_set(record, part, curated, format=format, photos=photos, style=style)
@@ -142,7 +145,7 @@ def export(
             truth=record.truth,
             decider="people" if by_people else "checks" if run is None else "training",
             loaded=_loaded(format, curated, style),
-            splits=_sizes_of_splits(curated, about_splits),
+            splits=_sizes_of_splits(curated, about),
         )
         write_text(part / "README.md", text)
 
@@ -163,14 +166,52 @@ def _check_place(folder: Path, format: str, photos: str) -> None:
         raise ValueError(f"{folder} holds something already; choose a new folder")
 
 
-def _sizes_of_splits(curated: Sequence[Picture], told: str) -> str:
+def _left_out(number: int) -> str:
+    if not number:
+        return ""
+    return (
+        f"Captions of photos that no split of the original has: {number:,}; they are not part of "
+        "these files."
+    )
+
+
+def _told_apart(curated: Sequence[Picture]) -> Sequence[Picture]:
+    """Pictures of splits that are written to one file; ids that two have begin with the split.
+
+    Raises:
+        ValueError: a photo is in two splits.
+    """
+    first: dict[Path, Split | None] = {}
+    for picture in curated:
+        if first.setdefault(picture.path, picture.split) != picture.split:
+            raise ValueError(
+                f"{picture.path}: is in {first[picture.path]} and in {picture.split}, and this "
+                "format has one split a photo; choose another --format, or --part train"
+            )
+    image_ids = Counter(picture.image_id for picture in curated)
+    sample_ids = Counter(s.sample_id for picture in curated for s in picture.samples)
+    if all(number == 1 for number in (*image_ids.values(), *sample_ids.values())):
+        return curated
+    return [
+        replace(
+            picture,
+            image_id=f"{picture.split}/{picture.image_id}",
+            samples=tuple(
+                replace(s, sample_id=f"{picture.split}/{s.sample_id}") for s in picture.samples
+            ),
+        )
+        for picture in curated
+    ]
+
+
+def _sizes_of_splits(curated: Sequence[Picture], told: Sequence[str]) -> str:
     """What the card says of the splits; empty where there are none."""
     sizes = [
         f"{split} {len(group):,} photos, {sum(len(p.samples) for p in group):,} captions"
         for split, group in of_splits(curated)
         if split is not None
     ]
-    return f"{told} {'; '.join(sizes)}.".strip() if sizes else ""
+    return " ".join(filter(None, (*told, f"{'; '.join(sizes)}."))) if sizes else ""
 
 
 def _loaded(format: str, curated: Sequence[Picture], style: Style) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import build_roster
 from curation.check import check
 from curation.check.export import export_cleaned
-from curation.export.export import FORMATS
+from curation.export.export import FORMATS, HOLD_PHOTOS
 from tests.packed_files import photo
 
 PARTS = ("train", "val", "test")
@@ -51,7 +51,7 @@ def parts_of(folder: Path) -> dict[str, list[tuple[str, str, str]]]:
 
 def cleaned(root: Path, out: Path, format: str, **options: Any) -> Path:
     result = check(root, space="none", skip=SKIP, quiet=True)
-    style = {"photos": "copy"} if format in ("coco", "jsonl", "messages", "csv", "karpathy") else {}
+    style = {} if format in HOLD_PHOTOS else {"photos": "copy"}
     export_cleaned(result, out, format=format, **style, **options)
     return out
 

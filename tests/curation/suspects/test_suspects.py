@@ -190,6 +190,7 @@ def run(tmp_path: Path, monkeypatch) -> RunRecord:
     (tmp_path / "run" / "config.yaml").write_text("")
     for module in (suspects, corrections):
         monkeypatch.setattr(module, "read_run", lambda folder: record)
+    monkeypatch.setattr(corrections, "read_held_out", lambda folder: {})
     return record
 
 
