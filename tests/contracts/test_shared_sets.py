@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
 
 def _import(name: str) -> Any:
-    return pytest.importorskip(name, reason=f"{name} is not installed: pip install {name}")
+    return pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[readers]'")
 
 
 def _of_lists(row: dict[str, Any], split: str | None, has_photo: bool | None) -> list[Seen]:
@@ -247,7 +247,9 @@ def by_duckdb(root: Path, format: str) -> list[Seen]:
 def by_trl(root: Path, format: str) -> list[Seen]:
     """The batch that SFTTrainer makes of each row for a model of photos and texts."""
     datasets, transformers = _import("datasets"), _import("transformers")
-    sft = pytest.importorskip("trl.trainer.sft_trainer", reason="trl is not installed")
+    sft = pytest.importorskip(
+        "trl.trainer.sft_trainer", reason="trl is not installed: pip install '.[readers]'"
+    )
     folder = root.parents[1] / "processor"
     if not folder.exists():
         save_image_text(folder, "qwen2_vl")
