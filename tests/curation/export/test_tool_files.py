@@ -20,7 +20,7 @@ from curation.export.tool_files import QUESTION, Style
 from curation.record import RunRecord
 from tests.packed_files import photo
 
-SKIP = ("duplicate_photo", "too_short", "same_caption", "tiny_photo", "file_name", "code")
+SKIP = ("duplicate_photo", "too_short", "same_caption", "tiny_photo", "file_name")
 ASKED = ("What is it?", "Is it a dog, and where?")
 
 
@@ -116,8 +116,11 @@ def test_photos_that_stay_where_they_are_keep_their_names(folder, tmp_path) -> N
 @pytest.mark.parametrize("form", ["sharegpt", "llava"])
 def test_a_caption_that_names_the_place_of_photos_is_refused(tmp_path, form) -> None:
     odd = make(tmp_path / "set", [("a.png", "A dog <image> runs."), ("b.png", "A dog runs.")])
+    roster = read_own(name="x", folder=odd, part="all")
+    record = RunRecord(policy="p", seed=0, view=CurationView(roster=roster))
+    style = Style(form=form)
     with pytest.raises(ValueError, match=r"a\.png#0: the caption has <image> in it"):
-        written(odd, tmp_path / "out", "messages", form=form)
+        export(record, None, tmp_path / "out", format="messages", photos="copy", style=style)
     assert not (tmp_path / "out").exists()
 
 
