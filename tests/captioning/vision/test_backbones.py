@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from timm.layers.conv2d_same import Conv2dSame
 
 from captioning.tensor_files import weights_digest
 from captioning.vision.backbones import Backbone, build_backbone
-from captioning.vision.folding import folded
+from captioning.vision.folding import FusedConvolution, folded
 
 TINY = "test_efficientnet"
 
@@ -155,6 +157,33 @@ def test_inference_copy_computes_the_same_and_leaves_the_original(tiny_file: Pat
     assert all(p.requires_grad for p in backbone.parameters())
     with torch.inference_mode():
         assert torch.allclose(twin.grid(images), backbone.eval().grid(images), atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(31, 31), (32, 32), (31, 32)], ids=["odd", "even", "mixed"])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_a_convolution_with_its_activation_computes_the_same(
+    kernel: int, size: tuple[int, int]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(2, 4, *size, generator=generator)
+    images = images.contiguous(memory_format=torch.channels_last)
+    for convolution in (
+        Conv2dSame(4, 8, kernel, stride=2),
+        torch.nn.Conv2d(4, 4, kernel, stride=2, padding=1, groups=4),
+    ):
+        for activation in (torch.nn.ReLU6(), torch.nn.ReLU(), torch.nn.Identity()):
+            assert FusedConvolution.can_hold(convolution, activation)
+            fused = FusedConvolution(convolution, activation)
+            with torch.inference_mode():
+                expected = activation(convolution(images))
+                assert torch.allclose(fused(images), expected, atol=1e-5)
+                # a copy packs its own weights, and other sizes are no concern of the packed ones
+                narrow = images[:1, :, :17]
+                expected = activation(convolution(narrow))
+                assert torch.allclose(copy.deepcopy(fused)(narrow), expected, atol=1e-5)
+                assert torch.allclose(fused(narrow), expected, atol=1e-5)
+    assert not FusedConvolution.can_hold(torch.nn.Conv2d(4, 4, 3), torch.nn.GELU())
+    assert not FusedConvolution.can_hold(torch.nn.Conv2d(4, 4, 3, padding="same"), torch.nn.ReLU())
 
 
 def test_folding_leaves_a_network_alone_that_uses_a_convolution_twice() -> None:
