@@ -1,7 +1,8 @@
 """Scripts without spaces between words, of which each character counts as a word.
 
 Chinese, Japanese, Thai, Lao, Khmer and Burmese; and Korean, whose particles are one with the words
-before them. What stands above or below a character belongs to it.
+before them, and whose spaces a vocabulary keeps by a mark. What stands above or below a character
+belongs to it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _LETTERS = (
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 _SIGNS = "\u3001-\u3003\u3008-\u3011\u3014-\u301f\u30fb\uff01-\uff0f\uff1a-\uff20\uff3b-\uff65"
-_LETTER = re.compile(f"([{_LETTERS}][{MARKS}]*)")
+START = "\u2581"  # before a Korean character that begins a word behind another one
+_HANGUL = "\u1100-\u11ff\uac00-\ud7a3"
+_GAP = re.compile(rf"(?<=[{_HANGUL}])\s+(?=[{_HANGUL}])")
+_LETTER = re.compile(f"({START}?[{_LETTERS}][{MARKS}]*)")
 _SIGN = re.compile(f"[{_SIGNS}]")
 _BETWEEN = re.compile(f"(?<=[{_LETTERS}{MARKS}]) (?=[{_LETTERS}])")
 
@@ -41,9 +45,14 @@ def spaced(text: str) -> str:
     return " ".join(_SIGN.sub(" ", _LETTER.sub(r" \1 ", text)).split())
 
 
+def with_starts(text: str) -> str:
+    """The text with `START` in it, so that `joined` finds the spaces of Korean again."""
+    return text if text.isascii() else _GAP.sub(f" {START}", text)
+
+
 def joined(text: str) -> str:
-    """A text of `spaced` words as it is written; the spaces of Korean stay away, too."""
-    return text if text.isascii() else _BETWEEN.sub("", text)
+    """A text of `spaced` words as it is written; spaces of Korean are those of `with_starts`."""
+    return text if text.isascii() else _BETWEEN.sub("", text).replace(START, "")
 
 
 def say_characters(texts: Sequence[str], what: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from captioning.interfaces import AbstractTokenizer
-from captioning.text.spaceless import say_characters, spaced
+from captioning.text.spaceless import say_characters, spaced, with_starts
 
 PUNCTUATION = frozenset(
     ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", ";", "-", "--", "...", "&", "/", *"(){}[]"]
@@ -39,7 +39,7 @@ def _treebank() -> Any:
 
 def split_words(caption: str) -> tuple[str, ...]:
     """Lower-cased words of a caption, without punctuation; see `spaced` for other scripts."""
-    text = spaced(caption.lower())
+    text = spaced(with_starts(caption.lower()))
     words = [_pieces[piece] for piece in text.split(" ")]
     return _treebank_words(text) if None in words else tuple(chain.from_iterable(words))
 

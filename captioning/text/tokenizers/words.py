@@ -15,7 +15,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.loadable import loadable
 from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
-from captioning.text.spaceless import joined
+from captioning.text.spaceless import START, joined
 from captioning.text.tokenizers.places import NOWHERE, Span, word_spans
 from captioning.text.tokenizers.treebank import SplitCaptions, split_words
 
@@ -128,7 +128,7 @@ class WordTokenizer(AbstractTokenizer):
 
     def token_spans(self, caption: str) -> list[Span]:
         """Of the words, as they are written."""
-        words = split_words(caption)[: self.max_words]
+        words = [word.removeprefix(START) for word in split_words(caption)[: self.max_words]]
         return [NOWHERE, *word_spans(words, caption), NOWHERE]
 
     def decode(self, ids: Sequence[int]) -> str:
