@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,13 @@ class SentenceEncoder:
 
     def _add(self, texts: dict[bytes, str]) -> None:
         """Compute sentences and keep them in memory; many at once are also written to a file."""
-        order = sorted(texts, key=lambda key: len(texts[key]))  # little padding in a batch
-        batches = [order[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
-        values = torch.cat([self._run([texts[key] for key in batch]) for batch in batches])
+        tokens = self.tokenizer(list(texts.values()), truncation=True, max_length=self.max_tokens)
+        lengths = list(map(len, tokens["input_ids"]))
+        places = sorted(range(len(lengths)), key=lengths.__getitem__)  # little padding in a batch
+        keys = list(texts)
+        order = [keys[place] for place in places]
+        batches = [places[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
+        values = torch.cat([self._run(_some(tokens, batch)) for batch in batches])
         if not values.isfinite().all():
             raise ValueError(f"{self.identity}: embeddings are not finite; check its weights")
         self._embeddings.update(zip(order, values, strict=True))
@@ -118,10 +122,8 @@ class SentenceEncoder:
         else:
             self._unsaved.extend(order)
 
-    def _run(self, texts: list[str]) -> Tensor:
-        tokens = self.tokenizer(
-            texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
-        ).to(self._place.device)
+    def _run(self, unpadded: Mapping[str, list[list[int]]]) -> Tensor:
+        tokens = self.tokenizer.pad(dict(unpadded), return_tensors="pt").to(self._place.device)
         with self._place.used() as network:
             states = network(**tokens).last_hidden_state.float()
             if self.pooling == "cls":
@@ -211,6 +213,11 @@ def _settings(folder: Path) -> tuple[str, int]:
 
 def _json(path: Path, default: Any) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+
+
+def _some(tokens: Mapping[str, Any], places: Sequence[int]) -> dict[str, list[list[int]]]:
+    """What the tokenizer gave for some of the texts."""
+    return {name: [values[place] for place in places] for name, values in tokens.items()}
 
 
 def _key(text: str) -> bytes:
