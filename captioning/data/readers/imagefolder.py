@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from captioning.data.json_files import load_json_lines
@@ -17,7 +19,7 @@ from captioning.data.readers.entries import (
 from captioning.data.readers.jsonl import caption_pairs
 from captioning.data.readers.record_keys import CaptionKeys, no_captions
 from captioning.data.readers.rows import Row, entries_of
-from captioning.data.readers.table import read_table
+from captioning.data.readers.table import column_names, read_table
 from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
 
@@ -87,6 +89,15 @@ def read_imagefolder(
         rules=rules,
         dropped=dropped,
     )
+
+
+def has_file_names(folder: Path) -> bool:
+    """Whether the metadata of a folder name photos as imagefolder has it."""
+    if (folder / TABLE).is_file():
+        return "file_name" in column_names(folder / TABLE)
+    with suppress(ValueError):
+        return any("file_name" in record for record in islice(load_json_lines(folder / LINES), 1))
+    return True  # the reader says what is wrong
 
 
 def _rows(path: Path, keys: CaptionKeys, rules: Rules) -> Iterator[Row]:

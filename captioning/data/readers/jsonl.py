@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from captioning.data.json_files import (
-    Record,
-    as_record,
-    is_number,
-    load_json_lines,
-    parse_json,
-    shown,
-)
-from captioning.data.line_files import read_text
-from captioning.data.photo_folder import has_photo_suffix
+from captioning.data.json_files import Record, is_number, shown
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
+    BAD_CAPTION,
+    NO_PHOTO,
+    NO_TEXT,
     BoxEntry,
     ImageEntry,
     PhotoPolicy,
@@ -29,19 +23,22 @@ from captioning.data.readers.entries import (
     stated_ids,
     with_stated_keys,
 )
+from captioning.data.readers.json_forms import records_of
 from captioning.data.readers.record_keys import (
     CaptionKeys,
-    by_photo,
     chat_captions,
     file_name_of,
+    has_photo,
     no_captions,
+    texts_of,
+    value_at,
 )
 from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
 from captioning.ranges import Name
+from captioning.setting_error import Setting, SettingError, pieces_of
 
 CAPTION_KEYS = ("captions", "caption")
-LIST = "data"  # of TextCaps' objects
 
 
 @loadable
@@ -83,10 +80,6 @@ def read_jsonl(
         FileNotFoundError: the file or the photo folder is not there.
         ValueError: a line that is not as said above.
     """
-    lines: dict[str, list[Record]] = {}
-    for record in records_of(Path(annotations)):
-        lines.setdefault(image_id_of(record, file_column), []).append(record)
-    keys = CaptionKeys(CAPTION_KEYS, caption_columns)
     dropped: list[Dropped] = []
     rules = Rules(
         missing_photos=missing_photos,
@@ -94,11 +87,17 @@ def read_jsonl(
         bad_captions=bad_captions,
         bad_boxes=bad_boxes,
     )
+    lines = _by_image(records_of(Path(annotations)), file_column, rules, dropped)
+    keys = CaptionKeys(CAPTION_KEYS, caption_columns)
     entries = [
         _entry(image_id, records, (file_column, keys), rules, dropped)
         for image_id, records in lines.items()
     ]
-    if lines and not dropped and not any(entry.captions for entry in entries):
+    if (
+        lines
+        and not any(entry.captions for entry in entries)
+        and not any(drop.rule in (BAD_CAPTION, NO_TEXT) for drop in dropped)
+    ):
         raise no_captions(next(iter(lines.values()))[0])
     return roster_from_entries(
         name=name,
@@ -111,28 +110,34 @@ def read_jsonl(
     )
 
 
-def records_of(path: Path) -> Iterator[Record]:
-    """The objects of JSON Lines, or of a ``.json`` file.
-
-    That has a list, which may be its ``"data"``, or names of photos as keys, see `by_photo`.
+def _by_image(
+    records: Iterable[Record], file_column: str | None, rules: Rules, dropped: list[Dropped]
+) -> dict[str, list[Record]]:
+    """Records by image id; those without a photo, or with several, are left out where they may be.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is not as said.
+        ValueError: no record has a photo, or by the rules.
     """
-    if path.suffix.lower() != ".json":
-        yield from load_json_lines(path)
-        return
-    values = parse_json(read_text(path), str(path))
-    if isinstance(values, dict) and isinstance(values.get(LIST), list):
-        values = values[LIST]
-    if isinstance(values, dict) and has_photo_suffix(next(iter(values), "")):
-        yield from by_photo(values, str(path))
-        return
-    if not isinstance(values, list):
-        raise ValueError(f"{path}: must be a list of objects: got {shown(values)}")
-    for position, value in enumerate(values):
-        yield as_record(value, f"{path}[{position}]")
+    lines: dict[str, list[Record]] = {}
+    first: ValueError | None = None
+    for record in records:
+        is_named = has_photo(record, file_column)
+        key = "bad_captions" if is_named else "missing_photos"
+        try:
+            file_name_of(record, file_column)
+            lines.setdefault(image_id_of(record, file_column), []).append(record)
+        except ValueError as error:
+            first = first or error
+            if getattr(rules, key) != "drop":
+                if lines and not is_named:
+                    remedy = ", or leave such entries out by ", Setting(key, "drop")
+                    raise SettingError(*pieces_of(error), *remedy) from error
+                raise
+            rule = str(error).removeprefix(f"{record.where}: ").partition("; ")[0]
+            dropped.append(Dropped(item=record.where, rule=rule if is_named else NO_PHOTO))
+    if first is not None and not lines:
+        raise first
+    return lines
 
 
 def captions_of(record: Record) -> list[str]:
@@ -164,7 +169,7 @@ def caption_pairs(
     if not present:
         return _answers(record, keys, may_lack, may_be_bad)
     if may_lack:
-        present = [key for key in present if record.value[key] != []]
+        present = [key for key in present if value_at(record, key) != []]
     return [pair for key in present for pair in _pairs(record, key, may_be_bad)]
 
 
@@ -187,17 +192,23 @@ def _answers(
 
 def _pairs(record: Record, key: str, may_be_bad: bool) -> list[tuple[Any, str]]:
     """The caption or captions under a key."""
-    if isinstance(record.value[key], str):
-        return [(record.text(key), f"{record.where}: {key!r}")]
-    if may_be_bad and not isinstance(record.value[key], list):
-        return [(record.value[key], f"{record.where}: {key!r}")]
-    values = record.items(key)
-    if not values:
-        raise ValueError(f"{record.where}: {key!r} is empty; add a caption or remove the line")
-    for position, value in enumerate(values):
-        if not isinstance(value, str) and not may_be_bad:
-            raise record.invalid(key, f"texts (item {position} is none)")
-    return [(value, f"{record.where}: {key}[{position}]") for position, value in enumerate(values)]
+    value = value_at(record, key)
+    where = f"{record.where}: {key!r}"
+    if value == []:
+        raise ValueError(f"{where} is empty; add a caption or remove the line")
+    places = [(value, where)]
+    if isinstance(value, list):
+        places = [(one, f"{record.where}: {key}[{n}]") for n, one in enumerate(value)]
+    pairs: list[tuple[Any, str]] = []
+    for position, (one, place) in enumerate(places):
+        try:
+            pairs += [(text, place) for text in texts_of(one, place)]
+        except TypeError as error:
+            if not may_be_bad:
+                expected = f"texts (item {position} is none)" if one is not value else "a list"
+                raise ValueError(f"{where} must be {expected}: got {shown(value)}") from error
+            pairs.append((one, place))
+    return pairs
 
 
 def image_id_of(record: Record, file_column: str | None = None) -> str:

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from captioning.data.json_files import Record
-from captioning.data.photo_folder import has_photo_suffix, photo_name
-from captioning.data.readers.caption_columns import TURNS, found_captions, numbered_captions
+from captioning.data.json_files import Record, checked_text
+from captioning.data.photo_folder import photo_name
+from captioning.data.readers.caption_columns import (
+    TURNS,
+    found_captions,
+    listed,
+    numbered_captions,
+)
 from captioning.data.readers.table import FILE_COLUMNS
 from captioning.setting_error import Setting, SettingError
 
 FILES = "images"  # of chats: a list of one
-_LIST = re.compile(r'\[\s*|\{[^\[{]*"data"\s*:\s*\[\s*')  # up to the first of a list's objects
-_FIRST_KEY = re.compile(r'\{\s*"([^"\\]+)"\s*:')
+_PATHS = ("path", "file_name", "filename", "filepath", "image", "image_url", "url", "name")
+_TEXTS = ("raw", "caption", "text", "sentence", "value", "content", "label")  # in objects
+_IN_TEXT = re.compile(r"<img>([^<>]+)</img>")  # a photo in a question, as Qwen has it
+# Answers beside the question that is asked, each text or turns.
+_ANSWERS = {"completion": ("prompt",), "response": ("query", "prompt"), "output": ("instruction",)}
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
+
+
+def value_at(record: Record, key: str) -> Any:
+    """What stands under a key, or after dots under keys of objects in it; None: nothing."""
+    value = record.value.get(key)
+    if value is not None or "." not in key:
+        return value
+    value = record.value
+    for part in key.split("."):
+        if isinstance(value, list):
+            value = [one.get(part) for one in value if isinstance(one, dict)]
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def file_name_of(record: Record, key: str | None = None) -> str:
@@ -25,18 +45,61 @@ def file_name_of(record: Record, key: str | None = None) -> str:
 
     Args:
         record: a line.
-        key: that holds it; None: ``image``, or the one other with a usual name.
+        key: that holds it; None: ``image``, or the one other with a usual name, or the photo of a
+            chat.
 
     Raises:
         ValueError: no such key, several that could be meant, or no name of a file.
     """
-    key = _file_key(record) if key is None else key
-    if key != FILES:
-        return photo_name(record.text(key), record.where)
-    names = record.items(FILES)
-    if len(names) != 1 or not isinstance(names[0], str):
-        raise record.invalid(FILES, "a list of one file name")
-    return photo_name(names[0], record.where)
+    name = _file_name(record, key)
+    if name is not None:
+        return photo_name(name, record.where)
+    key = key or _file_key(record)
+    record.get(key.partition(".")[0])  # says that it is missing
+    raise record.invalid(key.partition(".")[0], "a file name or a list of one file name")
+
+
+def has_photo(record: Record, key: str | None = None) -> bool:
+    """Whether a record has something where the name of its photo stands."""
+    return value_at(record, key or _file_key(record)) not in (None, "", []) or bool(
+        _file_name(record, key)
+    )
+
+
+def _file_name(record: Record, key: str | None) -> str | None:
+    value = value_at(record, key or _file_key(record))
+    if value in (None, "", []) and key is None:
+        return _photo_in_chat(record)
+    return _name_in(value)
+
+
+def _name_in(value: Any) -> str | None:
+    """A file's name as a text or number, or the only one in a list or object."""
+    if isinstance(value, list):
+        return _name_in(value[0]) if len(value) == 1 else None
+    if isinstance(value, dict):
+        return next((name for key in _PATHS if (name := _name_in(value.get(key)))), None)
+    return str(value) if type(value) is int else value if isinstance(value, str) else None
+
+
+def _photo_in_chat(record: Record) -> str | None:
+    """The only photo that the turns of a chat name, in a part of its own or in the question."""
+    turns = [turn for key in (*TURNS, "prompt", "query") for turn in _listed(record.value.get(key))]
+    texts = [
+        turn.get("content") or turn.get("value") if isinstance(turn, dict) else turn
+        for turn in turns
+    ]
+    parts = [part for text in texts for part in _listed(text)]
+    names = [_name_in(part) for part in parts if isinstance(part, dict)]
+    names += [
+        name.strip() for part in parts if isinstance(part, str) for name in _IN_TEXT.findall(part)
+    ]
+    found = list(dict.fromkeys(name for name in names if name))
+    return found[0] if len(found) == 1 else None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _file_key(record: Record) -> str:
@@ -79,7 +142,7 @@ class CaptionKeys:
             ValueError: several that could be meant.
         """
         if self._columns is not None:
-            return [key for key in self._columns if key in record]
+            return [key for key in self._columns if value_at(record, key) is not None]
         present = [key for key in self.usual if key in record]
         if len(present) > 1:
             raise SettingError(
@@ -104,16 +167,50 @@ class CaptionKeys:
         return self._found
 
 
+def texts_of(value: Any, where: str) -> list[str]:
+    """The captions of a value: a text, which may be of a list, or an object with one.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: an object with several texts, or a list that was cut off.
+    """
+    if isinstance(value, str):
+        return listed(checked_text(value, where), where)
+    if not isinstance(value, dict):
+        raise TypeError(where)
+    present = [key for key in _TEXTS if isinstance(value.get(key), str)]
+    texts = [key for key, one in value.items() if isinstance(one, str)]
+    if len(texts) != 1 and not present:
+        place, _, key = where.rpartition(": ")
+        key = key.partition("[")[0].strip("'")
+        raise SettingError(
+            f"{place}: {key!r} holds an object of {list(value)}; choose ",
+            Setting("caption_columns", f"{key}.{(texts or ['NAME'])[0]}"),
+        )
+    return [value[(present or texts)[0]]]
+
+
 def chat_captions(record: Record) -> list[tuple[str, str]] | None:
     """The answer of a chat of one question and one answer, with its place; None: it is no chat.
 
     Raises:
         ValueError: another chat, whose answers are no captions.
     """
-    key = next((key for key in TURNS if key in record), None)
-    if key is None:
+    for key, asked in _ANSWERS.items():
+        if (
+            key in record
+            and any(name in record for name in asked)
+            and not record.value.get("history")
+        ):
+            turns = [
+                t for name in (*asked, key) for t in _turns(record.value.get(name), name == key)
+            ]
+            break
+    else:
+        key = next((key for key in TURNS if key in record), "")
+        turns = record.items(key) if key else []
+    if not key:
         return None
-    turns = record.items(key)
     answer = answer_of(turns)
     if answer is None:
         raise SettingError(
@@ -122,6 +219,12 @@ def chat_captions(record: Record) -> list[tuple[str, str]] | None:
             Setting("bad_captions", "drop"),
         )
     return [(answer, f"{record.where}: {key!r}")]
+
+
+def _turns(value: Any, is_answer: bool) -> list[Any]:
+    """The turns of a question or of an answer, which may be a text."""
+    role = "assistant" if is_answer else "user"
+    return [{"role": role, "content": value}] if isinstance(value, str) else _listed(value)
 
 
 def answer_of(turns: Sequence[Any]) -> str | None:
@@ -147,18 +250,6 @@ def _turn(turn: Mapping[str, Any]) -> tuple[str, str | None]:
     return _ROLES.get(str(role), str(role)), text if isinstance(text, str) else None
 
 
-def by_photo(values: Mapping[str, Any], where: str) -> Iterator[Record]:
-    """The lines that an object with names of photos as keys stands for.
-
-    Under a name is a caption, a list of captions, or an object with other keys of a line.
-    """
-    for name, value in values.items():
-        others = value if isinstance(value, dict) else {"captions": value}
-        if isinstance(value, str):
-            others = {"caption": value}
-        yield Record({"image": name} | others, f"{where}: {name!r}")
-
-
 def no_captions(record: Record) -> ValueError:
     """The error that no line has captions; names the keys of the first."""
     return SettingError(
@@ -168,34 +259,17 @@ def no_captions(record: Record) -> ValueError:
     )
 
 
-def names_photo_and_caption(value: Mapping[str, Any]) -> bool:
-    """Whether an object is like a line of captions, by the names of its keys."""
-    record = Record(dict.fromkeys(value, True), "")
+def names_photo_and_caption(
+    record: Record, file_column: str | None = None, columns: str | Sequence[str] | None = None
+) -> bool:
+    """Whether an object is like a line of captions, by its keys."""
+    if file_column is None:
+        is_named = any(key in record for key in (*FILE_COLUMNS, FILES)) or _photo_in_chat(record)
+    else:
+        is_named = value_at(record, file_column) is not None
     try:
-        has_captions = bool(CaptionKeys(())(record))
+        has_captions = bool(CaptionKeys((), columns)(record))
     except ValueError:  # several
         has_captions = True
-    return (has_captions or any(key in value for key in TURNS)) and any(
-        key in value for key in (*FILE_COLUMNS, FILES)
-    )
-
-
-def first_object(path: Path, head: bytes, *, is_asked_for: bool) -> dict[str, Any]:
-    """The first object of JSON Lines or of JSON with a list or with names of photos as keys.
-
-    It is empty where the head holds none. The latter count where the file is asked for, or its name
-    says that it has captions.
-    """
-    text = head.decode("utf-8-sig", errors="ignore").lstrip()
-    if path.suffix.lower() == ".json":
-        begin, name = _LIST.match(text), _FIRST_KEY.match(text)
-        if begin is None:  # labels of photos have this form, too
-            is_photo = name is not None and has_photo_suffix(name[1])
-            is_meant = is_asked_for or "caption" in path.stem
-            return {"image": True, "caption": True} if is_photo and is_meant else {}
-        text = text[begin.end() :]
-    try:
-        value, _ = json.JSONDecoder().raw_decode(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    is_chat = any(key in record for key in (*TURNS, *_ANSWERS)) and columns is None
+    return bool(is_named) and (has_captions or is_chat)

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ from captioning.setting_error import Setting, SettingError
 
 FILE_COLUMNS = (
     "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
-    "file", "image", "img", "photo", "path",
+    "file", "image", "img", "photo", "path", "image_file_name", "image_filename", "img_path",
+    "img_name",
 )  # fmt: skip
 ID = "image_id"  # which each photo has one of its own of, or none counts
 SAMPLE_ID = "sample_id"  # of the caption in a row
@@ -123,6 +125,16 @@ def problem_of(
     except ValueError as error:
         return error
     return None
+
+
+def column_names(path: Path) -> list[str]:
+    """Names in the first row of a table, in lower case; empty where it cannot be read."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    with suppress(ValueError):
+        text = decode(head[: head.rfind(b"\n") + 1] or head, str(path))
+        return [cell.strip().lower() for cell in next(_cells(text, str(path)), (0, []))[1]]
+    return []
 
 
 def file_names(

@@ -235,7 +235,8 @@ def line_captions(path: Path, file: str, keys: tuple[str, ...]) -> Captions:
         for key in keys:
             value = record.get(key)
             texts = [value] if isinstance(value, str) else value or []
-            captions_ += [(file_key(record[file]), plain(text)) for text in texts]
+            if record.get(file):  # others are left out, as photos that are not there
+                captions_ += [(file_key(record[file]), plain(text)) for text in texts]
     return captions_
 
 

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from captioning.data.json_files import Record
 from captioning.data.json_streams import stream_records
-from captioning.data.readers import arrow_files, imagefolder, karpathy, table, text_files
+from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, has_photo_suffix
+from captioning.data.readers import (
+    arrow_files,
+    imagefolder,
+    json_forms,
+    karpathy,
+    table,
+    text_files,
+)
 from captioning.data.readers.arrow_columns import splits_of_rows
 from captioning.data.readers.generator_folders import folder_captions
 from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
 from captioning.data.readers.own.photos import folders_below
 from captioning.data.readers.own.root import check_root
-from captioning.data.readers.record_keys import first_object, names_photo_and_caption
+from captioning.data.readers.record_keys import has_photo, names_photo_and_caption, no_captions
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 from captioning.setting_error import Setting, SettingError, SettingNotFoundError, pieces_of
 
+_COCO = re.compile(rb'"(?:images|annotations)"\s*:\s*\[\s*[{\]]')
 _HEAD = 1 << 16  # bytes from which a file is recognised
-_LINES = (".jsonl", ".jsonlines", ".ndjson")
 # Layouts with a file of captions, which may lie in the folder of its split: train/captions.csv.
 _ONE_FILE: tuple[Kind, ...] = ("coco", "jsonl", "table")
 _NO_CAPTIONS = (
@@ -77,7 +88,8 @@ class _Search:
         kind: the only one that is wanted, or None.
         annotations: the one file that counts, or None.
         file_column, caption_columns: of tables; None: usual names.
-        problems: why files are no tables.
+        problems: why files cannot be read.
+        lacking: what objects of photos in JSON lack.
         in_splits: files of folders whose names say a split count, not those of the root.
     """
 
@@ -87,6 +99,7 @@ class _Search:
     file_column: str | None
     caption_columns: str | Sequence[str] | None
     problems: list[ValueError] = field(default_factory=list)
+    lacking: list[ValueError] = field(default_factory=list)
     in_splits: bool = False
 
     def files(self, suffixes: tuple[str, ...], *folders: str) -> list[Path]:
@@ -108,10 +121,10 @@ class _Search:
         return [path for path in paths if not path.name.startswith(_NO_CAPTIONS)]
 
     def not_found(self) -> Exception:
-        """The error that nothing is found."""
-        problem = next(iter(self.problems), None)
-        if problem and (self.annotations is not None or self.kind == "table"):
-            return problem
+        """The error that nothing is found; says what lies there and what it lacks."""
+        is_chosen = self.annotations is not None or self.kind is not None
+        if self.lacking or (self.problems and is_chosen):
+            return [*self.lacking, *self.problems][0]
         if self.annotations is not None:
             return SettingNotFoundError(
                 f"{self.annotations}: no captions are found in it; ",
@@ -120,18 +133,24 @@ class _Search:
                 "table or a token file (docs/own_photos.md)",
             )
         wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
-        as_table = () if problem is None else (". As a table: ", *pieces_of(problem))
+        there: tuple[str | Setting, ...] = (
+            f"; it holds {_inventory(self.root)}, and needs {wanted}",
+        )
+        if self.problems:
+            there = (": ", *pieces_of(self.problems[0]))
+            names = [str(problem).partition(": ")[0] for problem in self.problems[1:4]]
+            shown = ", ".join(place(Path(name), self.root) for name in names)
+            there += (f" (nor in {shown})",) if shown else ()
         return SettingNotFoundError(
-            f"{self.root}: no captions are found in it; it needs {wanted}",
-            *as_table,
-            *self._below(),
+            f"{self.root}: no captions are found in it", *there, *self._below()
         )
 
     def _below(self) -> tuple[str | Setting, ...]:
         """What is said of files in folders, which are read where they are asked for."""
-        suffixes = (".csv", ".tsv", ".json", *_LINES)
+        suffixes = (".csv", ".tsv", ".json", *json_forms.LINES)
         folders = (_files(folder, suffixes) for folder in folders_below(self.root))
-        names = [place(path, self.root) for files in folders for path in files[:1]]
+        files = (path for files in folders for path in files[:1])
+        names = [place(path, self.root) for path in files if not _is_beside_photo(path)]
         if not names:
             return ()
         return "; ", Setting("annotations"), f" names a file in a folder, such as {names[:3]}"
@@ -229,12 +248,16 @@ def place(path: Path, root: Path) -> str:
 
 def _imagefolder(search: _Search) -> Iterator[Source]:
     root, names = search.root, (imagefolder.LINES, imagefolder.TABLE)
+    if search.file_column is not None:  # of a table or JSON Lines
+        return
     if search.annotations is not None:
         if search.annotations.name in names:
             yield Source(search.annotations.parent)
         return
     folders = [root, *folders_below(root)]
     found = [folder for folder in folders if any((folder / name).is_file() for name in names)]
+    if search.kind is None:
+        found = [folder for folder in found if imagefolder.has_file_names(folder)]
     splits: list[Split | None] = [split_of(place(folder, root)) for folder in found]
     for folder, split in zip(found, splits, strict=True):
         # beside folders of splits, one without is refused; elsewhere it may be anything
@@ -268,7 +291,7 @@ def _karpathy(search: _Search) -> Iterator[Source]:
 def _coco(search: _Search) -> Iterator[Source]:
     for path in search.json_files():
         head = _head(path)
-        is_coco = b'"images"' in head or b'"annotations"' in head
+        is_coco = _COCO.search(head) is not None
         # files of photos alone, as of test sets whose captions are withheld, or of boxes are none
         is_asked_for = search.kind == "coco" or search.annotations is not None
         is_coco = is_coco and (is_asked_for or _holds(path, b'"caption"'))
@@ -277,25 +300,40 @@ def _coco(search: _Search) -> Iterator[Source]:
 
 
 def _jsonl(search: _Search) -> Iterator[Source]:
-    for path in search.files((*_LINES, ".json")):
-        head = _head(path)
-        is_lines = path.suffix.lower() != ".json"
-        first = head.partition(b"\n")[0] if is_lines else head
-        is_asked_for = search.kind == "jsonl" or search.annotations is not None
-        is_named = b'"image"' in first or search.annotations is not None
-        is_list = is_lines or _is_list(head)
-        record = first_object(path, first, is_asked_for=is_asked_for)
-        if (is_list and is_named) or names_photo_and_caption(record):
+    is_asked_for = search.kind == "jsonl" or search.annotations is not None
+    paths = [*search.files(json_forms.LINES), *search.json_files()]
+    for path in (path for path in paths if is_asked_for or not _is_beside_photo(path)):
+        try:
+            records = json_forms.first_records(path)
+        except ValueError as error:
+            search.problems.append(error)
+            continue
+        columns = search.file_column, search.caption_columns
+        found = [record for record in records if names_photo_and_caption(record, *columns)]
+        # names as keys may be those of photos with labels of classes
+        is_meant = is_asked_for or "cap" in path.stem.lower() or not _are_labels(found)
+        if is_asked_for or (found and is_meant):
             yield Source(path, search.split_of(path))
+        elif records and not found and has_photo(records[0], search.file_column):
+            search.lacking.append(no_captions(records[0]))
+
+
+def _are_labels(records: Sequence[Record]) -> bool:
+    """Whether the objects are of names with texts alone, which may be classes."""
+    return all(record.where.endswith("'") for record in records)
 
 
 def _table(search: _Search) -> Iterator[Source]:
     is_asked_for = search.kind == "table" or search.annotations is not None
-    for path in search.files((".csv", ".tsv", ".txt")):
-        if path.name == imagefolder.TABLE and search.annotations is None:
+    paths = search.files((".csv", ".tsv", ".txt"))
+    paths.sort(key=lambda path: path.name == imagefolder.TABLE)
+    known: set[Path] = set()  # folders of others than metadata.csv
+    for path in paths:
+        if path.name == imagefolder.TABLE and path.parent in known:
             continue
         problem = table.problem_of(path, search.file_column, search.caption_columns)
         if problem is None:
+            known.add(path.parent)
             yield Source(path, search.split_of(path))
         elif is_asked_for or path.suffix.lower() != ".txt":  # texts may be about anything
             search.problems.append(problem)
@@ -386,6 +424,19 @@ _FINDERS: dict[Kind, Callable[[_Search], Iterator[Source]]] = {
     "text_files": _text_files,
     "file_names": _file_names,
 }
+
+
+def _is_beside_photo(path: Path) -> bool:
+    """Whether a file is about a photo beside it."""
+    ends = (*PHOTO_SUFFIXES, *UNREAD_SUFFIXES)
+    return has_photo_suffix(path.stem) or any(path.with_suffix(end).is_file() for end in ends)
+
+
+def _inventory(root: Path) -> str:
+    """What kinds of files lie in a folder and below, the most frequent first."""
+    names = (name for _, _, files in os.walk(root) for name in files)
+    ends = Counter(os.path.splitext(name)[1].lower() or "files without suffix" for name in names)
+    return ", ".join(f"{number:,} {end}" for end, number in ends.most_common(5)) or "nothing"
 
 
 def _is_list(head: bytes) -> bool:

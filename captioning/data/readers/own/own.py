@@ -37,7 +37,7 @@ from captioning.data.readers.own.marks import split_marks
 from captioning.data.readers.own.photos import photo_folder
 from captioning.data.readers.own.splits import ReadPart, chosen, drawn, joined, share
 from captioning.data.readers.packed import Part
-from captioning.data.readers.record_keys import file_name_of
+from captioning.data.readers.record_keys import file_name_of, has_photo
 from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.readers.text_files import CaptionPer, read_text_files
 from captioning.data.readers.webdataset import read_webdataset
@@ -396,8 +396,10 @@ class _Reader:
         return read_coco(name=name, annotations=source.path, image_folder=photos, **self._rules)
 
     def jsonl(self, name: str, source: Source) -> Roster:
-        lines = itertools.islice(records_of(source.path), _NUM_PROBED)
-        photos = self.photos(source, [file_name_of(r, self._file_column) for r in lines])
+        column = self._file_column
+        lines = (record for record in records_of(source.path) if has_photo(record, column))
+        first = itertools.islice(lines, _NUM_PROBED)
+        photos = self.photos(source, [file_name_of(record, column) for record in first])
         return read_jsonl(
             name=name,
             annotations=source.path,

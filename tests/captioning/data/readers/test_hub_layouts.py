@@ -108,10 +108,10 @@ def test_an_image_folder_with_other_keys(root):
     records = [{"file_name": name, "caption_0": "A.", "caption_1": "B."} for name in NAMES]
     write_lines(root / "images" / "metadata.jsonl", records)
     assert captions_of(root / "images") == ["A.", "B."]
-    write_lines(root / "images" / "metadata.jsonl", [{"file_name": n, "prompt": n} for n in NAMES])
+    write_lines(root / "images" / "metadata.jsonl", [{"file_name": n, "title": n} for n in NAMES])
     with pytest.raises(ValueError, match=r"metadata.jsonl:1: none of the keys .*caption_columns="):
         read_own(name="o", folder=root / "images")
-    assert captions_of(root / "images", caption_columns="prompt") == ["p1.jpg"]
+    assert captions_of(root / "images", caption_columns="title") == ["p1.jpg"]
 
 
 def test_parquet_beside_its_photos_with_rows_of_one_photo(root):
@@ -211,7 +211,7 @@ def test_boxes_beside_captions_are_none(root):
     assert captions_of(root) == ["p1.jpg"]
 
 
-@pytest.mark.parametrize("value", ["A.", ["A."], {"caption": "A.", "tags": "dog"}])
+@pytest.mark.parametrize("value", ["A.", ["A."]])
 def test_names_of_photos_as_keys(root, value):
     (root / "data.json").write_text(json.dumps(dict.fromkeys(NAMES, value)))
     with pytest.raises(FileNotFoundError, match="no captions are found"):
@@ -241,7 +241,7 @@ def test_names_without_suffix(root):
     }
     document = {"dataset_name": "textcaps", "data": [record, record | {"caption_str": "B."}]}
     (root / "TextCaps_train.json").write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=r"train.json\[0\]: \['image_name', .*file_column="):
+    with pytest.raises(ValueError, match=r"train.json: data\[0\]: \['image_name', .*file_column="):
         read_own(name="o", folder=root)
     roster = read_own(name="o", folder=root, file_column="image_id")
     assert [s.image_path.name for s in roster.samples] == ["p1.jpg", "p1.jpg"]

@@ -1,0 +1,197 @@
+"""Objects of photos and captions in JSON documents, whatever the document's form is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from captioning.data.json_files import DECODER, Record, as_record, parse_json, shown
+from captioning.data.line_files import read_lines, read_text
+from captioning.data.photo_folder import has_photo_suffix
+from captioning.data.readers.record_keys import file_name_of, names_photo_and_caption
+from captioning.data.readers.split_words import COLUMN, split_of
+from captioning.data.readers.table import FILE_COLUMNS
+
+LINES = (".jsonl", ".jsonlines", ".ndjson")
+_HEAD = 1 << 16  # characters in which the first objects of a list are looked for
+SUSPECTS = "suspects"  # captions in what ``captioning suspects`` writes for FiftyOne
+SPLIT_TAGS = ("train", "val", "validation", "test")
+_NUM_FIRST = 20  # objects by which a file is recognised
+_END = re.compile(r"[\s,]*")  # of an object in a list
+_DEEPEST = 4  # objects in objects that are looked into
+
+
+def records_of(path: Path) -> Iterator[Record]:
+    """The objects of JSON Lines, or of a ``.json`` file in one of these forms.
+
+    A list of objects, alone or under a key; such lists, or names of photos with captions, under
+    names of splits or classes; columns, as pandas writes them; tasks of Label Studio.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is none of these.
+    """
+    text = read_text(path)
+    if path.suffix.lower() != ".json" and not text.lstrip().startswith("["):
+        for number, line in read_lines(path):
+            yield _plain(as_record(parse_json(line, f"{path}:{number}"), f"{path}:{number}"))
+        return
+    try:
+        value = parse_json(text, str(path))
+    except ValueError:
+        if not _are_lines(text):
+            raise
+        value = [parse_json(line, f"{path}:{number}") for number, line in read_lines(path)]
+    found = False
+    for record in _objects(value, str(path), {}, 0):
+        found = True
+        yield _plain(record)
+    if not found:
+        raise ValueError(f"{path}: must be a list of objects: got {shown(value)}")
+
+
+def first_records(path: Path) -> list[Record]:
+    """The first objects of a file, of which it may not read all.
+
+    Raises:
+        ValueError: see `records_of`.
+    """
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        head = file.read(_HEAD).lstrip()
+    found, place = [], 1
+    while head.startswith("[") and len(found) < _NUM_FIRST:
+        try:
+            value, place = DECODER.raw_decode(head, _END.match(head, place).end())  # type: ignore[union-attr]
+        except (ValueError, RecursionError):
+            break
+        found += [_plain(Record(value, str(path)))] if isinstance(value, dict) else []
+    return found or list(islice(records_of(path), _NUM_FIRST))
+
+
+def _are_lines(text: str) -> bool:
+    """Whether a text is JSON Lines in spite of its name."""
+    lines = [line for line in text.split("\n", 3)[:2] if line.strip()]
+    return len(lines) == 2 and all(line.strip()[0] + line.strip()[-1] == "{}" for line in lines)
+
+
+def _objects(value: Any, where: str, added: dict[str, str], depth: int) -> Iterator[Record]:
+    """Objects like lines of captions in a value; ``added`` keys are those of what lies around."""
+    if isinstance(value, list):
+        for position, one in enumerate(value):
+            yield Record(
+                added | as_record(one, f"{where}[{position}]").value, f"{where}[{position}]"
+            )
+        return
+    if not isinstance(value, dict) or depth > _DEEPEST:
+        return
+    rows = _rows_of_columns(value)
+    inner = {key: one for key, one in value.items() if isinstance(one, dict | list) and one}
+    if rows is not None:
+        yield from _objects(rows, where, added, depth)
+    elif _is_record(value) and (depth or has_photo_suffix(file_name_of(Record(value, where)))):
+        yield Record(added | value, where)
+    elif has_photo_suffix(next(iter(value), "")):
+        yield from _by_photo(value, where, added)
+    elif any(_is_list_of_records(one) or split_of(key) for key, one in inner.items()):
+        for key, one in inner.items():
+            split = split_of(key)
+            if split or _is_list_of_records(one):
+                more = {COLUMN: split} if split else {}
+                yield from _objects(one, f"{where}: {key}", added | more, depth + 1)
+    elif inner and all(isinstance(one, dict) and _has_caption(one) for one in inner.values()):
+        yield from _by_photo(value, where, added)
+    elif len(inner) == len(value) and all(isinstance(one, dict) for one in inner.values()):
+        for key, one in inner.items():  # classes
+            yield from _objects(one, f"{where}: {key}", added, depth + 1)
+    elif value and all(isinstance(one, str) or _are_texts(one) for one in value.values()):
+        yield from _by_photo(value, where, added)
+
+
+def _is_list_of_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and _is_record(value[0])
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, dict) and names_photo_and_caption(_plain(Record(value, "")))
+
+
+def _has_caption(value: Mapping[str, Any]) -> bool:
+    return names_photo_and_caption(Record({"image": "a.jpg", **value}, ""))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _by_photo(values: Mapping[str, Any], where: str, added: dict[str, str]) -> Iterator[Record]:
+    """The lines that an object with names of photos as keys stands for.
+
+    Under a name is a caption, a list of captions, or an object with other keys of a line.
+    """
+    for name, value in values.items():
+        others = value if isinstance(value, dict) else {"captions": value}
+        if isinstance(value, str):
+            others = {"caption": value}
+        place = f"{where}[{name!r}]" if isinstance(value, dict) else f"{where}: {name!r}"
+        yield Record({**added, "image": name, **others}, place)
+
+
+def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The rows of columns under their names, as pandas writes them; None: another."""
+    names, rows = value.get("columns"), value.get("data")
+    if isinstance(names, list) and isinstance(rows, list) and rows and isinstance(rows[0], list):
+        return [dict(zip(names, row, strict=False)) for row in rows]
+    files = next(
+        (value[key] for key in FILE_COLUMNS if isinstance(value.get(key), dict | list)), None
+    )
+    columns = {
+        k: v for k, v in value.items() if type(v) is type(files) and len(v) == len(files or ())
+    }
+    if files is None or len(columns) < 2 or not all(isinstance(n, str) for n in _cells(files)):
+        return None
+    return [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*(_cells(column) for column in columns.values()), strict=True)
+    ]
+
+
+def _cells(column: list[Any] | dict[str, Any]) -> list[Any]:
+    return list(column.values()) if isinstance(column, dict) else column
+
+
+def _plain(record: Record) -> Record:
+    """A record; of Label Studio and FiftyOne with captions and splits as others have them."""
+    value, data = record.value, record.value.get("data")
+    if isinstance(data, dict) and ("annotations" in value or "predictions" in value):
+        captions = _answers(value.get("annotations"))
+        if not captions and not any("caption" in key for key in data):
+            captions = _answers(value.get("predictions"))
+        kept = {key: one for key, one in data.items() if not captions or "caption" not in key}
+        return Record(kept | ({"captions": captions} if captions else {}), record.where)
+    labels = {key: found for key, one in value.items() if (found := _labels(one)) is not None}
+    if not labels:
+        return record
+    captions = labels.pop(SUSPECTS, None)
+    tags = [tag for tag in value.get("tags") or () if tag in SPLIT_TAGS]
+    said = {COLUMN: tags[0]} if len(tags) == 1 else {}
+    named = {} if captions is None else {"captions": captions}
+    return Record(value | labels | named | said, record.where)
+
+
+def _answers(given: Any) -> list[str]:
+    """Texts that people wrote for a task of Label Studio, but for those who cancelled."""
+    tasks = [one for one in given or () if isinstance(one, dict) and not one.get("was_cancelled")]
+    parts = [part for one in tasks for part in one.get("result") or () if isinstance(part, dict)]
+    texts = [part["value"].get("text") for part in parts if part.get("type") == "textarea"]
+    return [one for text in texts for one in (text if isinstance(text, list) else [text]) if one]
+
+
+def _labels(value: Any) -> str | list[str] | None:
+    """The label or labels of a field of FiftyOne; None: it is another value."""
+    kind = value.get("_cls") if isinstance(value, dict) else None
+    if kind == "Classifications":
+        return [str(one.get("label")) for one in value.get("classifications") or ()]
+    return str(value.get("label")) if kind == "Classification" else None
