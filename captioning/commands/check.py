@@ -51,6 +51,12 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   broken_photo=1      photo that cannot be opened
   blank_photo=4       contrast below this, of 255
   tiny_photo=64       smaller side below this, in pixels
+  dark_photo=0.32     * 99% darker than this, of 1
+  light_photo=0.95    * 95% brighter than this, of 1
+  blurry_photo=0.45   * what another blur leaves of the sharpest parts, of 1
+  low_information=3   * bits of the colours below this
+  odd_aspect=0.35     * shorter by longer side below this
+  grey_photo=6        * no pixel's channels differ by this, of 255
   address=1           web and e-mail addresses
   file_name=1         names of files and cameras
   code=1              code, HTML, probabilities
@@ -80,6 +86,8 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--fit-threshold", type=float, metavar="P", help="the same for fit alone")
     add("--threshold", action="append", default=[], metavar="NAME=VALUE", help="of a check below")
     add("--skip", action="append", default=[], metavar="NAME", help="leave a check out")
+    add("--remove", action="append", default=[], metavar="NAME",
+        help="flag what a check marked * finds: otherwise it only tells")  # fmt: skip
     add(
         "--space", default="joint_space", metavar="SPACE",
         help="of photos and texts: joint_space (in the package), a CLIP or SigLIP of transformers "
@@ -160,6 +168,7 @@ def _result(options: Namespace) -> CheckResult:
             space=options.space,
             thresholds=thresholds,
             skip=options.skip,
+            remove=options.remove,
             cache_folder=cache_of(options),
             seed=options.seed,
             layout=options.layout,

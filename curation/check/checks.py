@@ -24,6 +24,7 @@ class Check:
         threshold: values from it on are flagged, see ``low_is_bad``.
         low_is_bad: values below the threshold are flagged.
         is_chance: values are chances of a fault, in [0, 1].
+        removes: what it flags is left out of the cleaned set; else it is only told.
         needs_space: whether it needs embeddings.
     """
 
@@ -34,6 +35,7 @@ class Check:
     threshold: float
     low_is_bad: bool = False
     is_chance: bool = False
+    removes: bool = True
     needs_space: bool = False
 
     def flags(self, values: Floats, threshold: float) -> NDArray[np.bool_]:
@@ -81,6 +83,36 @@ CHECKS: tuple[Check, ...] = (
     Check(
         name="tiny_photo", title="Tiny photos",
         measures="smaller side in pixels", score=photos.tiny, threshold=64, low_is_bad=True,
+    ),
+    Check(
+        name="dark_photo", title="Dark photos",
+        measures="brightness that 99% of it do not reach, of 1",
+        score=photos.looks("dark_photo"), threshold=0.32, low_is_bad=True, removes=False,
+    ),
+    Check(
+        name="light_photo", title="Photos of nearly nothing but white",
+        measures="brightness that 95% of it exceed, of 1",
+        score=photos.looks("light_photo"), threshold=0.95, removes=False,
+    ),
+    Check(
+        name="blurry_photo", title="Blurry photos",
+        measures="what another blur leaves of its sharpest parts, of 1",
+        score=photos.looks("blurry_photo"), threshold=0.45, removes=False,
+    ),
+    Check(
+        name="low_information", title="Photos with little information",
+        measures="bits of their histogram", score=photos.looks("low_information"),
+        threshold=3, low_is_bad=True, removes=False,
+    ),
+    Check(
+        name="odd_aspect", title="Very wide or very high photos",
+        measures="shorter side by the longer one", score=photos.aspect,
+        threshold=0.35, low_is_bad=True, removes=False,
+    ),
+    Check(
+        name="grey_photo", title="Grey photos",
+        measures="largest difference of a pixel's channels, of 255",
+        score=photos.looks("grey_photo"), threshold=6, low_is_bad=True, removes=False,
     ),
     Check(
         name="address", title="Web and e-mail addresses",
@@ -131,4 +163,5 @@ CHECKS: tuple[Check, ...] = (
         measures="share that speaks for another", score=texts.other_language, threshold=0.6,
     ),
 )  # fmt: skip
+TELLING = frozenset(check.name for check in CHECKS if not check.removes)
 THRESHOLDS = {check.name: check.threshold for check in CHECKS}

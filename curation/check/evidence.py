@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
@@ -29,6 +29,7 @@ class PhotoFacts:
         size: width and height in pixels; zeros where it cannot be opened.
         contrast: standard deviation of grey values, in [0, 128].
         hash: see `curation.score.duplicate.difference_hash`.
+        measured: by name, see `curation.check.photos.MEASURES`; empty where it cannot be opened.
         key: of the file's content, see `captioning.vision.photo_keys.content_key`; empty where it
             is not known.
     """
@@ -37,6 +38,7 @@ class PhotoFacts:
     size: tuple[int, int] = (0, 0)
     contrast: float = 0.0
     hash: int = 0
+    measured: Mapping[str, float] = field(default_factory=dict)
     key: str = ""
 
 
@@ -117,6 +119,29 @@ class Evidence:
         photos = None if self.photo_vectors is None else self.photo_vectors[turned]
         seen = {path: self.photos[path] for path in paths}
         return replace(self, roster=roster, photos=seen, photo_vectors=photos, **vectors), order
+
+
+class Worded(Mapping[int, str]):
+    """Reasons by row that are made from a value when they are read.
+
+    Args:
+        values: ``(N,)``.
+        words: with a place for the value.
+    """
+
+    def __init__(self, values: Floats, words: str) -> None:
+        self._values, self._words = values, words
+
+    def __getitem__(self, row: int) -> str:
+        if not 0 <= row < len(self._values):
+            raise KeyError(row)
+        return self._words.format(float(self._values[row]))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._values)))
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,11 @@ class Flagged(Protocol):
         """``(N,)`` by check."""
         ...
 
+    @property
+    def removing(self) -> Sequence[str]:
+        """Names of the checks whose flags leave a caption out."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
@@ -81,8 +86,8 @@ def replacement(caption: str, doubt: WordDoubt) -> Replacement:
 
 
 def flagged_elsewhere(result: Flagged) -> NDArray[np.bool_]:
-    """``(N,)``: captions that another check than that of words flags."""
-    others = [flags for name, flags in result.flags.items() if name != NAME]
+    """``(N,)``: captions that another check than that of words flags, and leaves out."""
+    others = [result.flags[name] for name in result.removing if name != NAME]
     return np.any([*others, np.zeros(len(result.roster), bool)], axis=0)
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
-from curation.check.evidence import Evidence, Scores
+from curation.check.evidence import Evidence, Floats, Scores, Worded
 from curation.score.duplicate import copies
 
+Bytes = NDArray[np.uint8]
 _BITS = 64
 _MAX_BITS = 6  # of copies that are looked for; the threshold decides
 _ALIKE = 0.9  # cosine of photos below which equal hashes are chance
+_LOOK_SIDE = 128  # longer side of what is measured of a photo's look
+_LUMINANCE = np.array([0.241, 0.691, 0.068], dtype=np.float32)  # of the squared channels
+_REACH = 9  # pixels of the blur that a photo's sharpness is measured by
+_TILES = 4  # a side
 
 
 def broken(evidence: Evidence) -> Scores:
@@ -34,6 +43,113 @@ def blank(evidence: Evidence) -> Scores:
     values = [np.nan if f.problem else f.contrast for f in evidence.facts_of]
     reasons = {row: f"contrast {value:.1f} of 255" for row, value in enumerate(values)}
     return Scores(values=np.array(values, dtype=np.float32), reasons=reasons)
+
+
+class _Small(NamedTuple):
+    """A photo at no more than 128 pixels a side.
+
+    Attributes:
+        sampled: some of its pixels, which have the colours of all.
+        channels: three of ``(H, W)``, means of its pixels.
+    """
+
+    sampled: Image.Image
+    channels: Sequence[Bytes]
+
+
+def _brightness(seen: _Small, percentile: float) -> float:
+    """The brightness, in [0, 1], that so many percent of the pixels do not exceed."""
+    squares = np.square(np.asarray(seen.sampled, dtype=np.float32))
+    return float(np.sqrt(np.percentile(squares @ _LUMINANCE, percentile)) / 255)
+
+
+def _information(seen: _Small) -> float:
+    """Bits of the histogram of all channels; of a grey photo, however it is saved, of one."""
+    is_grey = _spread(seen) < 1
+    return float((seen.sampled.convert("L") if is_grey else seen.sampled).entropy())
+
+
+def _spread(seen: _Small) -> float:
+    """The largest difference of a pixel's channels: 0 of a grey photo, however it is saved."""
+    red, green, blue = seen.channels
+    highest = np.maximum(np.maximum(red, green), blue)
+    return float((highest - np.minimum(np.minimum(red, green), blue)).max())
+
+
+def _blur(seen: _Small) -> float:
+    """How much of a photo's differences between neighbours another blur leaves, in [0, 1].
+
+    After Crete et al. (2007), whatever the contrast. Of a grid of tiles it is that of the sharpest
+    tenth: a blurred background is none.
+    """
+    red, green, blue = seen.channels
+    grey = (red.astype(np.float32) + green + blue) / 3
+    if min(grey.shape) < 2 * _TILES or grey.std() < 1:
+        return 0.0  # too little to tell
+    steps, lost = np.zeros((_TILES, _TILES)), np.zeros((_TILES, _TILES))
+    for turned in (False, True):
+        lines = grey.T if turned else grey
+        padded = np.pad(lines, ((0, 0), (_REACH // 2 + 1, _REACH // 2)), mode="edge")
+        sums = np.cumsum(padded, axis=1)
+        blurred = (sums[:, _REACH:] - sums[:, :-_REACH]) / _REACH
+        own, left = np.abs(np.diff(lines)), np.abs(np.diff(blurred))
+        for total, part in ((steps, own), (lost, np.maximum(own - left, 0))):
+            total += _by_tile(part.T if turned else part)
+    busy = steps >= steps.mean() / 2
+    shares = np.sort(1 - lost[busy] / steps[busy])
+    return float(shares[len(shares) // 10])
+
+
+def _by_tile(values: Floats) -> Floats:
+    """Sums ``(TILES, TILES)`` of a grid of tiles."""
+    rows, columns = (np.arange(_TILES) * size // _TILES for size in values.shape)
+    return np.add.reduceat(np.add.reduceat(values, rows, axis=0), columns, axis=1)
+
+
+MEASURES: dict[str, Callable[[_Small], float]] = {
+    "dark_photo": lambda seen: _brightness(seen, 99),
+    "light_photo": lambda seen: _brightness(seen, 5),
+    "blurry_photo": _blur,
+    "low_information": _information,
+    "grey_photo": _spread,
+}
+
+
+def measured(photo: Image.Image) -> dict[str, float]:
+    """The `MEASURES` of a photo in RGB, which may have been reduced before."""
+    shrink = min(1.0, _LOOK_SIDE / max(photo.size))
+    size = (max(1, round(photo.width * shrink)), max(1, round(photo.height * shrink)))
+    reduced = photo if shrink == 1 else photo.resize(size, Image.Resampling.BOX)
+    sampled = photo.resize(size, Image.Resampling.NEAREST)
+    seen = _Small(sampled, [np.asarray(channel) for channel in reduced.split()])
+    return {name: measure(seen) for name, measure in MEASURES.items()}
+
+
+_WORDS = {
+    "dark_photo": "99% of it are darker than {:.2f} of 1",
+    "light_photo": "95% of it are brighter than {:.2f} of 1",
+    "blurry_photo": "of its sharpest parts a blur leaves {:.2f} of 1",
+    "low_information": "its colours tell {:.1f} bits",
+    "grey_photo": "its colours differ from grey by at most {:.1f} of 255",
+}
+
+
+def looks(name: str) -> Callable[[Evidence], Scores]:
+    """A check of one of the `MEASURES`."""
+
+    def look(evidence: Evidence) -> Scores:
+        values = [facts.measured.get(name, np.nan) for facts in evidence.facts_of]
+        measured = np.array(values, dtype=np.float32)
+        return Scores(values=measured, reasons=Worded(measured, _WORDS[name]))
+
+    return look
+
+
+def aspect(evidence: Evidence) -> Scores:
+    """The shorter side of the photo by the longer one."""
+    sides = [np.nan if f.problem else min(f.size) / max(f.size) for f in evidence.facts_of]
+    values = np.array(sides, dtype=np.float32)
+    return Scores(values=values, reasons=Worded(values, "shorter by longer side {:.2f}"))
 
 
 def duplicates(evidence: Evidence) -> Scores:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from captioning.data.roster import Roster
 from captioning.extras import import_extra
 from captioning.files import write_atomically, write_text
 from captioning.types import Edit
-from curation.check.checks import CHECKS, Check
+from curation.check.checks import CHECKS, TELLING, Check
 from curation.check.evidence import Scores
 from curation.check.mend import Replacement, replacement
 from curation.check.page import write_page
@@ -98,7 +98,12 @@ def looked_at(issues: Sequence[str], suspicion: float | None) -> tuple[bool, flo
 
     Which word fits better is often a matter of taste; that a caption is of another photo is none.
     """
-    return list(issues) == [WORDS], -(suspicion or 0)
+    return of_word_alone(issues), -(suspicion or 0)
+
+
+def of_word_alone(issues: Sequence[str]) -> bool:
+    """Whether of a caption nothing but a word is wrong, whatever is told of its photo."""
+    return [issue for issue in issues if issue not in TELLING] == [WORDS]
 
 
 def _cell(value: Any) -> Any:
@@ -116,6 +121,7 @@ class CheckResult:
         source: the folder.
         seconds: how long it took.
         splits: of photos by path, where the folder says them.
+        remove: names of checks that only tell, see `Check.removes`, and shall remove all the same.
         is_whole: whether a folder was read, with all its splits, and not a roster.
         questions: whose answers the captions are, by sample id, where the folder asks them.
     """
@@ -127,12 +133,18 @@ class CheckResult:
     seconds: float = 0.0
     splits: Mapping[Path, Split] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
+    remove: Collection[str] = ()
     is_whole: bool = False
 
     @property
     def checks(self) -> list[Check]:
         """The checks that were made."""
         return [check for check in CHECKS if check.name in self.scores]
+
+    @property
+    def removing(self) -> list[str]:
+        """Names of the checks whose flags leave a caption out; others only tell."""
+        return [check.name for check in self.checks if check.removes or check.name in self.remove]
 
     @property
     def flags(self) -> dict[str, NDArray[np.bool_]]:
@@ -148,14 +160,15 @@ class CheckResult:
 
     @cached_property
     def flagged(self) -> NDArray[np.bool_]:
-        """``(N,)``: which captions any check flags."""
-        return np.any([*self.flags.values(), np.zeros(len(self.roster), bool)], axis=0)
+        """``(N,)``: which captions any check flags that removes."""
+        flags = [self.flags[name] for name in self.removing]
+        return np.any([*flags, np.zeros(len(self.roster), bool)], axis=0)
 
     @cached_property
     def suspicion(self) -> NDArray[np.float64]:
         """``(N,)`` in [0, 1]: the largest chance of a fault; 1 where a check without one flags."""
-        total = np.zeros(len(self.roster))
-        for check in self.checks:
+        total, removing = np.zeros(len(self.roster)), set(self.removing)
+        for check in (check for check in self.checks if check.name in removing):
             values = self.scores[check.name].values
             known = np.nan_to_num(values) if check.is_chance else self.flags[check.name]
             total = np.maximum(total, known)
@@ -180,7 +193,7 @@ class CheckResult:
                     "file": str(sample.image_path),
                     "sample_id": sample.sample_id,
                     "caption": sample.caption,
-                    "flag": bool(issues),
+                    "flag": bool(self.flagged[sample.row]),
                     "suspicion": float(self.suspicion[sample.row]),
                     "issues": ";".join(issues),
                     "reason": "; ".join(self.reason(name, sample.row) for name in issues),
@@ -222,16 +235,22 @@ class CheckResult:
             f"{len(samples):,} captions of {len(self.roster.rows_by_image):,} photos checked in "
             f"{self.seconds:.0f} s: {int(self.flagged.sum()):,} flagged"
         )
-        lines = [head]
-        for check in self.checks:
-            count = int(self.flags[check.name].sum())
-            precision = self.expected_precision(check.name)
-            hint = f" (about {precision:.0%} of them expected to be wrong)" if precision else ""
-            lines.append(f"  {count:7,}  {check.name:16} {check.title}{hint}")
+        lines = [head, *map(self._line, self.checks)]
+        told = [c.name for c in self.checks if self.flags[c.name].any()]
+        if told := [name for name in told if name not in self.removing]:
+            lines.append(f"  * told, not flagged: the cleaned set keeps them (--remove {told[0]})")
         if self.roster.dropped:
             lines.append(f"  {len(self.roster.dropped):7,}  {LEFT_OUT:16} Left out: see the table")
         lines += [f"{name}: {scores.note}" for name, scores in self.scores.items() if scores.note]
         return "\n".join(lines)
+
+    def _line(self, check: Check) -> str:
+        """What a check flags, in the summary."""
+        count = int(self.flags[check.name].sum())
+        precision = self.expected_precision(check.name)
+        hint = f" (about {precision:.0%} of them expected to be wrong)" if precision else ""
+        mark = " *" if count and check.name not in self.removing else ""
+        return f"  {count:7,}  {check.name:16} {check.title}{hint}{mark}"
 
     def report(self, path: str | Path | None = None, *, num_shown: int = 24) -> None:
         """Print the summary; with a path, write the page too.

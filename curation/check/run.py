@@ -37,6 +37,7 @@ def check(
     space: str | JointEmbedder = "joint_space",
     thresholds: Mapping[str, float] | None = None,
     skip: Collection[str] = (),
+    remove: Collection[str] = (),
     cache_folder: str | Path | None = None,
     seed: int = 0,
     quiet: bool = False,
@@ -51,6 +52,8 @@ def check(
             ``"open_clip:NAME/WEIGHTS@COMMIT"``; a built one; or ``"none"``.
         thresholds: by check, for those that differ from `curation.check.checks.CHECKS`.
         skip: names of checks that are not made.
+        remove: names of checks that only tell of a photo, such as ``"blurry_photo"``, and shall
+            flag its captions for removal.
         cache_folder: where embeddings of captions are kept for the next time; None: nowhere.
         seed: of draws.
         quiet: whether no progress is shown.
@@ -60,7 +63,7 @@ def check(
         FileNotFoundError, ValueError: the folder cannot be read, or an unknown check or space.
         ModuleNotFoundError: a package with weights is not installed; says which.
     """
-    limits = _limits(thresholds or {}, skip)
+    limits = _limits(thresholds or {}, skip, remove)
     start = time.monotonic()
     roster = folder if isinstance(folder, Roster) else read_all(folder, **reading)
     wanted = [check for check in CHECKS if check.name in limits]
@@ -77,6 +80,7 @@ def check(
         thresholds=limits,
         source=roster.name if isinstance(folder, Roster) else str(folder),
         seconds=time.monotonic() - start,
+        remove=remove,
         splits={} if isinstance(folder, Roster) else read_splits(folder, **reading),
         questions={} if isinstance(folder, Roster) else read_questions(folder, roster, **reading),
         is_whole=not isinstance(folder, Roster),
@@ -130,8 +134,10 @@ def read_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[s
     return own_questions(folder, roster, **reading)
 
 
-def _limits(thresholds: Mapping[str, float], skip: Collection[str]) -> dict[str, float]:
-    unknown = sorted({*thresholds, *skip}.difference(THRESHOLDS))
+def _limits(
+    thresholds: Mapping[str, float], skip: Collection[str], remove: Collection[str]
+) -> dict[str, float]:
+    unknown = sorted({*thresholds, *skip, *remove}.difference(THRESHOLDS))
     if unknown:
         raise ValueError(f"there is no check {unknown[0]!r}; the checks: {', '.join(THRESHOLDS)}")
     for name, value in thresholds.items():

@@ -19,6 +19,7 @@ from captioning.interfaces import JointEmbedder, TextEmbedder
 from captioning.vision.photo_keys import NUM_THREADS, content_key, prepared_for, read_ahead
 from captioning.vision.photos import load_rgb, photo_sizes
 from curation.check.evidence import Evidence, Floats, PhotoFacts
+from curation.check.photos import measured
 from curation.score.duplicate import difference_hash
 
 _PHOTOS_AT_ONCE = 64
@@ -154,7 +155,12 @@ def _seen(path: Path, encoder: JointEmbedder | None) -> tuple[PhotoFacts, Any]:
     except (OSError, ValueError) as error:
         return PhotoFacts(problem=str(error).removeprefix(f"{path}: ")), None
     grey = np.asarray(photo.convert("L").resize((_GREY_SIDE, _GREY_SIDE), Image.Resampling.BOX))
-    facts = PhotoFacts(size=size, contrast=float(grey.std()), hash=difference_hash(photo))
+    facts = PhotoFacts(
+        size=size,
+        contrast=float(grey.std()),
+        hash=difference_hash(photo),
+        measured=measured(photo),
+    )
     return facts, None if encoder is None else prepared_for(encoder, photo)
 
 

@@ -13,8 +13,7 @@ from captioning.text.word_rows import replace_word
 from captioning.types import Edit
 from captioning.vision.photo_places import photo_exists, place_in_shard
 from curation.base import REPLACING
-from curation.check.result import CSV_NAME, LEFT_OUT
-from curation.check.words import NAME as WORDS
+from curation.check.result import CSV_NAME, LEFT_OUT, of_word_alone
 from curation.finished_run import read_run
 from curation.record import RunRecord, changes
 
@@ -115,7 +114,7 @@ def _of_table(path: Path) -> Iterator[Suspect]:
 
 def _mended(path: Path, row: Mapping[str, str]) -> str | None:
     """A caption that is wrong but for a word, with that word replaced."""
-    if row["issues"] != WORDS:
+    if not of_word_alone(row["issues"].split(";")):
         return None
     try:
         start, word, new = int(row["word_start"]), row["word"], row["replacement"]

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, ImageFilter, ImageOps
 
 from captioning.data.roster import build_roster
 from captioning.types import Sample
+from curation.check import check as run_check
 from curation.check import photos
 from curation.check.checks import CHECKS, THRESHOLDS
 from curation.check.evidence import Evidence, PhotoFacts
 from curation.check.mixture import fit_mixture
+from curation.check.photos import measured
 
 GOOD = [
     "A brown dog runs through the tall grass.",
@@ -191,6 +194,83 @@ def test_photos_that_are_broken_tiny_or_blank() -> None:
     assert flagged("blank_photo", seen) == [3]
 
 
+def scene(size: tuple[int, int] = (320, 240), seed: int = 0) -> Image.Image:
+    """Patches of all colours with sharp edges and some noise, as a photo has them."""
+    rng = np.random.default_rng(seed)
+    patches = rng.integers(0, 256, (12, 16, 3), np.uint8)
+    photo = np.asarray(Image.fromarray(patches).resize(size, Image.Resampling.NEAREST))
+    noisy = photo + rng.normal(0, 6, photo.shape)
+    return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+
+
+def darkened(photo: Image.Image, light: float, lift: float = 0) -> Image.Image:
+    return Image.fromarray((np.asarray(photo) * light + lift).clip(0, 255).astype(np.uint8))
+
+
+LOOKS = {
+    "dark_photo": lambda photo: darkened(photo, 0.25),
+    "light_photo": lambda photo: ImageOps.expand(photo.resize((48, 36)), 140, "white"),
+    "blurry_photo": lambda photo: photo.filter(ImageFilter.GaussianBlur(8)),
+    "low_information": lambda photo: ImageOps.expand(
+        Image.new("RGB", photo.size, (20, 20, 24)), 40, (255, 255, 235)
+    ),
+    "odd_aspect": lambda photo: photo.crop((0, 0, photo.width, photo.height // 3)),
+    "grey_photo": lambda photo: photo.convert("L"),
+}
+
+
+@pytest.mark.parametrize("mode", ["RGB", "JPEG"])
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_look_is_found_in_a_file_and_told_alone(tmp_path: Path, name: str, mode: str) -> None:
+    suffix = "jpg" if mode == "JPEG" else "png"
+    for number in range(4):
+        photo = scene(seed=number)
+        if number == 2:
+            photo = LOOKS[name](photo)
+            photo = photo.convert("RGB") if mode == "RGB" else photo
+        photo.save(tmp_path / f"{number}.{suffix}")
+        (tmp_path / f"{number}.txt").write_text(GOOD[number])
+    result = run_check(tmp_path, space="none", quiet=True)
+    assert np.flatnonzero(result.flags[name]).tolist() == [2]
+    others = {other for other in LOOKS if result.flags[other].any()} - {name}
+    assert others <= ({"low_information"} if name in ("dark_photo", "light_photo") else set())
+    assert result.issues[2]["issues"].split(";").count(name) == 1
+    assert not result.flagged.any()
+    assert not result.suspicion.any()
+    assert f"{name:16}" in result.summary()
+    assert f"(--remove {name})" in result.summary()
+    removed = run_check(tmp_path, space="none", quiet=True, remove=[name])
+    assert removed.issues[2]["flag"] is removed.flagged[2].item() is True
+    assert [edit.sample_id for edit in removed.edits({}, {})] == [
+        result.roster.samples[2].sample_id
+    ]
+
+
+def test_a_look_is_that_of_the_photo_and_not_of_its_size_or_background() -> None:
+    large, reduced = scene((1600, 1200)), scene((1600, 1200)).reduce(8)
+    for name, least in (("dark_photo", 0.05), ("light_photo", 0.05), ("low_information", 0.5)):
+        assert abs(measured(large)[name] - measured(reduced)[name]) < least
+    sharp_part = scene().filter(ImageFilter.GaussianBlur(8))
+    sharp_part.paste(scene().crop((80, 60, 240, 180)), (80, 60))
+    assert measured(sharp_part)["blurry_photo"] < 0.35
+    spot = scene().convert("L").convert("RGB")
+    spot.paste((200, 30, 30), (100, 100, 112, 112))
+    assert measured(spot)["grey_photo"] > 50
+    grey = scene().convert("L")
+    for photo in (grey.convert("RGB"), scene()):
+        channels = 1 if photo.getpixel((0, 0)) == grey.convert("RGB").getpixel((0, 0)) else 3
+        bits = (photo.convert("L") if channels == 1 else photo).entropy()
+        assert measured(photo)["low_information"] == pytest.approx(bits, abs=0.1)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 500), (7, 7), (128, 128), (129, 1)])
+def test_photos_of_any_size_are_measured(size: tuple[int, int]) -> None:
+    for photo in (scene(size), Image.new("RGB", size, "red"), Image.new("RGB", size)):
+        values = measured(photo)
+        assert list(values) == [name for name in LOOKS if name != "odd_aspect"]
+        assert all(np.isfinite(value) for value in values.values())
+
+
 def test_copies_of_photos_are_found_and_the_first_stays() -> None:
     value = good_photo(0).hash
     facts = {
@@ -338,4 +418,4 @@ def test_the_share_of_wrong_pairs_is_estimated() -> None:
 
 
 def test_names_are_unique_and_every_check_has_a_threshold() -> None:
-    assert len(THRESHOLDS) == len(CHECKS) == 21
+    assert len(THRESHOLDS) == len(CHECKS) == 27

@@ -120,6 +120,8 @@ def write_check(record: RunRecord, path: Path) -> None:
         scores=dict.fromkeys([check.name for check in checks], scores),
         thresholds=dict.fromkeys([check.name for check in checks], 0.0),
         flags={check.name: np.ones(len(roster), bool) for check in checks},
+        flagged=np.ones(len(roster), bool),
+        removing=[check.name for check in checks],
         expected_precision=lambda name: 0.5,
         reason=lambda name, row: HOSTILE[row],
         replacement=lambda row: Replacement(
