@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -152,10 +151,11 @@ def captioned(samples: Sequence[Sample]) -> list[Sample]:
 
 def _own_ids(roster: Roster) -> dict[Path, str]:
     """The image id of each photo: that of most of its captions, of equally many the first."""
-    counts: dict[Path, Counter[str]] = {}
+    counts: dict[Path, dict[str, int]] = {}
     for sample in roster.samples:
-        counts.setdefault(sample.image_path, Counter())[sample.image_id] += 1
-    return {path: ids.most_common(1)[0][0] for path, ids in counts.items()}
+        own = counts.setdefault(sample.image_path, {})
+        own[sample.image_id] = own.get(sample.image_id, 0) + 1
+    return {path: max(own, key=own.__getitem__) for path, own in counts.items()}
 
 
 def _possible_ids(image_id: str, path: Path, *, new: bool) -> Iterator[str]:
@@ -187,9 +187,12 @@ def set_digest(curated: Sequence[Picture], *, photos: bool) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for picture in curated:
         stamp = _stamp(picture.path) if photos else ()
+        captions = [
+            (s.caption, s.sample_id, s.origin, s.weight, masks_text(s.masks), s.bucket)
+            for s in picture.samples
+        ]
         names = (picture.split, picture.image_id, picture.file_name, stamp)
-        fields = caption_fields(picture, ("weights", "masked_words", "buckets"))
-        digest.update(json.dumps([names, fields]).encode())
+        digest.update(ascii((names, captions)).encode())
     return digest.hexdigest()
 
 

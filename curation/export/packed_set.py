@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from captioning.data.readers.split_words import Split
@@ -28,6 +29,7 @@ ROWS = 100  # that are in memory, and in a group of rows
 BYTES_AT_ONCE = 1 << 25
 _JPEG = b"\xff\xd8"  # its first bytes
 _TO_JSON = json.JSONEncoder(ensure_ascii=False).encode
+_ZEROS = bytes(tarfile.BLOCKSIZE)
 _BLANK = tarfile.TarInfo("").tobuf(tarfile.GNU_FORMAT)  # a header without name
 # of its bytes but for size and checksum, which counts as blanks
 _BLANK_SUM = sum(_BLANK) - sum(_BLANK[124:135]) - sum(_BLANK[148:156]) + 8 * ord(" ")
@@ -119,10 +121,10 @@ def write_webdataset(curated: Sequence[Picture], folder: Path, split: Split | No
         with (folder / f"{head}{number:06d}.tar").open("wb", buffering=1 << 20) as shard:
             for picture in part:
                 key = keys[picture.file_name]
-                shard.write(_member(f"{key}.jpg", _jpeg(picture)))
-                shard.write(_member(f"{key}.txt", picture.samples[0].caption.encode()))
-                shard.write(_member(f"{key}.json", _TO_JSON(_fields(picture, told)).encode()))
-            shard.write(bytes(2 * tarfile.BLOCKSIZE))
+                shard.writelines(_member(f"{key}.jpg", _jpeg(picture)))
+                shard.writelines(_member(f"{key}.txt", picture.samples[0].caption.encode()))
+                shard.writelines(_member(f"{key}.json", _TO_JSON(_fields(picture, told)).encode()))
+            shard.write(_ZEROS * 2)
             shard.write(bytes(-shard.tell() % tarfile.RECORDSIZE))
 
 
@@ -133,7 +135,7 @@ def _keys(curated: Sequence[Picture]) -> dict[str, str]:
     for picture in curated:
         name = picture.file_name
         if name not in keys:
-            stem = str(PurePosixPath(name).with_suffix("")).replace(".", "_")
+            stem = os.path.splitext(name)[0].replace(".", "_")
             choices = chain((stem, name.replace(".", "_")), (f"{stem}-{n}" for n in count(2)))
             keys[name] = next(choice for choice in choices if choice not in taken)
             taken.add(keys[name])
@@ -150,9 +152,9 @@ def _jpeg(picture: Picture) -> bytes:
     return file.getvalue()
 
 
-def _member(name: str, data: bytes) -> bytes:
-    """A file of a tar file, its header before it."""
-    return _header(name, len(data)) + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+def _member(name: str, data: bytes) -> tuple[bytes, bytes, bytes]:
+    """A file of a tar file, its header before it, and zeros to the next block."""
+    return _header(name, len(data)), data, _ZEROS[: -len(data) % tarfile.BLOCKSIZE]
 
 
 def _header(name: str, size: int) -> bytes:
@@ -214,16 +216,16 @@ def _schema(told: Sequence[str]) -> Any:
 def _tables(part: Sequence[Picture], told: Sequence[str], schema: Any) -> Iterator[Any]:
     """Tables of up to `ROWS` rows and about `BYTES_AT_ONCE`, in order."""
     arrow = import_extra("pyarrow", extra="arrow", purpose=_PURPOSE)
-    rows: list[dict[str, Any]] = []
-    size = 0
-    for picture in part:
-        photo = photo_bytes(picture.path)
-        rows.append(
-            {"image": {"bytes": photo, "path": picture.file_name}, **_fields(picture, told)}
-        )
-        size += len(photo)
-        if len(rows) == ROWS or size > BYTES_AT_ONCE:
-            yield arrow.Table.from_pylist(rows, schema=schema)
-            rows, size = [], 0
-    if rows:
-        yield arrow.Table.from_pylist(rows, schema=schema)
+    image = schema.field("image").type
+    begin, photos, size = 0, [], 0
+    for end, picture in enumerate(part, start=1):
+        photos.append(photo_bytes(picture.path))
+        size += len(photos[-1])
+        if len(photos) == ROWS or size > BYTES_AT_ONCE or end == len(part):
+            rows = [_fields(one, told) for one in part[begin:end]]
+            names = [row["file_name"] for row in rows]
+            parts = [arrow.array(photos, arrow.binary()), arrow.array(names, arrow.string())]
+            columns = {"image": arrow.StructArray.from_arrays(parts, fields=list(image))}
+            columns |= {name: [row[name] for row in rows] for name in schema.names[1:]}
+            yield arrow.table(columns, schema=schema)
+            begin, photos, size = end, [], 0
