@@ -6,7 +6,9 @@ PHOTOS is a folder of JPEG files, copied until there are ``--number``; without i
 224 pixels wide, are drawn. Rounds go in turn through ``cp -r``, each format of this checkout, and
 each of ``--before``, the checkout of another commit. Each writes with its photos in the page cache
 and ends with ``sync``, which is timed too. An export is a process of its own, timed without its
-start. A line of JSON a measurement, then medians, and the ratio to ``cp -r``.
+start. A line of JSON a measurement, then medians, and their ratio to that of ``cp -r``. ``cpu_s``
+are seconds of processor, which other work on the machine changes less. ``peak_mb`` is of the whole
+process, with torch and what else is imported; ``own_mb`` without pages of files, as libraries are.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,23 +84,27 @@ def measure(options: argparse.Namespace, photos: Path, out: Path) -> None:
     base = statistics.median(one["seconds"] for one in found["cp -r"])
     for name, results in found.items():
         seconds = statistics.median(one["seconds"] for one in results)
-        peak = max(one.get("peak_mb", 0) for one in results)
+        cpu = statistics.median(one["cpu_s"] for one in results)
         line = {"way": name, "median_s": round(seconds, 2), "of_cp": round(seconds / base, 2)}
-        print(json.dumps(line | {"peak_mb": round(peak)}))
+        peaks = {k: round(max(one.get(k, 0) for one in results)) for k in ("peak_mb", "own_mb")}
+        print(json.dumps(line | {"median_cpu_s": round(cpu, 2)} | peaks))
 
 
 def copy(photos: Path, out: Path) -> dict[str, float]:
     """Seconds of ``cp -r``."""
-    start = time.perf_counter()
+    start, used = time.perf_counter(), os.times()
     subprocess.run(["cp", "-r", str(photos), str(out)], check=True)
-    return synced(start)
+    now = os.times()
+    cpu = now.children_user + now.children_system - used.children_user - used.children_system
+    return synced(start, cpu)
 
 
-def synced(start: float) -> dict[str, float]:
+def synced(start: float, cpu: float) -> dict[str, float]:
     """Seconds since then, without and with what is still to be written to the disk."""
     seconds = time.perf_counter() - start
     os.sync()
-    return {"seconds": round(seconds, 3), "with_sync": round(time.perf_counter() - start, 3)}
+    whole = time.perf_counter() - start
+    return {"seconds": round(seconds, 3), "with_sync": round(whole, 3), "cpu_s": round(cpu, 3)}
 
 
 def child(photos: Path, out: Path, format: str, root: Path) -> dict[str, float]:
@@ -122,11 +129,29 @@ def written(photos: Path, format: str, out: str) -> dict[str, float]:
     record = RunRecord(policy="none", seed=0, view=CurationView(roster=build_roster("x", samples)))
     if format in ("parquet", "datasets"):
         import pyarrow.parquet  # noqa: F401
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
+    peaks = [own_mb()]
+    done = threading.Event()
+    watch = threading.Thread(target=lambda: watched(peaks, done))
+    watch.start()
+    start, used = time.perf_counter(), time.process_time()
     export(record, None, Path(out), format=format, photos="copy")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**synced(start), "peak_mb": peak / 1000, "grown_mb": (peak - before) / 1000}
+    results = synced(start, time.process_time() - used)
+    done.set()
+    watch.join()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    return {**results, "peak_mb": peak, "own_mb": max(peaks), "own_before_mb": peaks[0]}
+
+
+def own_mb() -> float:
+    """Memory of this process that is no page of a file."""
+    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGESIZE") / 1e6
+
+
+def watched(peaks: list[float], done: threading.Event) -> None:
+    """Look at the memory fifty times a second."""
+    while not done.wait(0.02):
+        peaks.append(own_mb())
 
 
 def samples_of(paths: Sequence[Path], make: type) -> list:
