@@ -48,6 +48,7 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   wrong_word=0.7      chance that a word is wrong (also --chance)
   same_caption=5      photos with the same caption
   duplicate_photo=.95 likeness to an earlier photo
+  split_copy=.95      likeness to an earlier photo of another split
   broken_photo=1      photo that cannot be opened
   blank_photo=4       contrast below this, of 255
   tiny_photo=64       smaller side below this, in pixels

@@ -73,6 +73,10 @@ CHECKS: tuple[Check, ...] = (
         measures="likeness to that photo, at most 1", score=photos.duplicates, threshold=0.95,
     ),
     Check(
+        name="split_copy", title="Copies of a photo in another split",
+        measures="likeness to that photo, at most 1", score=photos.split_copies, threshold=0.95,
+    ),
+    Check(
         name="broken_photo", title="Photos that cannot be opened",
         measures="1 for such a photo", score=photos.broken, threshold=1,
     ),

@@ -55,6 +55,7 @@ class Evidence:
             ``caption_vectors``.
         encoder: embeds further texts in that space; None: nothing does.
         space: name of the space; empty for none.
+        splits: of photos by path, where the set says them.
         seed: of all draws.
         progress: called by a check that takes long with the share that is done.
     """
@@ -66,6 +67,7 @@ class Evidence:
     sentence_vectors: Floats | None = None
     encoder: TextEmbedder | None = None
     space: str = ""
+    splits: Mapping[Path, str] = field(default_factory=dict)
     seed: int = 0
     progress: Callable[[float], None] | None = None
 

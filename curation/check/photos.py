@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -159,6 +160,48 @@ def duplicates(evidence: Evidence) -> Scores:
     must be at least 0.9, too.
     """
     paths = list(evidence.photos)
+    best = _nearest_earlier(evidence)
+    found = {}
+    for row, place in enumerate(evidence.photo_of.tolist()):
+        likeness, other = best.get(place, (0.0, -1))
+        if likeness > 0:
+            found[row] = (likeness, f"a copy of {paths[other].name}")
+    return Scores.of(len(evidence.roster), found)
+
+
+def split_copies(evidence: Evidence) -> Scores:
+    """Likeness in [0, 1] to an earlier photo of another split, see `duplicates`.
+
+    A copy of a copy counts, with the smallest likeness on the way.
+    """
+    splits, paths = evidence.splits, list(evidence.photos)
+    best = _nearest_earlier(evidence) if len(set(splits.values())) > 1 else {}
+    across: dict[int, tuple[float, int]] = {}
+    for place, (likeness, other) in best.items():
+        own, least = splits.get(paths[place]), likeness
+        while own and splits.get(paths[other], own) == own and other in best:
+            least, other = min(least, best[other][0]), best[other][1]
+        if own and splits.get(paths[other], own) != own and least > 0:
+            across[place] = (least, other)
+    reasons = {
+        place: f"{_in_split(paths[place], splits)} is a copy of {_in_split(paths[other], splits)}"
+        for place, (_, other) in across.items()
+    }
+    found = {
+        row: (across[place][0], reasons[place])
+        for row, place in enumerate(evidence.photo_of.tolist())
+        if place in across
+    }
+    return Scores.of(len(evidence.roster), found)
+
+
+def _in_split(path: Path, splits: Mapping[Path, str]) -> str:
+    return f"{path.parent.name}/{path.name} ({splits[path]})"
+
+
+def _nearest_earlier(evidence: Evidence) -> dict[int, tuple[float, int]]:
+    """By the place of a photo its likeness to the most alike of the earlier ones, and its place."""
+    paths = list(evidence.photos)
     usable = [p for p, f in enumerate(evidence.photos.values()) if not f.problem and f.hash]
     hashes = [evidence.photos[paths[place]].hash for place in usable]
     distinct = list(dict.fromkeys(hashes))
@@ -171,12 +214,7 @@ def duplicates(evidence: Evidence) -> Scores:
     for places in groups.values():
         values = np.array([hash_of[place] for place in places], dtype=np.uint64)
         best |= _nearest(values, places, evidence.photo_vectors)
-    found = {}
-    for row, place in enumerate(evidence.photo_of.tolist()):
-        likeness, other = best.get(place, (0.0, -1))
-        if likeness > 0:
-            found[row] = (likeness, f"a copy of {paths[other].name}")
-    return Scores.of(len(evidence.roster), found)
+    return best
 
 
 def _nearest(

@@ -71,6 +71,8 @@ def check(
     if any(check.needs_space for check in wanted):
         encoder, sentences = build_encoders(space, cache_folder)
     evidence = look_at(roster, encoder, sentences, seed=seed, quiet=quiet)
+    splits = {} if isinstance(folder, Roster) else read_splits(folder, **reading)
+    evidence = replace(evidence, splits=splits)
     if encoder is None:
         wanted = [check for check in wanted if not check.needs_space]
     scores = _scored(wanted, evidence, quiet=quiet)
@@ -81,7 +83,7 @@ def check(
         source=roster.name if isinstance(folder, Roster) else str(folder),
         seconds=time.monotonic() - start,
         remove=remove,
-        splits={} if isinstance(folder, Roster) else read_splits(folder, **reading),
+        splits=splits,
         questions={} if isinstance(folder, Roster) else read_questions(folder, roster, **reading),
         is_whole=not isinstance(folder, Roster),
     )

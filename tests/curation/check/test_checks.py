@@ -246,6 +246,37 @@ def test_a_look_is_found_in_a_file_and_told_alone(tmp_path: Path, name: str, mod
     ]
 
 
+def test_copies_across_splits_are_told_with_both_names(tmp_path: Path) -> None:
+    pictures = [scene(seed=number) for number in range(6)]
+    lines = ["file_name,text,split"]
+    for number, split in enumerate(["train", "train", "train", "val", "test", "test"]):
+        pictures[number].save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{GOOD[number]},{split}")
+    copies = {"in_test": (0, "test"), "in_train": (1, "train"), "again": (2, "val")}
+    for name, (number, split) in copies.items():
+        pictures[number].save(tmp_path / f"{name}.jpg", quality=80)
+        lines.append(f"{name}.jpg,A photo of patches.,{split}")
+    pictures[2].resize((160, 120)).save(tmp_path / "small.png")
+    lines.append("small.png,A small photo of patches.,val")
+    (tmp_path / "metadata.csv").write_text("\n".join(lines))
+    result = run_check(tmp_path, space="none", quiet=True)
+    samples = result.roster.samples
+    found = {
+        samples[row].image_path.name: result.reason("split_copy", row)
+        for row in np.flatnonzero(result.flags["split_copy"])
+    }
+    home = tmp_path.name
+    assert found == {
+        "in_test.jpg": f"{home}/in_test.jpg (test) is a copy of {home}/0.png (train)",
+        "again.jpg": f"{home}/again.jpg (val) is a copy of {home}/2.png (train)",
+        "small.png": f"{home}/small.png (val) is a copy of {home}/2.png (train)",
+    }
+    assert set(np.flatnonzero(result.flags["duplicate_photo"])) == {6, 7, 8, 9}
+    lines = [line.rpartition(",")[0] for line in lines]
+    (tmp_path / "metadata.csv").write_text("\n".join(lines))
+    assert not run_check(tmp_path, space="none", quiet=True).flags["split_copy"].any()
+
+
 def test_a_look_is_that_of_the_photo_and_not_of_its_size_or_background() -> None:
     large, reduced = scene((1600, 1200)), scene((1600, 1200)).reduce(8)
     for name, least in (("dark_photo", 0.05), ("light_photo", 0.05), ("low_information", 0.5)):
@@ -418,4 +449,4 @@ def test_the_share_of_wrong_pairs_is_estimated() -> None:
 
 
 def test_names_are_unique_and_every_check_has_a_threshold() -> None:
-    assert len(THRESHOLDS) == len(CHECKS) == 27
+    assert len(THRESHOLDS) == len(CHECKS) == 28
