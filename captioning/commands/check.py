@@ -24,6 +24,7 @@ from captioning.data.readers.own.root import check_root
 from captioning.setting_error import AbstractSettingError, Setting
 
 if TYPE_CHECKING:
+    from curation.check.generator_folder import Purpose
     from curation.check.result import CheckResult
 
 LAYOUTS = (
@@ -69,7 +70,19 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   repetition=3        words that only say again what stands before them
   too_long=3          words over those of the middle caption
   too_short=2         words below this
-  other_language=0.6  share that speaks for another language or script than the set's"""
+  other_language=0.6  share that speaks for another language or script than the set's
+of folders for fine-tuning image generators also
+  trigger_missing=1   captions without the trigger
+  trigger_misspelt=1  the trigger with a slip, or in other letters
+  trigger_not_first=1 words before the trigger
+  class_missing=1     captions without the words of --class-word
+  mixed_style=1       tags among sentences, or sentences among tags
+  long_for_clip=78    tokens of CLIP
+  long_for_t5=513     tokens of T5
+  small_photo=512     smaller side below this, in pixels (also --bucket)
+  repeated_caption=2  photos with the same caption, in the place of same_caption
+  alike_caption=0.9   words shared with another photo's caption, of the words of either
+  shared_caption=1    photos whose caption is their folder's"""
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -111,6 +124,12 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
     add("--caption-per", choices=("line", "file"), default="line",
         help="file: a text file beside a photo is one caption (line)")  # fmt: skip
+    add("--for", dest="purpose", choices=("captioner", "generator"),
+        help="folders for fine-tuning image generators have more checks (recognised)")  # fmt: skip
+    add("--trigger", metavar="WORD", help="of such a folder: stands for the new concept (found)")
+    add("--class-word", action="append", default=[], metavar="WORD",
+        help="of such a folder: what every caption should have")  # fmt: skip
+    add("--bucket", type=int, metavar="N", help="of such a folder: resolution in pixels (512)")
     add("--cache", metavar="FOLDER", help="where embeddings of captions are kept (cache)")
     add("--seed", type=int, default=0, help="of random pairs (0)")
 
@@ -162,7 +181,7 @@ def _result(options: Namespace) -> CheckResult:
     with quick_imports():
         from curation.check import check
 
-    thresholds = _thresholds(options)
+    thresholds, generator = _thresholds(options), _generator(options)
     with _by_options():
         return check(
             options.folder,
@@ -172,6 +191,7 @@ def _result(options: Namespace) -> CheckResult:
             remove=options.remove,
             cache_folder=cache_of(options),
             seed=options.seed,
+            generator=generator,
             layout=options.layout,
             annotations=options.annotations,
             image_folder=options.image_folder,
@@ -179,6 +199,30 @@ def _result(options: Namespace) -> CheckResult:
             caption_columns=options.caption_column,
             caption_per=options.caption_per,
         )
+
+
+def _generator(options: Namespace) -> Purpose | bool | None:
+    """What is said of a folder for an image generator; None: it is recognised."""
+    from curation.check.generator_folder import BUCKET, Purpose, words_in
+
+    named = {"--trigger": [options.trigger or "x"], "--class-word": options.class_word}
+    for option, texts in named.items():
+        for text in texts:
+            if not words_in(text):
+                raise ValueError(f"{option} {text!r}: has no letter or digit; name a word")
+    bucket = options.bucket
+    if bucket is not None and bucket < 1:
+        raise ValueError(f"--bucket must be at least 1: got {bucket}")
+    is_said = bool(options.trigger or options.class_word or bucket)
+    if is_said and options.purpose == "captioner":
+        raise ValueError(
+            "--trigger, --class-word and --bucket are of folders for image generators: leave "
+            "them out, or --for captioner"
+        )
+    if not is_said:
+        return None if options.purpose is None else options.purpose == "generator"
+    words = tuple(options.class_word)
+    return Purpose(trigger=options.trigger or "", class_words=words, bucket=bucket or BUCKET)
 
 
 @contextmanager

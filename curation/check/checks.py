@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from curation.check import fit, photos, texts, words
+from curation.check import fit, generators, photos, texts, words
 from curation.check.evidence import Evidence, Floats, Scores
+from curation.check.generator_folder import BUCKET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,5 +168,59 @@ CHECKS: tuple[Check, ...] = (
         measures="share that speaks for another", score=texts.other_language, threshold=0.6,
     ),
 )  # fmt: skip
-TELLING = frozenset(check.name for check in CHECKS if not check.removes)
-THRESHOLDS = {check.name: check.threshold for check in CHECKS}
+# Of folders from which image generators are fine-tuned; made only for these.
+GENERATOR_CHECKS: tuple[Check, ...] = (
+    Check(
+        name="trigger_missing", title="Captions without the trigger",
+        measures="1 for such a caption", score=generators.trigger_missing, threshold=1,
+    ),
+    Check(
+        name="trigger_misspelt", title="The trigger with a slip, or in other letters",
+        measures="1 for such a caption", score=generators.trigger_misspelt, threshold=1,
+    ),
+    Check(
+        name="trigger_not_first", title="Words before the trigger",
+        measures="1 for such a caption", score=generators.trigger_not_first,
+        threshold=1, removes=False,
+    ),
+    Check(
+        name="class_missing", title="Captions without the class words",
+        measures="1 for such a caption", score=generators.class_missing, threshold=1,
+    ),
+    Check(
+        name="mixed_style", title="Tags among sentences, or sentences among tags",
+        measures="1 for such a caption", score=generators.mixed_style, threshold=1, removes=False,
+    ),
+    Check(
+        name="long_for_clip", title="Captions of which CLIP reads the beginning alone",
+        measures="tokens of CLIP", score=generators.long_for_clip,
+        threshold=generators.CLIP_TOKENS + 1, removes=False,
+    ),
+    Check(
+        name="long_for_t5", title="Captions of which T5 reads the beginning alone",
+        measures="tokens of T5", score=generators.long_for_t5,
+        threshold=generators.T5_TOKENS + 1, removes=False,
+    ),
+    Check(
+        name="small_photo", title="Photos smaller than the training's resolution",
+        measures="smaller side in pixels", score=generators.small_photo,
+        threshold=BUCKET, low_is_bad=True, removes=False,
+    ),
+    Check(
+        name="repeated_caption", title="The same caption on several photos",
+        measures="photos with the caption", score=generators.repeated_caption,
+        threshold=2, removes=False,
+    ),
+    Check(
+        name="alike_caption", title="Nearly the same caption on two photos",
+        measures="shared words, of the words of either", score=generators.alike_caption,
+        threshold=generators.ALIKE, removes=False,
+    ),
+    Check(
+        name="shared_caption", title="Photos with their folder's caption alone",
+        measures="1 for such a photo", score=generators.shared_caption, threshold=1, removes=False,
+    ),
+)  # fmt: skip
+ALL_CHECKS = (*CHECKS, *GENERATOR_CHECKS)
+THRESHOLDS = {check.name: check.threshold for check in ALL_CHECKS}
+TELLING = frozenset(check.name for check in ALL_CHECKS if not check.removes)

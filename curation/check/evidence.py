@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from captioning.data.roster import Roster, build_roster
 from captioning.interfaces import TextEmbedder
 from curation.base import WordDoubt
+from curation.check.generator_folder import GeneratorFolder
 from curation.words import words_of
 
 Floats = NDArray[np.float32]
@@ -57,6 +58,7 @@ class Evidence:
         space: name of the space; empty for none.
         splits: of photos by path, where the set says them.
         seed: of all draws.
+        generators: what is known of a folder for image generators; None: it is none.
         progress: called by a check that takes long with the share that is done.
     """
 
@@ -69,6 +71,7 @@ class Evidence:
     space: str = ""
     splits: Mapping[Path, str] = field(default_factory=dict)
     seed: int = 0
+    generators: GeneratorFolder | None = None
     progress: Callable[[float], None] | None = None
 
     @cached_property

@@ -46,6 +46,10 @@ class Checked(Flagged, Protocol):
         """A caption with its most doubted word replaced."""
         ...
 
+    def told(self) -> Sequence[str]:
+        """Notes on the whole set."""
+        ...
+
     def summary(self) -> str:
         """Lines of text, the first for the head of the page."""
         ...
@@ -68,9 +72,7 @@ def write_page(result: Checked, path: str | Path, *, num_shown: int = 24) -> Non
         "source": Path(result.source).name,
         "head": result.summary().partition("\n")[0],
         "groups": [_group(result, check, worst[check.name], numbers) for check in result.checks],
-        "notes": [
-            f"{name}: {scores.note}" for name, scores in result.scores.items() if scores.note
-        ],
+        "notes": result.told(),
         "left_out": [[short(d.item), d.rule] for d in result.roster.dropped[:NUM_LEFT_OUT]],
     }
     blocks = [block("facts", pack(facts)), *(block("picture", text) for text in pictures.values())]

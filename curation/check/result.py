@@ -18,8 +18,9 @@ from captioning.data.roster import Roster
 from captioning.extras import import_extra
 from captioning.files import write_atomically, write_text
 from captioning.types import Edit
-from curation.check.checks import CHECKS, TELLING, Check
+from curation.check.checks import ALL_CHECKS, TELLING, Check
 from curation.check.evidence import Scores
+from curation.check.generator_folder import Note
 from curation.check.mend import Replacement, replacement
 from curation.check.page import write_page
 from curation.check.words import NAME as WORDS
@@ -116,7 +117,7 @@ class CheckResult:
 
     Attributes:
         roster: the captions that were checked.
-        scores: by check, in the order of `curation.check.checks.CHECKS`.
+        scores: by check, in the order of `curation.check.checks.ALL_CHECKS`.
         thresholds: by check.
         source: the folder.
         seconds: how long it took.
@@ -124,6 +125,7 @@ class CheckResult:
         remove: names of checks that only tell, see `Check.removes`, and shall remove all the same.
         is_whole: whether a folder was read, with all its splits, and not a roster.
         questions: whose answers the captions are, by sample id, where the folder asks them.
+        notes: on the folder as a whole.
     """
 
     roster: Roster
@@ -135,11 +137,12 @@ class CheckResult:
     questions: Mapping[str, str] = field(default_factory=dict)
     remove: Collection[str] = ()
     is_whole: bool = False
+    notes: Sequence[Note] = ()
 
     @property
     def checks(self) -> list[Check]:
         """The checks that were made."""
-        return [check for check in CHECKS if check.name in self.scores]
+        return [check for check in ALL_CHECKS if check.name in self.scores]
 
     @property
     def removing(self) -> list[str]:
@@ -241,8 +244,12 @@ class CheckResult:
             lines.append(f"  * told, not flagged: the cleaned set keeps them (--remove {told[0]})")
         if self.roster.dropped:
             lines.append(f"  {len(self.roster.dropped):7,}  {LEFT_OUT:16} Left out: see the table")
-        lines += [f"{name}: {scores.note}" for name, scores in self.scores.items() if scores.note]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.told()])
+
+    def told(self) -> list[str]:
+        """Notes on the whole set, a line each."""
+        lines = [f"{name}: {scores.note}" for name, scores in self.scores.items() if scores.note]
+        return lines + [f"{note.name}: {note.said}" for note in self.notes]
 
     def _line(self, check: Check) -> str:
         """What a check flags, in the summary."""

@@ -15,19 +15,29 @@ from captioning.data.readers.own.questions import own_questions
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
+from captioning.model_folder import data_folder
 from captioning.text.sentences import build_sentence_encoder
 from captioning.vision.backbones import build_backbone
 from captioning.vision.clip import build_clip
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.joint_space import build_joint_space
-from curation.check.checks import CHECKS, THRESHOLDS, Check
+from curation.check.checks import CHECKS, GENERATOR_CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, Scores
+from curation.check.generator_folder import (
+    EMPTY,
+    GeneratorFolder,
+    Purpose,
+    is_for_generators,
+    look_at_folder,
+)
+from curation.check.generators import own_words, set_notes
 from curation.check.result import CheckResult
 from curation.check.seen import look_at
 
 LENIENT = {"missing_photos": "drop", "missing_captions": "drop", "bad_captions": "drop"}
 
 SPACES = ("joint_space", "none")
+SMALL = "small_photo"
 HEADS = ".safetensors"  # a file of heads, as ``captioning assets joint-space`` writes it
 
 
@@ -41,6 +51,7 @@ def check(
     cache_folder: str | Path | None = None,
     seed: int = 0,
     quiet: bool = False,
+    generator: Purpose | bool | None = None,
     **reading: Any,
 ) -> CheckResult:
     """Check photos and their captions.
@@ -57,20 +68,30 @@ def check(
         cache_folder: where embeddings of captions are kept for the next time; None: nowhere.
         seed: of draws.
         quiet: whether no progress is shown.
+        generator: whether the folder is for fine-tuning an image generator, and what is said of
+            it; None: where it looks like one, see `is_for_generators`.
         **reading: arguments of `read_own`, such as ``layout="coco"``.
 
     Raises:
-        FileNotFoundError, ValueError: the folder cannot be read, or an unknown check or space.
+        FileNotFoundError, ValueError: the folder cannot be read, an unknown check or space, or
+            thresholds of a generator's folder for another.
         ModuleNotFoundError: a package with weights is not installed; says which.
     """
     limits = _limits(thresholds or {}, skip, remove)
     start = time.monotonic()
     roster = folder if isinstance(folder, Roster) else read_all(folder, **reading)
-    wanted = [check for check in CHECKS if check.name in limits]
+    root = None if isinstance(folder, Roster) else data_folder(folder)
+    purpose = _purpose(generator, roster, root, thresholds or {})
+    generators = None
+    if purpose is not None:
+        limits = {**limits, **({SMALL: purpose.bucket} if SMALL in limits else {})}
+        generators = look_at_folder(roster, root, purpose)
+        roster = _with_stray(roster, generators)
+    wanted = [check for check in _made(roster, generators) if check.name in limits]
     encoder, sentences = None, None
     if any(check.needs_space for check in wanted):
         encoder, sentences = build_encoders(space, cache_folder)
-    evidence = look_at(roster, encoder, sentences, seed=seed, quiet=quiet)
+    evidence = _look_at(roster, encoder, sentences, generators, seed=seed, quiet=quiet)
     splits = {} if isinstance(folder, Roster) else read_splits(folder, **reading)
     evidence = replace(evidence, splits=splits)
     if encoder is None:
@@ -86,7 +107,63 @@ def check(
         splits=splits,
         questions={} if isinstance(folder, Roster) else read_questions(folder, roster, **reading),
         is_whole=not isinstance(folder, Roster),
+        notes=() if generators is None else set_notes(evidence),
     )
+
+
+def _purpose(
+    generator: Purpose | bool | None,
+    roster: Roster,
+    root: Path | None,
+    thresholds: Mapping[str, float],
+) -> Purpose | None:
+    """What is said of a folder for an image generator; None: it is none."""
+    named = [check.name for check in GENERATOR_CHECKS if check.name in thresholds]
+    if generator is False and named:
+        raise ValueError(
+            f"{named[0]} is a check of folders for image generators, which this one shall not be"
+        )
+    is_one = bool(generator) or bool(named)
+    if generator is None and not is_one and root is not None:
+        is_one = is_for_generators(roster, root)
+    if not is_one:
+        return None
+    purpose = generator if isinstance(generator, Purpose) else Purpose()
+    return replace(purpose, bucket=int(thresholds.get(SMALL, purpose.bucket)))
+
+
+def _made(roster: Roster, generators: GeneratorFolder | None) -> Sequence[Check]:
+    """The checks of a folder; a caption of one word is no fault where all are a trigger."""
+    if generators is None:
+        return CHECKS
+    captions = [sample.caption for sample in roster.samples]
+    replaced = {"same_caption"} | (set() if own_words(generators, captions) else {"too_short"})
+    return (*(check for check in CHECKS if check.name not in replaced), *GENERATOR_CHECKS)
+
+
+def _with_stray(roster: Roster, generators: GeneratorFolder) -> Roster:
+    """The roster, with what of the folder's files is no part of it."""
+    dropped = [replace(d, rule=EMPTY) if d.item in generators.empty else d for d in roster.dropped]
+    return replace(roster, dropped=(*dropped, *generators.stray))
+
+
+def _look_at(
+    roster: Roster,
+    encoder: JointEmbedder | None,
+    sentences: TextEmbedder | None,
+    generators: GeneratorFolder | None,
+    *,
+    seed: int,
+    quiet: bool,
+) -> Evidence:
+    """Evidence; a space reads captions without triggers, which it cannot know."""
+    if generators is None:
+        return look_at(roster, encoder, sentences, seed=seed, quiet=quiet)
+    texts = generators.plain_captions(roster)
+    samples = [replace(s, caption=t) for s, t in zip(roster.samples, texts, strict=True)]
+    read = replace(roster, samples=tuple(samples))
+    evidence = look_at(read, encoder, sentences, seed=seed, quiet=quiet)
+    return replace(evidence, roster=roster, generators=generators)
 
 
 def _scored(checks: Sequence[Check], evidence: Evidence, *, quiet: bool) -> dict[str, Scores]:

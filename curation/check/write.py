@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import os
 from pathlib import Path
 
-from captioning.files import is_taken
+from captioning.files import is_taken, write_text
 from curation.check.page import write_page
 from curation.check.result import CSV_NAME, PAGE_NAME, PARQUET_NAME, CheckResult
+
+FOLDER_NAME = "folder.csv"
 
 
 def check_place(folder: Path) -> None:
@@ -37,6 +41,9 @@ def _is_check(table: Path) -> bool:
 def write_result(result: CheckResult, folder: str | Path, *, num_shown: int = 24) -> list[Path]:
     """Write the table, the page, and the table as Parquet if pyarrow is there.
 
+    What is said of the folder as a whole has a table of its own: a row a finding, or a row each of
+    its files and words.
+
     Args:
         result: of a check.
         folder: earlier files of the same names are replaced.
@@ -52,7 +59,20 @@ def write_result(result: CheckResult, folder: str | Path, *, num_shown: int = 24
     paths = [folder / PAGE_NAME, folder / CSV_NAME]
     write_page(result, paths[0], num_shown=num_shown)
     result.issues.to_csv(paths[1])
+    (folder / FOLDER_NAME).unlink(missing_ok=True)
+    if result.notes:
+        paths.append(folder / FOLDER_NAME)
+        write_text(paths[-1], _notes(result))
     if importlib.util.find_spec("pyarrow") is not None:
         paths.append(folder / PARQUET_NAME)
         result.issues.to_parquet(paths[-1])
     return paths
+
+
+def _notes(result: CheckResult) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["finding", "item", "said"])
+    for note in result.notes:
+        writer.writerows([note.name, *item] for item in note.items or (("", note.said),))
+    return text.getvalue()

@@ -123,6 +123,7 @@ def write_check(record: RunRecord, path: Path) -> None:
         flagged=np.ones(len(roster), bool),
         removing=[check.name for check in checks],
         expected_precision=lambda name: 0.5,
+        told=lambda: [f"{HOSTILE[4]}: {HOSTILE[4]}"],
         reason=lambda name, row: HOSTILE[row],
         replacement=lambda row: Replacement(
             doubt=WordDoubt(
