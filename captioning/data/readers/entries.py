@@ -7,6 +7,7 @@ line-based scorers). Whatever is left out is recorded with its rule.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -31,6 +32,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "bad_boxes": ("error", "drop"),
 }
 
+_DATA_JUICER = re.compile(r"<\|?__dj__\w+\|?>")
 NO_PHOTO = "photo missing"
 LEAVE_OUT = Setting("bad_captions", "drop")
 NO_CAPTION = "photo without caption"
@@ -110,6 +112,8 @@ def normalised(caption: str, where: str) -> str:
         ValueError: the caption has nothing visible, or characters that UTF-8 cannot hold.
     """
     caption = checked_text(caption, where)
+    if "__dj__" in caption:  # marks of data-juicer: of photos, and of a text's end
+        caption = _DATA_JUICER.sub(" ", caption)
     if "  " in caption or not caption.isprintable() or not caption.isascii():
         caption = " ".join(caption.split())
     caption = caption.strip()

@@ -171,9 +171,9 @@ def _plain(record: Record) -> Record:
             captions = _answers(value.get("predictions"))
         kept = {key: one for key, one in data.items() if not captions or "caption" not in key}
         return Record(kept | ({"captions": captions} if captions else {}), record.where)
-    labels = {key: found for key, one in value.items() if (found := _labels(one)) is not None}
-    if not labels:
+    if "filepath" not in value:
         return record
+    labels = {key: found for key, one in value.items() if (found := _labels(one)) is not None}
     captions = labels.pop(SUSPECTS, None)
     tags = [tag for tag in value.get("tags") or () if tag in SPLIT_TAGS]
     said = {COLUMN: tags[0]} if len(tags) == 1 else {}

@@ -121,23 +121,30 @@ def _by_image(
     lines: dict[str, list[Record]] = {}
     first: ValueError | None = None
     for record in records:
-        is_named = has_photo(record, file_column)
-        key = "bad_captions" if is_named else "missing_photos"
         try:
             file_name_of(record, file_column)
             lines.setdefault(image_id_of(record, file_column), []).append(record)
         except ValueError as error:
             first = first or error
-            if getattr(rules, key) != "drop":
-                if lines and not is_named:
-                    remedy = ", or leave such entries out by ", Setting(key, "drop")
-                    raise SettingError(*pieces_of(error), *remedy) from error
-                raise
-            rule = str(error).removeprefix(f"{record.where}: ").partition("; ")[0]
-            dropped.append(Dropped(item=record.where, rule=rule if is_named else NO_PHOTO))
+            dropped.append(_without_name(record, file_column, rules, error, is_only=not lines))
     if first is not None and not lines:
         raise first
     return lines
+
+
+def _without_name(
+    record: Record, file_column: str | None, rules: Rules, error: ValueError, *, is_only: bool
+) -> Dropped:
+    """That a record with no photo, or several, is left out; raises the error where it may not."""
+    is_named = has_photo(record, file_column)
+    key = "bad_captions" if is_named else "missing_photos"
+    if getattr(rules, key) == "drop":
+        rule = str(error).removeprefix(f"{record.where}: ").partition("; ")[0]
+        return Dropped(item=record.where, rule=rule if is_named else NO_PHOTO)
+    if is_only or is_named:
+        raise error
+    remedy = ", or leave such entries out by ", Setting(key, "drop")
+    raise SettingError(*pieces_of(error), *remedy) from error
 
 
 def captions_of(record: Record) -> list[str]:

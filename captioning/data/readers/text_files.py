@@ -36,7 +36,7 @@ UNREAD = "photo of a kind that is not read"
 CaptionPer = Literal["line", "file"]
 _Pairs = tuple[tuple[Any, str], ...]
 _PARAGRAPHS = re.compile(r"\S[ \t]*\n(?:[ \t]*\n)+[ \t]*\S")
-_IN_NAME = re.compile(r"^\d+(?=[_ -])|[_+]|[ _-]*\(\d+\)$|[ _-]+\d+$|(?<=\w)-(?=\w)")
+_IN_NAME = re.compile(r"^\d+(?=[_ -])|[ _-]*\(\d+\)$|[ _-]+\d+$|[_+]|(?<=\w)-(?=\w)")
 
 
 def read_text_files(

@@ -1,0 +1,615 @@
+"""Every layout that ``data=own`` reads, written small and read.
+
+``python -m tests.contracts.test_what_can_be_read`` writes the table of docs/what_can_be_read.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from captioning.data.readers.own.own import own_splits, read_own
+from tests.captioning.data.readers import test_own as usual
+from tests.captioning.data.readers.test_own import CAPTIONS, photos
+from tests.packed_files import photo
+
+PAGE = Path(__file__).parents[2] / "docs" / "what_can_be_read.md"
+BEGIN, END = "<!-- layouts -->", "<!-- end of layouts -->"
+SPLITS = {
+    name: ("train", "train", "train", "train", "val", "test")[n] for n, name in enumerate(CAPTIONS)
+}
+HUMAN = {"from": "human", "value": "<image>\nDescribe."}
+
+
+class Layout(NamedTuple):
+    """A layout that is read.
+
+    Attributes:
+        write: writes the set of `CAPTIONS` into a folder.
+        what: it is, for the table.
+        example: of its files.
+        source: where it comes from.
+        settings: with which it is read.
+        has_splits: whether it says `SPLITS`; None: others.
+        only_first: whether it has the first caption of each photo alone.
+    """
+
+    write: Callable[[Path], None]
+    what: str
+    example: str
+    source: str
+    settings: dict[str, Any] = {}  # noqa: RUF012
+    has_splits: bool | None = False
+    only_first: bool = False
+
+
+def _dump(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def _lines(path: Path, values: Any) -> None:
+    path.write_text("\n".join(map(json.dumps, values)), encoding="utf-8")
+
+
+def _in(folder: str, write: Callable[[Path, dict[str, list[str]]], None]) -> Callable[[Path], None]:
+    """Photos in a folder, and what a function writes of their captions."""
+
+    def written(root: Path) -> None:
+        photos(root / folder)
+        write(root, CAPTIONS)
+
+    return written
+
+
+def _json(
+    name: str, value: Callable[[dict[str, list[str]]], Any], folder: str = "images"
+) -> Callable[[Path], None]:
+    return _in(folder, lambda root, captions: _dump(root / name, value(captions)))
+
+
+def _rows(captions: dict[str, list[str]]) -> list[dict[str, Any]]:
+    return [{"image": name, "caption": texts} for name, texts in captions.items()]
+
+
+def _beside(
+    suffix: str, text: Callable[[list[str]], str], *, whole: bool = False, folder: str = ""
+) -> Callable[[Path], None]:
+    """A file for each photo; ``whole``: its name goes on after the photo's suffix."""
+
+    def written(root: Path) -> None:
+        photos(root / "images")
+        for name, texts in CAPTIONS.items():
+            stem = name if whole else name.removesuffix(".jpg")
+            path = root / (folder or "images") / f"{stem}{suffix}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text(texts), encoding="utf-8")
+
+    return written
+
+
+def _splits_apart(root: Path) -> None:
+    for name, texts in CAPTIONS.items():
+        split = SPLITS[name]
+        for kind in ("images", "captions"):
+            (root / split / kind).mkdir(parents=True, exist_ok=True)
+        (root / split / "images" / name).write_bytes(photo(int(name[1])))
+        (root / split / "captions" / name).with_suffix(".txt").write_text("\n".join(texts))
+
+
+def _files_of_splits(root: Path) -> None:
+    photos(root / "images")
+    for split in ("train", "val", "test"):
+        rows = [row for row in _rows(CAPTIONS) if SPLITS[row["image"]] == split]
+        _dump(root / f"coco_karpathy_{split}.json", rows)
+
+
+def _of_split(captions: dict[str, list[str]], key: str) -> dict[str, Any]:
+    return {
+        s: {n: t for n, t in captions.items() if SPLITS[n] == s} for s in ("train", "val", "test")
+    }
+
+
+def _pandas_lists(root: Path, captions: dict[str, list[str]]) -> None:
+    cells = (name + ',"[' + "\n ".join(map(repr, texts)) + ']"' for name, texts in captions.items())
+    (root / "captions.csv").write_text("\n".join(["image,captions", *cells]))
+
+
+def _bars(root: Path, captions: dict[str, list[str]]) -> None:
+    rows = [
+        f"{name}| {n}| {text}" for name, texts in captions.items() for n, text in enumerate(texts)
+    ]
+    (root / "results.csv").write_text("\n".join(["image_name| comment_number| comment", *rows]))
+
+
+def _names(root: Path) -> None:
+    for number, texts in enumerate(CAPTIONS.values()):
+        (root / f"{texts[0].removesuffix('.').replace(' ', '_')}_001.jpg").write_bytes(
+            photo(number)
+        )
+
+
+def _task(name: str, texts: list[str]) -> dict[str, Any]:
+    part = {"type": "textarea", "from_name": "caption", "value": {"text": texts}}
+    return {
+        "data": {"image": f"/data/upload/1/1a2b3c4d-{name}"},
+        "annotations": [{"result": [part]}],
+    }
+
+
+def _chat(name: str, text: str) -> dict[str, Any]:
+    return {"image": name, "conversations": [HUMAN, {"from": "gpt", "value": text}]}
+
+
+def _messages(name: str, text: str) -> dict[str, Any]:
+    asked = [{"type": "image", "image": name}, {"type": "text", "text": "Describe."}]
+    answer = [{"type": "text", "text": text}]
+    return {
+        "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+    }
+
+
+def _each(make: Callable[[str, str], Any]) -> Callable[[dict[str, list[str]]], list[Any]]:
+    return lambda captions: [make(name, text) for name, texts in captions.items() for text in texts]
+
+
+LAYOUTS = (
+    Layout(
+        usual.metadata_csv,
+        "photos beside `metadata.csv`",
+        "`file_name,text`",
+        "Hugging Face's imagefolder",
+    ),
+    Layout(
+        usual.metadata_lines,
+        "photos beside `metadata.jsonl`",
+        '`{"file_name": ..., "captions": [...]}`',
+        "Hugging Face's imagefolder",
+    ),
+    Layout(
+        _in(
+            "",
+            lambda root, c: (
+                (root / "metadata.csv").write_text(
+                    "image,prompt\n" + "".join(f'{n},"{t}"\n' for n, x in c.items() for t in x)
+                )
+                and None
+            ),
+        ),
+        "photos beside `metadata.csv` with other columns",
+        "`image,prompt`",
+        "DiffSynth-Studio",
+    ),
+    Layout(
+        usual.semicolons,
+        "a table: CSV, TSV, semicolons or bars",
+        "`image;caption`",
+        "spreadsheets, Kaggle's Flickr8k",
+    ),
+    Layout(
+        _in("flickr30k_images", _bars),
+        "a table with bars",
+        "`results.csv`: `a.jpg| 0| A dog.`",
+        "Kaggle's Flickr30k",
+    ),
+    Layout(
+        usual.tabs_without_head,
+        "a table of two columns without names",
+        "`a.jpg`, tab, `A dog.`",
+        "",
+    ),
+    Layout(
+        usual.columns_of_captions,
+        "a table with a column for each caption",
+        "`file,caption_0,caption_1`",
+        "",
+    ),
+    Layout(
+        usual.list_cells,
+        "a table with lists of captions",
+        '`["A dog.", "Dogs."]`',
+        "Flickr30k on the hub",
+    ),
+    Layout(
+        _in("images", _pandas_lists),
+        "the same as pandas writes it",
+        "`['A dog.' 'Dogs.']`",
+        "pandas, `Dataset.to_csv`",
+    ),
+    Layout(
+        usual.coco, "COCO's captions", "`annotations/captions_val2017.json`", "COCO, NoCaps, VizWiz"
+    ),
+    Layout(
+        _json(
+            "result.json",
+            lambda c: {
+                "images": [{"id": n, "file_name": f"images\\{name}"} for n, name in enumerate(c)],
+                "annotations": [
+                    {"id": 9 * n + k, "image_id": n, "caption": t}
+                    for n, x in enumerate(c.values())
+                    for k, t in enumerate(x)
+                ],
+            },
+        ),
+        "the same with names of Windows",
+        "`images\\a.jpg`",
+        "Label Studio's COCO export",
+    ),
+    Layout(
+        usual.karpathy,
+        "Karpathy's JSON",
+        "`dataset_coco.json`",
+        "Karpathy and Fei-Fei (2015)",
+        has_splits=None,
+    ),
+    Layout(
+        usual.token_file, "Flickr8k's token file", "`a.jpg#0`, tab, `A dog.`", "Flickr8k, Flickr30k"
+    ),
+    Layout(usual.json_lines, "JSON Lines", '`{"image": "a.jpg", "caption": "A dog."}`', ""),
+    Layout(usual.json_list, "a list in JSON", '`[{"image": "a.jpg", "captions": [...]}]`', "BLIP"),
+    Layout(
+        _files_of_splits,
+        "a list for each split",
+        "`coco_karpathy_train.json`",
+        "BLIP",
+        has_splits=True,
+    ),
+    Layout(
+        _json("captions.json", lambda c: c),
+        "names of photos as keys",
+        '`{"a.jpg": ["A dog."]}`',
+        "",
+    ),
+    Layout(
+        _json(
+            "meta_cap.json", lambda c: {n[:-4]: {"caption": t, "tags": "dog"} for n, t in c.items()}
+        ),
+        "the same without suffixes",
+        '`{"a": {"caption": "A dog.", "tags": ...}}`',
+        "kohya's `meta_cap.json`",
+    ),
+    Layout(
+        _json(
+            "meta_cap.json",
+            lambda c: {f"/srv/set/images/{n[:-4]}": {"caption": t} for n, t in c.items()},
+        ),
+        "the same with whole paths",
+        '`{"/data/set/a": {"caption": "A dog."}}`',
+        "kohya's `--full_path`",
+    ),
+    Layout(
+        _json("data.json", lambda c: {s: _rows(o) for s, o in _of_split(c, "").items()}),
+        "splits as keys",
+        '`{"train": [{"image": ..., "caption": ...}], "val": ...}`',
+        "",
+        has_splits=True,
+    ),
+    Layout(
+        _json(
+            "data.json",
+            lambda c: {
+                k: [r for r in _rows(c) if (r["image"] < "p3.jpg") == (k == "dog")]
+                for k in ("dog", "cat")
+            },
+        ),
+        "classes as keys",
+        '`{"dog": [{"image": ..., "caption": ...}]}`',
+        "",
+    ),
+    Layout(
+        _json(
+            "data.json",
+            lambda c: {"image": dict(enumerate(c)), "captions": dict(enumerate(c.values()))},
+        ),
+        "columns in JSON",
+        '`{"image": {"0": "a.jpg"}, "captions": ...}`',
+        "`DataFrame.to_json`",
+    ),
+    Layout(
+        _in(
+            "images",
+            lambda root, c: _lines(
+                root / "data.jsonl",
+                [
+                    {"image": n, "en": {"caption": t}, "de": {"caption": "x"}}
+                    for n, x in c.items()
+                    for t in x
+                ],
+            ),
+        ),
+        "captions in objects",
+        '`{"image": "a.jpg", "en": {"caption": "A dog."}}`',
+        "Crossmodal-3600",
+        {"caption_columns": "en.caption"},
+    ),
+    Layout(
+        _in(
+            "images",
+            lambda root, c: _lines(
+                root / "data.jsonl",
+                [
+                    {"image": n, "captions": [{"caption": t, "id": k} for k, t in enumerate(x)]}
+                    for n, x in c.items()
+                ],
+            ),
+        ),
+        "captions as objects",
+        '`"captions": [{"caption": "A dog.", "id": 3}]`',
+        "",
+    ),
+    Layout(
+        _in(
+            "images",
+            lambda root, c: _lines(
+                root / "data.jsonl",
+                [
+                    {"dataset_id": "x", "image_id": n[:-4], "caption": t}
+                    for n, x in c.items()
+                    for t in x
+                ],
+            ),
+        ),
+        "ids without suffix",
+        '`{"image_id": "0042", "caption": "A dog."}`',
+        "`localized-narratives`",
+        {"file_column": "image_id"},
+    ),
+    Layout(
+        _in(
+            "images",
+            lambda root, c: _lines(
+                root / "dataset.jsonl",
+                [
+                    {"image_path": f"{root.resolve()}/images/{n}", "caption": t}
+                    for n, x in c.items()
+                    for t in x
+                ],
+            ),
+        ),
+        "absolute paths, also of another machine",
+        '`{"image_path": "/data/set/images/a.jpg", ...}`',
+        "open_clip, musubi-tuner",
+    ),
+    Layout(
+        _json(
+            "mix.json",
+            lambda c: [
+                *_each(_chat)(c),
+                {"id": "t", "conversations": [HUMAN, {"from": "gpt", "value": "Hi."}]},
+            ],
+        ),
+        "chats about photos, others left out",
+        '`{"image": ..., "conversations": [...]}`',
+        "LLaVA's `mix665k`",
+        {"missing_photos": "drop"},
+    ),
+    Layout(
+        _json("chats.json", _each(_messages)),
+        "chats with the photo in a turn",
+        '`"content": [{"type": "image", "image": ...}]`',
+        "Qwen-VL, TRL",
+    ),
+    Layout(
+        _json(
+            "chats.json",
+            _each(
+                lambda n, t: {
+                    "images": [n],
+                    "messages": [
+                        {"role": "user", "content": "<image>?"},
+                        {"role": "assistant", "content": t},
+                    ],
+                }
+            ),
+        ),
+        "chats with a list of one photo",
+        '`{"images": ["a.jpg"], "messages": [...]}`',
+        "LLaMA-Factory, ms-swift",
+    ),
+    Layout(
+        _json(
+            "chats.json",
+            _each(
+                lambda n, t: {
+                    "images": [n],
+                    "prompt": [{"role": "user", "content": "?"}],
+                    "completion": [{"role": "assistant", "content": t}],
+                }
+            ),
+        ),
+        "`prompt` and `completion`",
+        '`{"images": [...], "prompt": ..., "completion": ...}`',
+        "TRL",
+    ),
+    Layout(
+        _json("chats.json", _each(lambda n, t: {"query": f"<img>{n}</img>?", "response": t})),
+        "`query` and `response`",
+        '`{"query": "<img>a.jpg</img>...", "response": ...}`',
+        "ms-swift, Qwen-VL",
+    ),
+    Layout(
+        _json(
+            "demo.json",
+            _each(lambda n, t: {"images": [n], "text": f"<__dj__image> {t} <|__dj__eoc|>"}),
+        ),
+        "marks of data-juicer",
+        '`"text": "<__dj__image> A dog. <|__dj__eoc|>"`',
+        "data-juicer",
+    ),
+    Layout(
+        _json(
+            "samples.json",
+            lambda c: {
+                "samples": [
+                    {"filepath": f"data/{n}", "caption": t, "tags": [SPLITS[n]]}
+                    for n, t in c.items()
+                ]
+            },
+            "data",
+        ),
+        "FiftyOne's samples",
+        "`data/`, `samples.json`",
+        "FiftyOne's `FiftyOneDataset`",
+        has_splits=True,
+    ),
+    Layout(
+        _json(
+            "samples.json",
+            lambda c: {
+                "samples": [
+                    {
+                        "filepath": f"../images/{n}".removeprefix("../"),
+                        "tags": [SPLITS[n]],
+                        "suspects": {
+                            "_cls": "Classifications",
+                            "classifications": [{"_cls": "Classification", "label": x} for x in t],
+                        },
+                    }
+                    for n, t in c.items()
+                ]
+            },
+        ),
+        "FiftyOne's labels",
+        '`{"_cls": "Classification", "label": "A dog."}`',
+        "`captioning suspects --to fiftyone`",
+        has_splits=True,
+    ),
+    Layout(
+        _json("project.json", lambda c: [_task(n, t) for n, t in c.items()]),
+        "tasks of Label Studio",
+        "`/data/upload/1/1a2b3c4d-a.jpg`",
+        "Label Studio's JSON export",
+    ),
+    Layout(
+        usual.text_files,
+        "a text beside each photo, a caption a line",
+        "`a.jpg`, `a.txt`",
+        "kohya, ai-toolkit",
+    ),
+    Layout(
+        _beside(".caption", "\n".join),
+        "the same with another suffix",
+        "`a.jpg`, `a.caption`",
+        "kohya",
+    ),
+    Layout(
+        _beside(".txt", "\n".join, whole=True),
+        "the same after the photo's suffix",
+        "`a.jpg`, `a.jpg.txt`",
+        "gallery-dl",
+    ),
+    Layout(
+        _beside(".txt", "\n\n".join),
+        "a text beside each photo, one caption a file",
+        "`a.txt` with paragraphs",
+        "OneTrainer, musubi-tuner",
+        {"caption_per": "file"},
+        only_first=True,
+    ),
+    Layout(
+        _beside(".txt", json.dumps),
+        "JSON in a text",
+        '`a.txt`: `{"caption": "A dog."}`',
+        "OneTrainer",
+    ),
+    Layout(
+        _beside(".json", lambda t: json.dumps({"caption": t})),
+        "JSON beside each photo",
+        "`a.jpg`, `a.json`",
+        "img2dataset, SimpleTuner",
+    ),
+    Layout(
+        _beside(".yaml", lambda t: yaml.safe_dump({"caption": t})),
+        "YAML beside each photo",
+        "`a.jpg`, `a.yaml`",
+        "",
+    ),
+    Layout(
+        _beside(".txt", "\n".join, folder="captions"),
+        "photos and texts apart",
+        "`images/a.jpg`, `captions/a.txt`",
+        "",
+    ),
+    Layout(
+        _splits_apart,
+        "the same in folders of splits",
+        "`train/images/a.jpg`, `train/captions/a.txt`",
+        "",
+        has_splits=True,
+    ),
+    Layout(
+        _names,
+        "names of photos as captions, where asked for",
+        "`A_dog_runs_001.jpg`",
+        "",
+        {"layout": "file_names"},
+        only_first=True,
+    ),
+    Layout(
+        usual.parquet,
+        "Parquet with photos",
+        "`train-00000-of-00001.parquet`",
+        "`datasets`, the hub",
+    ),
+    Layout(usual.arrow, "Arrow files", "`data-00000-of-00001.arrow`", "`Dataset.save_to_disk`"),
+    Layout(
+        usual.shards,
+        "tar shards",
+        "`0000.tar` with `a.jpg`, `a.txt` or `a.json`",
+        "webdataset, img2dataset",
+    ),
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: f"{layout.what}: {layout.source}")
+def test_a_layout_is_read(tmp_path: Path, layout: Layout) -> None:
+    layout.write(tmp_path)
+    roster = read_own(name="own", folder=tmp_path, **layout.settings)
+    groups = [[text.removesuffix(".") for text in group] for group in roster.references().values()]
+    expected = [[text.removesuffix(".") for text in texts] for texts in CAPTIONS.values()]
+    if layout.settings.get("caption_per"):
+        expected = [[" ".join(texts).removesuffix(".")] for texts in CAPTIONS.values()]
+    elif layout.only_first:
+        expected = [texts[:1] for texts in expected]
+    assert sorted(groups) == sorted(expected)
+    places = [Path(path) for path in dict.fromkeys(s.image_path for s in roster.samples)]
+    assert len(places) == len(CAPTIONS)
+    if layout.has_splits is None:
+        return
+    splits = own_splits(tmp_path, **layout.settings)
+    assert [split for _, split in sorted(splits.items(), key=lambda item: item[0].name)] == (
+        list(SPLITS.values()) if layout.has_splits else []
+    )
+
+
+def table() -> str:
+    """The layouts as Markdown."""
+    rows = []
+    for layout in LAYOUTS:
+        settings = " ".join(f"`data.{key}={value}`" for key, value in layout.settings.items())
+        rows.append(f"| {layout.what} | {layout.example} | {layout.source} | {settings} |")
+    return "\n".join(
+        ("| what lies there | for example | from | settings |", "|---|---|---|---|", *rows)
+    )
+
+
+def with_table(page: str) -> str:
+    """A page with the table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def test_the_page_has_the_table() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.count(BEGIN) == page.count(END) == 1
+    assert with_table(page) == page, "run python -m tests.contracts.test_what_can_be_read"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
