@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from captioning.files import write_text
+from captioning.vision.photo_places import place_in_shard
 from curation.check.checks import Check
 from curation.check.mend import Flagged, Replacement, flagged_elsewhere
 from curation.check.words import NAME as WORDS
@@ -19,6 +24,9 @@ from curation.report.thumbnails import thumbnails
 
 NUM_LEFT_OUT = 200
 MAX_PICTURES, MAX_BYTES = 600, 12_000_000
+UNSURE = ("fit", WORDS)  # checks of which the page shows what comes next, too
+NUM_UNSURE, LEAST_UNSURE = 10, 0.01  # captions, and their least chance of a fault
+NUM_OTHERS = 9  # other captions of a photo that a card shows
 
 
 class Checked(Flagged, Protocol):
@@ -32,6 +40,11 @@ class Checked(Flagged, Protocol):
     @property
     def checks(self) -> Sequence[Check]:
         """The checks that were made."""
+        ...
+
+    @property
+    def flagged(self) -> NDArray[np.bool_]:
+        """``(N,)``: which captions any check flags that removes."""
         ...
 
     def expected_precision(self, name: str) -> float | None:
@@ -64,14 +77,24 @@ def write_page(result: Checked, path: str | Path, *, num_shown: int = 24) -> Non
         num_shown: captions of each kind, the worst first.
     """
     worst = {check.name: worst_rows(result, check, num_shown) for check in result.checks}
-    samples = result.roster.samples
-    shown = [samples[row].image_path for rows in worst.values() for row in rows]
+    next_ones = {check.name: less_sure(result, check) for check in result.checks}
+    samples, home = result.roster.samples, Path(path).parent
+    rows = [row for found in (*worst.values(), *next_ones.values()) for row in found]
+    shown = [samples[row].image_path for row in rows]
     pictures = thumbnails(shown, max_pictures=MAX_PICTURES, max_bytes=MAX_BYTES)
     numbers = {photo: number for number, photo in enumerate(pictures)}
     facts = {
         "source": Path(result.source).name,
         "head": result.summary().partition("\n")[0],
-        "groups": [_group(result, check, worst[check.name], numbers) for check in result.checks],
+        "groups": [
+            _group(result, check)
+            | {
+                key: [_item(result, check, row, numbers, home) for row in rows[check.name]]
+                for key, rows in (("items", worst), ("less_sure", next_ones))
+            }
+            for check in result.checks
+        ],
+        "next": _next_steps(result, home),
         "notes": result.told(),
         "left_out": [[short(d.item), d.rule] for d in result.roster.dropped[:NUM_LEFT_OUT]],
     }
@@ -102,9 +125,29 @@ def worst_rows(result: Checked, check: Check, number: int) -> list[int]:
     return [*first.values(), *again][:number]
 
 
-def _group(
-    result: Checked, check: Check, rows: Sequence[int], numbers: dict[Path, int]
-) -> dict[str, Any]:
+def less_sure(result: Checked, check: Check) -> list[int]:
+    """The ten rows next below the threshold of a check of `UNSURE` that nothing flags."""
+    if check.name not in UNSURE:
+        return []
+    values = np.nan_to_num(result.scores[check.name].values)
+    rows = np.flatnonzero((values >= LEAST_UNSURE) & ~result.flags[check.name] & ~result.flagged)
+    return rows[np.argsort(-values[rows], kind="stable")][:NUM_UNSURE].tolist()
+
+
+def _next_steps(result: Checked, home: Path) -> list[list[str]]:
+    """What to do next, and the command for it; empty where no folder was checked."""
+    if not Path(result.source).is_dir():
+        return []
+    source, out = shlex.quote(str(result.source)), shlex.quote(str(home))
+    return [
+        ["Look through what is flagged, and keep, remove or correct it",
+         f"captioning app {out} --photos {source}"],
+        ["Write the set without what is flagged",
+         f"captioning check {source} --out {out} --export imagefolder"],
+    ]  # fmt: skip
+
+
+def _group(result: Checked, check: Check) -> dict[str, Any]:
     return {
         "name": check.name,
         "title": check.title,
@@ -113,22 +156,35 @@ def _group(
         "threshold": result.thresholds[check.name],
         "count": int(result.flags[check.name].sum()),
         "precision": result.expected_precision(check.name),
-        "items": [_item(result, check, row, numbers) for row in rows],
+        "kept": check.name not in result.removing,
     }
 
 
-def _item(result: Checked, check: Check, row: int, numbers: dict[Path, int]) -> dict[str, Any]:
-    sample = result.roster.samples[row]
+def _item(
+    result: Checked, check: Check, row: int, numbers: dict[Path, int], home: Path
+) -> dict[str, Any]:
+    samples = result.roster.samples
+    sample = samples[row]
+    others = [r for r in result.roster.rows_by_image[sample.image_id] if r != row]
     return {
         "caption": short(sample.caption),
         "file": sample.image_path.name,
         "reason": short(result.reason(check.name, row)),
         "value": _shown(check, float(result.scores[check.name].values[row])),
         "photo": numbers.get(sample.image_path, -1),
+        "link": _link(sample.image_path, home),
+        "others": [short(samples[other].caption) for other in others[:NUM_OTHERS]],
         "changed": _changed(
             sample.caption, result.replacement(row) if check.name == WORDS else None
         ),
     }
+
+
+def _link(photo: Path, home: Path) -> str | None:
+    """The address of a photo as seen from the page; None of one in a shard."""
+    if place_in_shard(photo) is not None:
+        return None
+    return quote(os.fsencode(Path(os.path.relpath(photo, home)).as_posix()))
 
 
 def _shown(check: Check, value: float) -> str:

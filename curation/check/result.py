@@ -22,7 +22,7 @@ from curation.check.checks import ALL_CHECKS, TELLING, Check
 from curation.check.evidence import Scores
 from curation.check.generator_folder import Note
 from curation.check.mend import Replacement, replacement
-from curation.check.page import write_page
+from curation.check.page import less_sure, write_page
 from curation.check.words import NAME as WORDS
 
 CSV_NAME, PARQUET_NAME, PAGE_NAME = "issues.csv", "issues.parquet", "report.html"
@@ -242,6 +242,7 @@ class CheckResult:
         told = [c.name for c in self.checks if self.flags[c.name].any()]
         if told := [name for name in told if name not in self.removing]:
             lines.append(f"  * told, not flagged: the cleaned set keeps them (--remove {told[0]})")
+        lines += filter(None, map(self._less_sure, self.checks))
         if self.roster.dropped:
             lines.append(f"  {len(self.roster.dropped):7,}  {LEFT_OUT:16} Left out: see the table")
         return "\n".join([*lines, *self.told()])
@@ -258,6 +259,17 @@ class CheckResult:
         hint = f" (about {precision:.0%} of them expected to be wrong)" if precision else ""
         mark = " *" if count and check.name not in self.removing else ""
         return f"  {count:7,}  {check.name:16} {check.title}{hint}{mark}"
+
+    def _less_sure(self, check: Check) -> str:
+        """How many captions come next below the threshold, in the summary."""
+        rows = less_sure(self, check)
+        if not rows:
+            return ""
+        values = self.scores[check.name].values[rows]
+        return (
+            f"  {len(rows):7,}  less sure of {check.name}: the next below the threshold, chance "
+            f"{values.min():.2f} to {values.max():.2f}; on the page, not flagged"
+        )
 
     def report(self, path: str | Path | None = None, *, num_shown: int = 24) -> None:
         """Print the summary; with a path, write the page too.

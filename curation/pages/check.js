@@ -1,22 +1,34 @@
 // The page of `captioning check`: counts by kind of issue, then the worst captions of each kind.
 
-function card(item, pictures) {
-  const picture = item.photo < 0
+function card(entry, item, pictures) {
+  const image = item.photo < 0
     ? make("div", { class: "none soft small" }, "no picture")
     : make("img", { src: `data:image/jpeg;base64,${pictures[item.photo]}`, alt: "", loading: "lazy" });
+  const opened = (what) => (item.link === null ? what : make("a", { href: item.link, target: "_blank", rel: "noopener", title: "open the photo" }, what));
   const value = make("span", { class: "chance" }, item.value);
-  return make("figure", { class: "card" }, picture, make("figcaption", {},
+  const others = item.others.map((text) => make("li", {}, foreign(text)));
+  return make("figure", { class: "card" }, opened(image), make("figcaption", {},
     make("p", {}, item.changed ? mended(item.changed) : foreign(item.caption)),
-    make("p", { class: "small" }, value, " ", foreign(item.reason)),
-    make("p", { class: "small soft" }, foreign(item.file))));
+    make("p", { class: "small" }, `${entry.measures}: `, value),
+    make("p", { class: "small" }, foreign(item.reason)),
+    others.length ? make("div", { class: "small soft others" }, others.length > 1 ? "The photo's other captions:" : "The photo's other caption:", make("ul", {}, others)) : null,
+    make("p", { class: "small soft" }, opened(foreign(item.file)))));
 }
 
 function group(entry, pictures) {
   const shown = entry.items.length < entry.count ? `the worst ${entry.items.length} of ${number(entry.count)}` : `all ${number(entry.count)}`;
-  const about = `${shown}; the number is ${entry.measures}, flagged ${entry.low_is_bad ? "below" : "from"} ${entry.threshold}`;
+  const told = entry.kept ? "; told, not flagged: the cleaned set keeps them" : "";
+  const about = `${shown}; the number is ${entry.measures}, ${entry.kept ? "told" : "flagged"} ${entry.low_is_bad ? "below" : "from"} ${entry.threshold}${told}`;
+  const gallery = (items) => make("div", { class: "gallery" }, items.map((item) => card(entry, item, pictures)));
   return make("section", { id: entry.name },
-    make("h2", {}, entry.title), make("p", { class: "soft small" }, about),
-    make("div", { class: "gallery" }, entry.items.map((item) => card(item, pictures))));
+    make("h2", {}, entry.title), entry.count ? [make("p", { class: "soft small" }, about), gallery(entry.items)] : null,
+    entry.less_sure.length ? [make("h3", {}, "Less sure"), make("p", { class: "soft small" }, `the next ${entry.less_sure.length} below ${entry.threshold}, which nothing flags`), gallery(entry.less_sure)] : null);
+}
+
+// What to do next, and the command for it.
+function steps(entries) {
+  byId("next").hidden = entries.length === 0;
+  byId("next-steps").append(...entries.map(([what, command]) => make("li", {}, `${what}: `, make("code", {}, foreign(command)))));
 }
 
 async function show() {
@@ -30,7 +42,8 @@ async function show() {
   ])));
   if (others.length) byId("counts").append(make("p", { id: "unflagged", class: "soft small" }, `Nothing flagged: ${others.map((entry) => entry.title).join("; ")}.`));
   byId("notes").append(...facts.notes.map((note) => make("li", {}, foreign(note))));
-  byId("groups").append(...found.map((entry) => group(entry, pictures)));
+  byId("groups").append(...facts.groups.filter((entry) => entry.count || entry.less_sure.length).map((entry) => group(entry, pictures)));
+  steps(facts.next);
   byId("left-out").hidden = facts.left_out.length === 0;
   byId("left-out-rows").append(table(["", "item", "rule"], facts.left_out.map(([item, rule], place) => [
     number(place + 1), foreign(item), foreign(rule),

@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from curation.check import check, run
 from curation.check.checks import CHECKS, TELLING, THRESHOLDS
 from curation.check.evidence import Scores
 from curation.check.export import export_cleaned
+from curation.check.result import CheckResult
 from curation.check.write import check_place, write_result
 
 EVIL = "<script>alert(1)</script> a dog"
@@ -124,6 +126,59 @@ def test_the_page_holds_no_text_of_the_set_as_markup(folder: Path, tmp_path: Pat
     assert groups["code"]["items"][0]["photo"] >= 0
     assert groups["broken_photo"]["items"][0]["photo"] == -1
     assert [rule for _, rule in facts["left_out"]] == ["caption empty", "photo missing"]
+
+
+def facts_of(page: Path) -> dict:
+    block = re.search(r'data-kind="facts">([^<]+)<', page.read_text())
+    assert block is not None
+    return json.loads(gzip.decompress(base64.b64decode(block[1])))
+
+
+def several(tmp_path: Path) -> CheckResult:
+    """Fifteen photos with two captions each, whose chances of a fault rise by row."""
+    root = tmp_path / "my photos"
+    root.mkdir()
+    rows = ["file_name,text"]
+    for number in range(15):
+        pixels = np.random.default_rng(number).integers(0, 256, (96, 128, 3), np.uint8)
+        Image.fromarray(pixels).save(root / f"a #{number}.png")
+        rows += [f"a #{number}.png,The {word} caption of {number}." for word in ("first", "second")]
+    (root / "metadata.csv").write_text("\n".join(rows))
+    result = check(root, space="none", skip=["duplicate_photo"], quiet=True)
+    chances = np.linspace(0, 0.6, 30, dtype=np.float32)
+    return replace(result, scores={"fit": Scores(values=chances), **result.scores})
+
+
+def test_the_next_ten_below_the_threshold_are_told_as_less_sure(tmp_path: Path) -> None:
+    result = several(tmp_path)
+    write_result(result, tmp_path / "out")
+    fit = next(
+        g for g in facts_of(tmp_path / "out" / "report.html")["groups"] if g["name"] == "fit"
+    )
+    numbers = [item["caption"].split()[-1] for item in fit["less_sure"]]
+    assert len(fit["items"]) == fit["count"] == 5
+    assert numbers == ["12.", "11.", "11.", "10.", "10.", "9.", "9.", "8.", "8.", "7."]
+    assert "10  less sure of fit: the next below the threshold, chance 0.31 to 0.50" in (
+        result.summary()
+    )
+    assert not any(result.issues[row]["flag"] for row in range(25))
+    flagged = replace(result, scores={**result.scores, "code": Scores(values=np.ones(30))})
+    assert "less sure" not in flagged.summary()  # what another check flags is shown there
+
+
+def test_cards_have_the_other_captions_a_link_and_the_next_step(tmp_path: Path) -> None:
+    result = several(tmp_path)
+    write_result(result, tmp_path / "out")
+    facts = facts_of(tmp_path / "out" / "report.html")
+    item = next(g for g in facts["groups"] if g["name"] == "fit")["items"][0]
+    assert item["caption"] == "The second caption of 14."
+    assert item["others"] == ["The first caption of 14."]
+    assert (tmp_path / "out" / unquote(item["link"])).samefile(tmp_path / "my photos" / "a #14.png")
+    folders = f"'{tmp_path / 'my photos'}'", str(tmp_path / "out")
+    assert [command for _, command in facts["next"]] == [
+        f"captioning app {folders[1]} --photos {folders[0]}",
+        f"captioning check {folders[0]} --out {folders[1]} --export imagefolder",
+    ]
 
 
 @pytest.mark.parametrize("format", ["coco", "imagefolder", "parquet", "datasets", "webdataset"])
