@@ -86,6 +86,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.text.begin_tokens",
         "augmentation.base",
     ),
+    "curation.words": (*CONTRACTS, "captioning.text.spaceless"),
     "curation.score.words": (
         *(*CONTRACTS, "captioning.text", "curation.base"),
         "curation.score.caption_fit",
@@ -157,7 +158,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*CONTRACTS, "captioning.data.file_lock", "captioning.data.steps.take_detections"),
         *("captioning.exports", "captioning.plugins", "captioning.vision", "curation"),
     ),
-    "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
+    **dict.fromkeys(
+        ("curation.export.annotations", "curation.export.apply"),
+        (*CONTRACTS, "captioning.data", "curation"),
+    ),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     "train": ("captioning.commands",),
     "evaluate": ("captioning.commands",),

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from captioning.commands.command import PlainCommand
 from captioning.commands.curation import (
@@ -115,15 +115,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add_photo_arguments(parser, of="in that set: ")
     add_held_out(parser)
     add("--shown", type=int, default=24, metavar="N", help="captions of each kind on the page (24)")
-    add("--layout", choices=LAYOUTS, help="of the folder, where another is recognised")
-    add(
-        "--annotations", metavar="NAME", help="file with the captions, where several could be meant"
-    )
-    add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
-    add("--file-column", metavar="NAME", help="of a table or Parquet")
-    add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
-    add("--caption-per", choices=("line", "file"), default="line",
-        help="file: a text file beside a photo is one caption (line)")  # fmt: skip
+    add_reading(parser)
     add("--for", dest="purpose", choices=("captioner", "generator"),
         help="folders for fine-tuning image generators have more checks (recognised)")  # fmt: skip
     add("--trigger", metavar="WORD", help="of such a folder: stands for the new concept (found)")
@@ -134,8 +126,40 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="of random pairs (0)")
 
 
+def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> None:
+    """Add the options by which a folder is read as another layout than the one it seems to have.
+
+    Args:
+        parser: of a command.
+        annotations: under which the name of the file is kept.
+    """
+    add = parser.add_argument
+    add("--layout", choices=LAYOUTS, help="of the folder, where another is recognised")
+    add(
+        "--annotations", metavar="NAME", dest=annotations,
+        help="file with the captions, where several could be meant",
+    )  # fmt: skip
+    add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
+    add("--file-column", metavar="NAME", help="of a table or Parquet")
+    add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
+    add("--caption-per", choices=("line", "file"), default="line",
+        help="file: a text file beside a photo is one caption (line)")  # fmt: skip
+
+
+def reading_of(options: Namespace, *, annotations: str = "annotations") -> dict[str, Any]:
+    """The arguments of the reader that options say."""
+    return {
+        "layout": options.layout,
+        "annotations": getattr(options, annotations),
+        "image_folder": options.image_folder,
+        "file_column": options.file_column,
+        "caption_columns": options.caption_column,
+        "caption_per": options.caption_per,
+    }
+
+
 def _check(options: Namespace) -> None:
-    with _by_options():
+    with by_options():
         check_root(Path(options.folder), options.annotations)
     with quick_imports():
         from curation.check.export import export_cleaned
@@ -182,7 +206,7 @@ def _result(options: Namespace) -> CheckResult:
         from curation.check import check
 
     thresholds, generator = _thresholds(options), _generator(options)
-    with _by_options():
+    with by_options():
         return check(
             options.folder,
             space=options.space,
@@ -192,12 +216,7 @@ def _result(options: Namespace) -> CheckResult:
             cache_folder=cache_of(options),
             seed=options.seed,
             generator=generator,
-            layout=options.layout,
-            annotations=options.annotations,
-            image_folder=options.image_folder,
-            file_column=options.file_column,
-            caption_columns=options.caption_column,
-            caption_per=options.caption_per,
+            **reading_of(options),
         )
 
 
@@ -226,7 +245,7 @@ def _generator(options: Namespace) -> Purpose | bool | None:
 
 
 @contextmanager
-def _by_options() -> Iterator[None]:
+def by_options() -> Iterator[None]:
     """Errors of the reader name this command's options."""
     try:
         yield

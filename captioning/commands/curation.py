@@ -148,23 +148,6 @@ def without_photos(format: str, photos: str | None) -> str:
     return "; the photos are not in it: --photos copy (or link) puts them there"
 
 
-def _apply_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("journal", help="journal, or a run folder")
-    parser.add_argument("annotations", nargs="+", help="COCO or Karpathy JSON, token file, JSONL")
-    parser.add_argument("--out", help=".json (COCO), .jsonl or .token.txt; default beside them")
-    parser.add_argument("--split", help="of a Karpathy file")
-    parser.add_argument("--images", help="list of the split's images or image ids, one a line")
-
-
-def _apply(options: Namespace) -> None:
-    with quick_imports():
-        from curation.export.apply import apply_to_files
-
-    out, view = apply_to_files(**vars(options))
-    total = len(view.roster)
-    print(f"{out}: {len(view.samples())} of {total} captions, {len(view.journal)} edits made")
-
-
 def _capfilt(config: Any) -> None:
     with quick_imports():
         from curation.capfilt.run import capfilt, summary
@@ -197,10 +180,4 @@ EXPORT = PlainCommand(
     summary="Write the curated set of a run, to publish it or to train on it elsewhere.",
     add_arguments=_export_arguments,
     call=_export,
-)
-APPLY = PlainCommand(
-    name="curate apply",
-    summary="Make a journal's edits to the annotations that they were decided on.",
-    add_arguments=_apply_arguments,
-    call=_apply,
 )

@@ -12,6 +12,7 @@ import captioning
 from captioning.allocator import keep_freed_memory
 from captioning.commands import (
     app,
+    apply,
     assets,
     augmentation,
     caption,
@@ -76,7 +77,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         curation.SCORE,
         curation.CAPFILT,
         curation.EXPORT,
-        curation.APPLY,
+        apply.APPLY,
         journal.JOURNAL,
         study.STUDY,
         suspects.SUSPECTS,

@@ -1,25 +1,98 @@
-"""Applies a journal's edits to the annotations of its run; needs no photos.
+"""Applies a journal's edits to the annotations of its run.
 
 ::
 
     captioning curate apply curation.jsonl captions_train2014.json [--out curated.json]
     captioning curate apply curation.jsonl dataset_flickr8k.json --split train
     captioning curate apply curation.jsonl Flickr8k.token.txt --images Flickr_8k.trainImages.txt
+    captioning curate apply curation.jsonl captions.csv
+    captioning curate apply curation.jsonl FOLDER --format parquet --out NEW
+
+COCO's and Karpathy's JSON, token files and JSON Lines are read without photos, and one file is
+written. Everything else that ``data=own`` reads is read as there: tables become a table, and
+folders a new folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from captioning.data.readers import imagefolder
+from captioning.data.readers.own.kinds import Kind
+from captioning.data.readers.own.layout import recognise
+from captioning.data.readers.own.own import read_own
+from captioning.data.readers.packed import Part
+from captioning.data.readers.split_words import Split
 from captioning.data.roster import CurationView, Roster
-from captioning.files import write_lines, write_text
+from captioning.files import is_taken, write_lines, write_text
+from captioning.model_folder import data_folder
 from captioning.types import Edit
-from curation.export.annotations import read_annotations
+from curation.check.export import HELD_OUT, draw_splits
+from curation.check.run import LENIENT, read_questions, read_splits
+from curation.export.annotations import HEAD_BYTES, read_annotations
 from curation.export.card import card
-from curation.export.curated_set import Picture, pictures, write_coco, write_jsonl
+from curation.export.curated_set import Picture, of_splits, pictures, write_coco, write_jsonl
+from curation.export.export import HOLD_PHOTOS, export
+from curation.export.tool_files import Style, write_csv, write_karpathy
 from curation.journal.journal import Header, find_journal, read_journal, replay
+from curation.record import RunRecord
+
+# The format of a new folder, of those that have a place for ids.
+FORMAT_OF: dict[Kind, str] = {
+    "imagefolder": "imagefolder", "token_file": "jsonl", "karpathy": "karpathy", "coco": "coco",
+    "jsonl": "jsonl", "table": "csv", "arrow": "parquet", "webdataset": "webdataset",
+    "text_files": "imagefolder", "file_names": "imagefolder",
+}  # fmt: skip
+PACKED = (".parquet", ".arrow", ".tar")
+ENDINGS = (".json", ".jsonl", ".csv", ".txt", ".token")
+# Arguments of the reader by which layouts are recognised, too.
+OF_LAYOUT = {
+    "layout": "kind", "annotations": "annotations", "file_column": "file_column",
+    "caption_columns": "caption_columns",
+}  # fmt: skip
+MISSING = "photo missing"  # the rule by which readers drop such captions
+HELD_BACK: tuple[Split, ...] = ("val", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How folders and tables are read: as the journal's run or check has read them.
+
+    Attributes:
+        options: arguments of `captioning.data.readers.own.own.read_own`, such as ``layout``.
+        held_out: share of the photos of a split that is drawn; 0: none is.
+        seed: of the draw of the journal's run.
+        keys_folder: where hashes of photos are kept; None: they are made anew.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    held_out: float = HELD_OUT
+    seed: int = 0
+    keys_folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edited:
+    """A set with a journal's edits.
+
+    Attributes:
+        view: of the part that the journal is of.
+        kind: of the set's layout.
+        splits: of a journal of the whole set: those that the set says, by path.
+        beside: of a journal of the training split: the others.
+        has_photos: whether the photos were looked for and found.
+        questions: that the set asks, by sample id.
+    """
+
+    view: CurationView
+    kind: Kind
+    splits: Mapping[Path, Split] = field(default_factory=dict)
+    beside: Mapping[Split, Roster] = field(default_factory=dict)
+    has_photos: bool = False
+    questions: Mapping[str, str] = field(default_factory=dict)
 
 
 def apply(journal: str | Path, roster: Roster) -> CurationView:
@@ -57,39 +130,244 @@ def apply_to_files(
     journal: str,
     annotations: Sequence[str],
     out: str | None = None,
-    split: str | None = None,
+    split: Split | None = None,
     images: str | None = None,
-) -> tuple[Path, CurationView]:
-    """Write annotations with a journal's edits, and a card beside them.
+    format: str | None = None,
+    photos: str | None = None,
+    reading: Reading | None = None,
+) -> tuple[Path, CurationView, str]:
+    """Write annotations with a journal's edits, and a card.
 
     Args:
         journal: its file, or a run folder.
-        annotations: COCO or Karpathy JSON, token file, or JSON Lines.
-        out: ``.json`` (COCO), ``.jsonl`` or ``.token.txt``; None for a file beside the first.
-        split: of a Karpathy file.
+        annotations: COCO or Karpathy JSON, token file, JSON Lines, table; or a folder in any layout
+            of `captioning.data.readers.own.own.read_own`.
+        out: ``.json`` (COCO, or Karpathy's of such a file), ``.jsonl``, ``.csv`` or ``.token.txt``;
+            of a folder, and with ``format``, a folder. None: beside the first, or named after it.
+        split: of a Karpathy file or a folder, that the journal is of.
         images: list of the split's images or image ids, one a line.
+        format: one of `curation.export.export.FORMATS`, of a new folder.
+        photos: one of `curation.export.export.PHOTOS`, of a new folder.
+        reading: of folders and tables.
 
     Returns:
-        The file, and what stands in it.
+        The file or folder, what became of the part that the journal is of, and the format, which is
+        empty for a file.
 
     Raises:
         ValueError, OSError: see `apply`; or ``out`` exists, or has another ending.
     """
-    path = Path(out or _default_out(Path(annotations[0])))
-    write = _writer(path)
+    first, reading = Path(annotations[0]), reading or Reading()
+    is_plain = _is_plain(first, len(annotations))
+    if format is not None or _is_folder(first):
+        if images is not None or len(annotations) > 1:
+            raise ValueError(
+                f"{first}: --images, and several files, are for a new file: leave --format out, "
+                "and give files, not folders"
+            )
+        return _apply_to_folder(journal, first, out, split, format, photos, reading)
+    if photos is not None:
+        raise ValueError("--photos is for a new folder: choose its --format")
+    path = Path(out or _default_out(first))
+    if path.suffix not in ENDINGS:
+        raise ValueError(
+            f"{path}: the format is told by the name: .json (COCO), .jsonl, .csv or .token.txt; "
+            "--format writes a folder"
+        )
     _check_out(path, [journal, *annotations])
-    view = apply(journal, read_annotations(annotations, split=split, images=images))
+    if is_plain:
+        edited = _read_plain(journal, annotations, split, images, reading)
+    elif images is not None:
+        raise ValueError(f"{first}: takes no --images, which are for COCO's JSON and token files")
+    else:
+        edited = _read_set(journal, first, split, reading)
     header, _ = read_journal(journal)
-    # the run's name for the set, not the path of the file that it was read from
-    view = replace(view, roster=replace(view.roster, name=header.roster))
-    write(pictures(view), path, header.roster)
-    text = card(view, header, files={path.name: "the captions"})
+    _write_file(edited, path, header.roster)
+    text = card(edited.view, header, files={path.name: "the captions"})
     write_text(path.with_name(f"{path.stem}.README.md"), text)
-    return path, view
+    return path, edited.view, ""
+
+
+def _is_folder(first: Path) -> bool:
+    """Whether a set is read, and not one of its files."""
+    is_hub = "@" in str(first) and not first.exists()
+    return first.is_dir() or is_hub or first.name in (imagefolder.LINES, imagefolder.TABLE)
+
+
+def _is_plain(first: Path, number: int) -> bool:
+    """Whether `read_annotations` is for a file."""
+    if str(first).startswith("pycocoevalcap:") or number > 1:
+        return True
+    if _is_folder(first):
+        return False
+    if not first.is_file():
+        return True  # which says so
+    if first.suffix in PACKED:
+        raise ValueError(
+            f"{first}: shards, Parquet and Arrow files are read by folder: give {first.parent}"
+        )
+    with first.open("rb") as file:
+        head = file.read(HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if first.suffix in (".json", ".jsonl"):
+        return not head.startswith(b"[")
+    return b"#0\t" in head
+
+
+def _read_plain(
+    journal: str,
+    annotations: Sequence[str],
+    split: Split | None,
+    images: str | None,
+    reading: Reading,
+) -> Edited:
+    """A file without its photos; if that is not what the journal is of, as a set of one file."""
+    try:
+        view = apply(journal, read_annotations(annotations, split=split, images=images))
+    except ValueError as error:
+        if split is not None or images is not None or len(annotations) > 1:
+            raise
+        try:
+            return _read_set(journal, Path(annotations[0]), "all", reading)
+        except (ValueError, OSError):
+            raise error from None
+    return Edited(view=_named(view, journal), kind="coco")
+
+
+def _read_set(journal: str, first: Path, part: Part | None, reading: Reading) -> Edited:
+    """A folder, or the folder of a file, with the journal's edits.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or no part of it is what the journal is of.
+    """
+    folder, options = first, dict(reading.options)
+    if not first.is_dir() and "@" not in str(first):
+        folder, options["annotations"] = first.parent, first.name
+    header, edits = read_journal(journal)
+    problems: list[Exception] = []
+    is_whole = False
+    for rules in _ways(part, reading):
+        if is_whole and rules["missing_photos"] == "keep":  # would be the same
+            continue
+        try:
+            roster = read_own(name=header.roster, folder=folder, **options, **rules)
+        except (ValueError, OSError) as error:
+            problems.append(error)
+            continue
+        if roster.fingerprint == header.fingerprint:
+            return _edited(journal, folder, roster, options, rules)
+        problems.append(_mismatch(journal, header, edits, roster))
+        is_whole = not any(item.rule == MISSING for item in roster.dropped)
+    raise problems[0]
+
+
+def _ways(part: Part | None, reading: Reading) -> Iterator[dict[str, Any]]:
+    """The ways in which a set can have been read that a journal is of, the likeliest first.
+
+    A check reads all; a run the training photos, with or without drawn ones. Photos may be gone by
+    now.
+    """
+    draw = {"held_out": reading.held_out or HELD_OUT, "seed": reading.seed}
+    draw["keys_folder"] = reading.keys_folder
+    parts: Sequence[Part] = ("all", "train") if part is None else (part,)
+    for chosen in parts:
+        by: Sequence[str] = ("content",) if chosen == "all" else ("content", "name")
+        for split_by in by:
+            for missing in ("drop", "keep"):
+                rules = {**LENIENT, "missing_photos": missing}
+                yield {"part": chosen, "split_by": split_by, **draw, **rules}
+
+
+def _mismatch(journal: str, header: Header, edits: Sequence[Edit], roster: Roster) -> ValueError:
+    try:
+        header.check(roster, str(find_journal(journal)))
+    except ValueError as error:
+        return ValueError(f"{error}; {_difference(header, edits, roster)}")
+    raise AssertionError("the fingerprints are equal")
+
+
+def _edited(
+    journal: str,
+    folder: Path,
+    roster: Roster,
+    options: Mapping[str, Any],
+    rules: Mapping[str, Any],
+) -> Edited:
+    view, part = replay(roster, journal), rules["part"]
+    given = {OF_LAYOUT[key]: value for key, value in options.items() if key in OF_LAYOUT}
+    splits: Mapping[Path, Split] = {}
+    beside: dict[Split, Roster] = {}
+    missing = rules["missing_photos"]
+    if part == "all":
+        splits = read_splits(folder, **{**options, "missing_photos": missing})
+    elif part == "train":
+        for split in HELD_BACK:
+            rules = {**rules, "part": split}
+            beside[split] = read_own(name=split, folder=folder, **options, **rules)
+    layout = recognise(data_folder(folder), **given)
+    return Edited(
+        view=view,
+        kind=layout.kind,
+        splits=splits,
+        beside=beside,
+        has_photos=missing == "drop",
+        questions=read_questions(folder, roster, **options),
+    )
+
+
+def _named(view: CurationView, journal: str) -> CurationView:
+    """With the run's name for the set, not the path of the file that it was read from."""
+    header, _ = read_journal(journal)
+    return replace(view, roster=replace(view.roster, name=header.roster))
+
+
+def _apply_to_folder(
+    journal: str,
+    first: Path,
+    out: str | None,
+    split: Split | None,
+    format: str | None,
+    photos: str | None,
+    reading: Reading,
+) -> tuple[Path, CurationView, str]:
+    """See `apply_to_files`."""
+    name = first.parent.resolve().name if first.is_file() else first.resolve().name
+    path = Path(out or f"{name.partition('@')[0]}-curated")
+    if is_taken(path):
+        raise ValueError(f"{path} holds something already; choose another --out")
+    edited = _read_set(journal, first, split, reading)
+    format = format or _format_of(edited)
+    header, _ = read_journal(journal)
+    splits, told = edited.splits, ""
+    if not edited.beside and split is None:
+        splits, told = draw_splits(edited.view, splits, reading.held_out, reading.keys_folder)
+    export(
+        RunRecord(policy="", seed=header.seed, view=edited.view),
+        None,
+        path,
+        format=format,
+        photos=photos or ("copy" if format in HOLD_PHOTOS else "none"),
+        splits=splits,
+        style=Style(questions=edited.questions),
+        about_splits=told,
+        beside=edited.beside,
+    )
+    return path, edited.view, format
+
+
+def _format_of(edited: Edited) -> str:
+    """The format that is the most like a layout, has a place for ids, and needs no lost photos."""
+    if edited.questions:
+        return "messages"
+    format = FORMAT_OF[edited.kind]
+    return "jsonl" if format in HOLD_PHOTOS and not edited.has_photos else format
 
 
 def _default_out(annotations: Path) -> Path:
-    suffix = annotations.suffix if annotations.suffix in (".json", ".jsonl") else ".token.txt"
+    suffix = ".token.txt"
+    if annotations.suffix in (".json", ".jsonl"):
+        suffix = annotations.suffix
+    elif not _is_plain(annotations, 1):
+        suffix = ".csv"
     stem = annotations.name.removesuffix(".txt").removesuffix(annotations.suffix)
     return annotations.with_name(f"{stem.removesuffix('.token')}.curated{suffix}")
 
@@ -101,14 +379,33 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
         raise ValueError(f"{out} {problem}; choose another --out")
 
 
-def _writer(out: Path) -> Callable[[Sequence[Picture], Path, str], None]:
-    if out.suffix == ".json":
-        return lambda curated, path, name: write_coco(curated, path, name=name)
-    if out.suffix == ".jsonl":
-        return lambda curated, path, name: write_jsonl(curated, path)
-    if out.suffix in (".txt", ".token"):
-        return lambda curated, path, name: _write_tokens(curated, path)
-    raise ValueError(f"{out}: the format is told by the name: .json (COCO), .jsonl or .token.txt")
+def _write_file(edited: Edited, path: Path, name: str) -> None:
+    """One file of a set, by its ending.
+
+    Raises:
+        ValueError: the set has splits, for which the file has no place.
+    """
+    curated = pictures(edited.view, edited.splits, edited.beside)
+    is_karpathy = path.suffix == ".json" and edited.kind == "karpathy"
+    if path.suffix == ".csv":
+        write_csv(curated, path)
+        return
+    if is_karpathy:
+        write_karpathy(curated, path, name=name)
+        return
+    splits = [split for split, _ in of_splits(curated)]
+    if len(splits) > 1:
+        raise ValueError(
+            f"{path}: a file of this format holds one split, and the set has "
+            f"{', '.join(map(str, splits))}: choose --format, which writes a folder with all, or "
+            "give --out FILE.csv"
+        )
+    if path.suffix == ".json":
+        write_coco(curated, path, name=name)
+    elif path.suffix == ".jsonl":
+        write_jsonl(curated, path)
+    else:
+        _write_tokens(curated, path)
 
 
 def _write_tokens(curated: Sequence[Picture], path: Path) -> None:

@@ -145,8 +145,8 @@ def _origin(header: Header, num_live: int, versions: Mapping[str, Any]) -> str:
         f"- {key}: {_code(str(versions[key]))}" for key in ("commit", "date") if key in versions
     ]
     lines.append(
-        "- again from the original annotations: `captioning curate apply curation.jsonl "
-        "ANNOTATIONS --out FILE`"
+        "- again from the original file or folder: `captioning curate apply curation.jsonl "
+        "ORIGINAL --out NEW`"
     )
     return "\n".join(lines)
 

@@ -1,0 +1,68 @@
+"""``captioning curate apply``: a journal's edits on annotations or a folder."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from captioning.commands.check import add_reading, by_options, reading_of
+from captioning.commands.command import PlainCommand
+from captioning.commands.curation import (
+    EXPORT_FORMATS,
+    EXPORT_PHOTOS,
+    add_held_out,
+    held_out_of,
+    without_photos,
+)
+from captioning.commands.quick_imports import quick_imports
+
+_FILE = "annotations_file"  # beside the annotations that are read as files
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("journal", help="journal, or a run folder")
+    add(
+        "source", nargs="+", metavar="annotations",
+        help="COCO or Karpathy JSON, token file, JSON Lines, table; or a folder in any layout of "
+        "docs/own_photos.md",
+    )  # fmt: skip
+    add("--out", help=".json (COCO), .jsonl, .csv or .token.txt, beside them; or a new folder")
+    add("--split", choices=("train", "val", "test"), help="of a Karpathy file, or of a folder")
+    add("--images", help="list of the split's images or image ids, one a line")
+    formats = [name for name in EXPORT_FORMATS if name != "journal"]
+    add("--format", choices=formats, help="of a new folder (as the folder that is read)")
+    add("--photos", choices=EXPORT_PHOTOS, help="none; copy for formats that hold them")
+    add_held_out(parser)
+    add("--seed", type=int, default=0, help="data.seed of the run, whose splits were drawn (0)")
+    add_reading(parser, annotations=_FILE)
+    add("--cache", metavar="FOLDER", help="where hashes of photos are kept (cache)")
+
+
+def _apply(options: Namespace) -> None:
+    with quick_imports():
+        from curation.export.apply import Reading, apply_to_files
+
+    given = reading_of(options, annotations=_FILE)
+    given = {key: value for key, value in given.items() if value is not None}
+    reading = Reading(options=given, seed=options.seed, **held_out_of(options))
+    with by_options():
+        out, view, format = apply_to_files(
+            journal=options.journal,
+            annotations=options.source,
+            out=options.out,
+            split=options.split,
+            images=options.images,
+            format=options.format,
+            photos=options.photos,
+            reading=reading,
+        )
+    done = f"{len(view.samples())} of {len(view.roster)} captions, {len(view.journal)} edits made"
+    print(f"{out}: {done}{without_photos(format, options.photos)}")
+
+
+APPLY = PlainCommand(
+    name="curate apply",
+    summary="Make a journal's edits to the set that they were decided on.",
+    add_arguments=_arguments,
+    call=_apply,
+)
