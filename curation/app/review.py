@@ -16,6 +16,7 @@ from curation.page_server import Refused, as_jpeg
 from curation.suspects.decisions import Decision, Decisions
 from curation.suspects.suspects import Suspect
 
+MAX_OTHERS = 20  # captions of a photo that the page shows beside the suspected one
 REMEDY = "so it is not shown; name its folder by --photos"
 
 
@@ -71,6 +72,7 @@ class Review:
             "issues": suspect.issues,
             "reason": suspect.reason,
             "proposal": suspect.proposal,
+            "others": suspect.others[:MAX_OTHERS],
             **_fields(self._decisions.of(suspect)),
         }
 

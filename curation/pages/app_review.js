@@ -38,9 +38,12 @@ function showSuspect() {
   if (!one) return;
   showSuspectPhoto();
   byId("suspect-file").replaceChildren(foreign(one.photo));
+  byId("open-photo").href = `suspect/${shown[at]}`;
+  byId("others").hidden = one.others.length === 0;
+  byId("other-captions").replaceChildren(...one.others.map((text) => make("li", {}, foreign(text))));
   byId("suspect-caption").replaceChildren(foreign(one.caption));
   byId("issues").replaceChildren(...one.issues.map((issue) => make("span", { class: "badge" }, foreign(issue.replaceAll("_", " ")))),
-    one.suspicion === null ? "" : make("span", { class: "soft small" }, `suspicion ${percent(one.suspicion)}`));
+    one.suspicion === null ? "" : make("span", { class: "soft small" }, `suspicion ${percent(one.suspicion)}: the largest chance of a fault, by all checks`));
   byId("reason").replaceChildren(foreign(one.reason));
   byId("proposal").hidden = byId("accept").hidden = one.proposal === null;
   byId("proposal").replaceChildren("New: ", foreign(one.proposal ?? ""));

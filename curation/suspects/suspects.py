@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from captioning.text.word_rows import replace_word
-from captioning.types import Edit
+from captioning.types import Edit, Sample
 from captioning.vision.photo_places import photo_exists, place_in_shard
 from curation.base import REPLACING
 from curation.check.result import CSV_NAME, LEFT_OUT, of_word_alone
@@ -30,6 +31,7 @@ class Suspect:
         issues: names of what is wrong.
         reason: for people.
         proposal: another caption for the photo, if there is one.
+        others: the photo's other captions, as the annotations have them.
     """
 
     sample_id: str
@@ -39,6 +41,7 @@ class Suspect:
     issues: tuple[str, ...]
     reason: str
     proposal: str | None = None
+    others: tuple[str, ...] = ()
 
 
 def check_no_shard(photo: Path, why: str) -> None:
@@ -99,17 +102,27 @@ def _of_table(path: Path) -> Iterator[Suspect]:
         needed = {"file", "sample_id", "caption", "flag", "suspicion", "issues", "reason"}
         if lacking := needed.difference(reader.fieldnames or ()):
             raise ValueError(f"{path}: lacks the column {min(lacking)}; check the folder anew")
+        of_photo: dict[str, dict[str, str]] = defaultdict(dict)
+        flagged = []
         for row in reader:
-            if row["flag"] == "True" and row["issues"] != LEFT_OUT:
-                yield Suspect(
-                    sample_id=row["sample_id"],
-                    photo=Path(row["file"]),
-                    caption=row["caption"],
-                    suspicion=float(row["suspicion"]),
-                    issues=tuple(row["issues"].split(";")),
-                    reason=row["reason"],
-                    proposal=_mended(path, row),
-                )
+            if row["issues"] != LEFT_OUT:
+                of_photo[row["file"]][row["sample_id"]] = row["caption"]
+                flagged += [row] if row["flag"] == "True" else []
+        for row in flagged:
+            yield Suspect(
+                sample_id=row["sample_id"],
+                photo=Path(row["file"]),
+                caption=row["caption"],
+                suspicion=float(row["suspicion"]),
+                issues=tuple(row["issues"].split(";")),
+                reason=row["reason"],
+                proposal=_mended(path, row),
+                others=tuple(
+                    caption
+                    for sample_id, caption in of_photo[row["file"]].items()
+                    if sample_id != row["sample_id"]
+                ),
+            )
 
 
 def _mended(path: Path, row: Mapping[str, str]) -> str | None:
@@ -139,6 +152,7 @@ def _changed(record: RunRecord) -> Iterator[Suspect]:
             issues=(edit.action,),
             reason=f"{edit.policy}, epoch {edit.epoch}: {edit.reason}",
             proposal=_proposal(edit),
+            others=_others(record, sample),
         )
 
 
@@ -166,7 +180,14 @@ def _of_losses(record: RunRecord, top: int) -> Iterator[Suspect]:
             issues=("high_loss",),
             reason=reason if edit is None else f"{reason}; {_kept_from(edit)}",
             proposal=_proposal(edit),
+            others=_others(record, sample),
         )
+
+
+def _others(record: RunRecord, sample: Sample) -> tuple[str, ...]:
+    roster = record.view.roster
+    rows = roster.rows_by_image[sample.image_id]
+    return tuple(roster.samples[row].caption for row in rows if row != sample.row)
 
 
 def _kept_from(edit: Edit) -> str:

@@ -165,6 +165,15 @@ def test_photos_outside_of_the_named_folders_are_not_shown(
         open_page(**options, photos=[str(checked)])
 
 
+def test_the_page_gets_the_other_captions_of_a_photo(tmp_path, photos) -> None:
+    first = replace(suspect("1"), photo=photos / "dog.jpg", others=("A dog.", "The dog."))
+    decisions = Decisions(path=tmp_path / "export.json", suspects=[first])
+    sheet = review.Review(
+        source=tmp_path, suspects=[first], decisions=decisions, roots=[photos], whole=None
+    ).sheet()
+    assert sheet["suspects"][0]["others"] == ("A dog.", "The dog.")
+
+
 def suspect(name: str, caption: str = "a") -> Suspect:
     known = {"photo": Path(f"{name}.jpg"), "suspicion": None, "issues": (), "reason": ""}
     return Suspect(sample_id=name, caption=caption, **known)

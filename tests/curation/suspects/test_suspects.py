@@ -74,6 +74,25 @@ def annotated(tasks: list[dict[str, Any]], decide: Callable[[str], tuple[str, st
     return tasks
 
 
+def test_a_suspect_has_the_other_captions_of_its_photo(photos: Path, tmp_path: Path) -> None:
+    table = photos / "metadata.csv"
+    table.write_text(table.read_text() + "more/b.jpg,A cat sits.\nmore/b.jpg,A cat looks.\n")
+    write_result(check(photos, space="none", quiet=True), tmp_path / "checked")
+    found = read_suspects(tmp_path / "checked")
+    assert {suspect.caption: suspect.others for suspect in found} == {
+        "IMG_2043.JPG": ("A cat sits.", "A cat looks."),
+        "See www.example.org/dogs for more.": (),
+    }
+
+
+def test_what_is_told_of_a_photo_alone_makes_no_suspect(photos: Path, tmp_path: Path) -> None:
+    Image.open(photos / "a dog.jpg").convert("L").save(photos / "a dog.jpg")
+    Image.open(photos / "more" / "b.jpg").convert("L").save(photos / "more" / "b.jpg")
+    write_result(check(photos, space="none", quiet=True), tmp_path / "checked")
+    found = read_suspects(tmp_path / "checked")
+    assert [suspect.issues for suspect in found] == [("grey_photo", "file_name"), ("address",)]
+
+
 def test_fiftyone_gets_a_sample_a_photo(checked: Path, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "fiftyone"
     arguments = ["curate", "suspects", str(checked), "--export", "fiftyone"]
