@@ -66,6 +66,7 @@ class Roster:
         samples: one per caption; ``samples[i].row == i``; an image's captions need not be
             adjacent.
         dropped: what was left out, with the rule; shown to the user and written to the run folder.
+        photo_root: the folder that the annotations' names of photos are relative to; None: unknown.
 
     Raises:
         ValueError: no samples, rows out of order, a repeated ``sample_id``, or a blank caption.
@@ -74,6 +75,7 @@ class Roster:
     name: str
     samples: tuple[Sample, ...]
     dropped: tuple[Dropped, ...] = ()
+    photo_root: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.samples:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -69,9 +69,10 @@ def pictures(
 
     Those that still wait for one hold a placeholder, and are left out. A picture that stands for
     several images has the captions of all, and, if it is a photo of the roster, the id that most of
-    its captions have there. Photos are named relative to the folder that all of the set's lie
-    in; those of shards as there, with the shard before it if two have the same; pictures that
-    replaced others by ``replaced/NAME``, and have their split.
+    its captions have there. Photos have the names of the annotations, where the roster knows their
+    folder, or else names relative to the folder that all of the set's lie in; those of shards have
+    theirs there, with the shard before it if two have the same; pictures that replaced others are
+    ``replaced/NAME``, and have their split.
 
     Args:
         view: of the curated set.
@@ -85,7 +86,9 @@ def pictures(
     own: Split | None = "train" if beside else None
     views: list[tuple[CurationView, Split | None]] = [(view, own)]
     views.extend((CurationView(roster=other), split) for split, other in (beside or {}).items())
-    names = _names(dict.fromkeys(s.image_path for v, _ in views for s in v.roster.samples))
+    roots = {v.roster.photo_root for v, _ in views} - {None}
+    paths = dict.fromkeys(s.image_path for v, _ in views for s in v.roster.samples)
+    names = _names(paths, roots)
     if not captioned(view.samples()):
         raise ValueError("all photos still wait for a caption: export a run that has given some")
     result = [p for v, split in views for p in _pictures(v, names, splits or {}, split)]
@@ -117,14 +120,23 @@ def _pictures(
         )
 
 
-def _names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Names of photos by path."""
+def _names(paths: Iterable[Path], roots: Collection[Path | None]) -> dict[Path, str]:
+    """Names of photos by path.
+
+    Args:
+        paths: of all photos.
+        roots: folders that they can be relative to.
+    """
     places = {path: place_in_shard(path) for path in paths}
     names = {path: place.file_name for path, place in places.items() if place is not None}
     if len(names) == len(places) == len({*names.values()}):
         return names
     plain = {path: str(plain_path(path)) for path in places}
     root = os.path.commonpath({os.path.dirname(other) for other in plain.values()})
+    known = [os.fspath(path) for path in roots if path is not None]
+    if known and not names:
+        above = os.path.commonpath(known)
+        root = above if Path(root).is_relative_to(above) else root
     return {path: other[len(root) :].lstrip(os.sep) for path, other in plain.items()}
 
 

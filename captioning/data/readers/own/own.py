@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -163,7 +165,8 @@ def read_own(
         each = f"about {each}"
     roster, splits = _part(read, name, part, draw)
     _say(name, read, part, splits, each, seed)
-    return roster
+    folders = {os.fspath(path) for path in read.folders} or {os.fspath(found.root)}
+    return replace(roster, photo_root=Path(os.path.commonpath(folders)))
 
 
 @_own_settings()
