@@ -25,7 +25,7 @@ from captioning.text.sentences import MINILM_PACKAGE
 from curation.check.languages import FUNCTION_WORDS
 
 BUCKET = 512
-FEWEST = 5  # captions of which shares say something
+FEWEST = 3  # captions of which shares say something
 MANY = 0.35  # share of captions from which a piece tells no photo from others
 NO_PHOTO, EMPTY = "text without photo", "text is empty"
 # Letters of scripts without spaces stand for themselves.

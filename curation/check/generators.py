@@ -5,7 +5,6 @@ What holds of more than half of a folder is its habit: it is said once, and no c
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 from collections import Counter, defaultdict
@@ -141,11 +140,11 @@ def _fewest_tokens(caption: str) -> int:
 
 
 def clip_counter() -> Counting | None:
-    """Counts tokens as open_clip's own tokenizer does; None where it is not installed."""
-    if importlib.util.find_spec("open_clip") is None:
-        return None
-    tokenizer = import_module("open_clip.tokenizer").SimpleTokenizer()
-    return lambda caption: len(tokenizer.encode(caption)) + 2
+    """Counts tokens as open_clip's own tokenizer does; None where it cannot be imported."""
+    with suppress(ImportError):
+        tokenizer = import_module("open_clip.tokenizer").SimpleTokenizer()
+        return lambda caption: len(tokenizer.encode(caption)) + 2
+    return None
 
 
 def t5_counter() -> Counting | None:

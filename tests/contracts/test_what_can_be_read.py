@@ -93,6 +93,34 @@ def _beside(
     return written
 
 
+def _texts(folder: Path, without: str = "") -> None:
+    photos(folder)
+    for name in CAPTIONS.keys() - {without}:
+        (folder / name).with_suffix(".txt").write_text("\n".join(CAPTIONS[name]))
+
+
+def _repeats(root: Path) -> None:
+    _texts(root / "10_sks dog")
+
+
+def _masks(root: Path) -> None:
+    _texts(root)
+    for number, name in enumerate(CAPTIONS):
+        (root / name.replace(".jpg", "-masklabel.png")).write_bytes(photo(number))
+
+
+def _default(root: Path) -> None:
+    alone = list(CAPTIONS)[2]
+    _texts(root, without=alone)
+    (root / "default_caption.txt").write_text("\n".join(CAPTIONS[alone]))
+
+
+def _prompts(root: Path) -> None:
+    photos(root)
+    rows = [{"file_name": name, "prompt": texts[0]} for name, texts in CAPTIONS.items()]
+    _lines(root / "metadata.jsonl", rows)
+
+
 def _splits_apart(root: Path) -> None:
     for name, texts in CAPTIONS.items():
         split = SPLITS[name]
@@ -557,6 +585,31 @@ LAYOUTS = (
         "`datasets`, the hub",
     ),
     Layout(usual.arrow, "Arrow files", "`data-00000-of-00001.arrow`", "`Dataset.save_to_disk`"),
+    Layout(
+        _repeats,
+        "folders that say how often an epoch has their photos",
+        "`10_sks dog/a.png`, `10_sks dog/a.txt`",
+        "kohya's sd-scripts",
+    ),
+    Layout(
+        _masks,
+        "text files, and masks of photos, which are left alone",
+        "`a.jpg`, `a.txt`, `a-masklabel.png`",
+        "OneTrainer",
+    ),
+    Layout(
+        _default,
+        "a text for all photos that have none of their own",
+        "`a.jpg`, `a.txt`, `b.jpg`, `default_caption.txt`",
+        "ai-toolkit",
+    ),
+    Layout(
+        _prompts,
+        "photos beside `metadata.jsonl` with prompts",
+        '`{"file_name": "a.jpg", "prompt": "A dog."}`',
+        "diffusers",
+        only_first=True,
+    ),
     Layout(
         usual.shards,
         "tar shards",

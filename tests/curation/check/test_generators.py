@@ -323,7 +323,7 @@ def test_metadata_with_prompts_is_recognised(tmp_path: Path) -> None:
         ([f"A photo of {c}" for c in captions()], ""),
         ([f"1girl, {c}" for c in captions()], ""),
         (captions(), ""),
-        (["ohwx man"] * 3, ""),  # too few to tell
+        (["ohwx man"] * 2, ""),  # too few to tell
     ],
 )
 def test_the_trigger_is_found(texts: list[str], trigger: str) -> None:
