@@ -126,6 +126,7 @@ class Sample:
         size: width and height of the photo that ``regions`` are in pixels of; None: those of the
             file. It is there where the file need not be.
         bucket: how far the caption is to be trusted, 0 the most, see `curation.amend.condition`.
+        file_name: of the photo, as it stands in the annotations; empty: they do not name it.
     """
 
     row: int
@@ -140,6 +141,7 @@ class Sample:
     masks: tuple[MaskedSpan, ...] = ()
     size: tuple[float, float] | None = None
     bucket: int = 0
+    file_name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,28 @@ def checked_file_name(name: str, where: str) -> str:
     return str(path)
 
 
+class GivenName(str):
+    """The plain name of a photo that stands otherwise in the annotations.
+
+    Attributes:
+        given: as it stands there.
+    """
+
+    given: str
+
+    @classmethod
+    def of(cls, name: str, given: str) -> GivenName:
+        """The plain name of what is given."""
+        made = cls(name)
+        made.given = given
+        return made
+
+
+def given_name(name: str) -> str:
+    """What stands in the annotations for a name as `photo_name` makes it."""
+    return name.given if isinstance(name, GivenName) else name
+
+
 def photo_name(name: str, where: str) -> str:
     r"""The name of a photo in annotations, made plain.
 
@@ -62,7 +84,7 @@ def photo_name(name: str, where: str) -> str:
     path = _DRIVE.sub("/", path.replace("\\", "/"))
     start = "/" if path.startswith("/") else ""
     try:
-        return start + checked_file_name(path.lstrip("/"), where)
+        return GivenName.of(start + checked_file_name(path.lstrip("/"), where), name)
     except ValueError as error:
         raise ValueError(
             str(error).replace(repr(path.lstrip("/")[:80]), repr(name[:80]))

@@ -27,7 +27,7 @@ from curation.check.words import NAME as WORDS
 
 CSV_NAME, PARQUET_NAME, PAGE_NAME = "issues.csv", "issues.parquet", "report.html"
 LEFT_OUT = "left_out"
-HEAD = ("file", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
+HEAD = ("file", "name", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
 WORD_COLUMNS = ("word", "word_start", "replacement")
 POLICY = "check"
 # Arrow's types of columns, also where all values are empty; checks have floats.
@@ -194,6 +194,7 @@ class CheckResult:
             rows.append(
                 {
                     "file": str(sample.image_path),
+                    "name": sample.file_name or sample.image_id,
                     "sample_id": sample.sample_id,
                     "caption": sample.caption,
                     "flag": bool(self.flagged[sample.row]),
@@ -207,7 +208,7 @@ class CheckResult:
         columns = (*HEAD, *names, *self._word(0))
         nothing = dict.fromkeys(columns)
         for item in self.roster.dropped:
-            head = (item.item, "", "", True, 1.0, LEFT_OUT, item.rule)
+            head = (item.item, item.item, "", "", True, 1.0, LEFT_OUT, item.rule)
             rows.append({**nothing, **dict(zip(HEAD, head, strict=True))})
         return IssueTable(columns=columns, rows=rows)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from captioning.data.boxes import Box, checked_box, photo_size, scaled_box
 from captioning.data.json_files import checked_text
-from captioning.data.photo_folder import PhotoFolder
+from captioning.data.photo_folder import GivenName, PhotoFolder, given_name
 from captioning.data.quick_sample import quick_sample
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.setting_error import Setting, SettingError
@@ -318,7 +318,9 @@ def _below(
         )
     renamed = [
         entry._replace(
-            file_name=new.get(entry.file_name, entry.file_name),
+            file_name=GivenName.of(
+                new.get(entry.file_name, entry.file_name), given_name(entry.file_name)
+            ),
             image_id=new.get(entry.image_id, entry.image_id),
         )
         for entry in entries
@@ -394,12 +396,13 @@ def _samples(
         quick_sample(
             row=row,
             sample_id=f"{entry.image_id}#{caption.key}",
-            image_id=entry.image_id,
+            image_id=str(entry.image_id),
             image_path=path,
             caption=caption.text,
             regions=regions,
             phrases=_grounded(caption.phrases, position) if caption.phrases else (),
             size=size if rules.missing_photos == "keep" else None,
+            file_name=given_name(entry.file_name),
         )
         for row, caption in enumerate(entry.captions, start=first)
     ]

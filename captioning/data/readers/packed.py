@@ -192,4 +192,5 @@ def _samples(photo: PackedPhoto, row: int) -> Iterator[Sample]:
             image_id=photo.image_id,
             image_path=path,
             caption=caption,
+            file_name=photo.name,
         )

@@ -82,6 +82,46 @@ def test_a_table_a_page_and_a_summary(folder: Path, tmp_path: Path, capsys) -> N
     assert "6 flagged" in capsys.readouterr().out
 
 
+NAMES = {  # of a layout, what its file says of a photo
+    "metadata.csv": "file_name,text\n{}\n",
+    "captions.jsonl": "{}\n",
+    "captions.json": "[{}]",
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "given"),
+    [
+        ("metadata.csv", "a b/{}.png"),
+        ("metadata.csv", "./a b/{}.png"),
+        ("metadata.csv", "/home/me/set/a b/{}.png"),
+        ("metadata.csv", "C:\\set\\a b\\{}.png"),
+        ("captions.jsonl", "a b\\{}.png"),
+        ("captions.jsonl", "a b/{}"),
+        ("captions.json", "/data/local-files/?d=a%20b/{}.png"),
+    ],
+)
+def test_the_table_names_photos_as_the_annotations_do(tmp_path, layout: str, given: str) -> None:
+    root = tmp_path / "set"
+    (root / "a b").mkdir(parents=True)
+    names = [given.format(number) for number in range(3)]
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (96, 96, 3), np.uint8)
+        Image.fromarray(pixels).save(root / "a b" / f"{number}.png")
+    caption = "A dog runs."
+    rows = [f"{name},{caption}" for name in names]
+    if layout != "metadata.csv":
+        rows = [json.dumps({"image": name, "caption": caption}) for name in names]
+    joined = ("," if layout == "captions.json" else "\n").join(rows)
+    (root / layout).write_text(NAMES[layout].replace("{}", joined))
+    result = check(root, space="none", quiet=True)
+    write_result(result, tmp_path / "out")
+    with (tmp_path / "out" / "issues.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == names
+    assert [Path(row["file"]) for row in rows] == [root / "a b" / f"{n}.png" for n in range(3)]
+
+
 @pytest.mark.parametrize("num_photos", [3, 10])
 def test_parquet_has_types_where_nothing_is_measured(
     folder: Path, tmp_path: Path, num_photos: int
@@ -96,7 +136,7 @@ def test_parquet_has_types_where_nothing_is_measured(
     write_result(replace(result, scores=scores), tmp_path / "out")
     table = parquet.read_table(tmp_path / "out" / "issues.parquet")
     kinds = dict.fromkeys([*scores, "suspicion"], "double")
-    kinds |= dict.fromkeys(["file", "sample_id", "caption", "issues", "reason"], "string")
+    kinds |= dict.fromkeys(["file", "name", "sample_id", "caption", "issues", "reason"], "string")
     kinds |= {"flag": "bool", "word": "string", "word_start": "int64", "replacement": "string"}
     assert {field.name: str(field.type) for field in table.schema} == kinds
     with (tmp_path / "out" / "issues.csv").open(newline="") as file:
