@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
 
+from captioning.data.readers.own.own import read_own
+from captioning.data.readers.own.questions import own_questions
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import CurationView, Roster
 from captioning.results.folder_config import show_outside
@@ -72,6 +75,26 @@ def read_held_out(folder: str | Path) -> dict[Split, Roster]:
     if rosters:
         check_opened(config, folder, {**rosters})
     return rosters
+
+
+def read_asked(folder: str | Path, rosters: Mapping[Split, Roster]) -> dict[Split, dict[str, str]]:
+    """What the own photos of a run ask, by split and sample id; nothing of other data, or of loops.
+
+    Args:
+        folder: of the run.
+        rosters: of its splits.
+    """
+    folder, target = Path(folder), f"{read_own.__module__}.{read_own.__name__}"
+    if is_loop_folder(folder):
+        return {}
+    data = RunFolder(folder).config().data
+    asked: dict[Split, dict[str, str]] = {}
+    for split, roster in rosters.items():
+        part = data.get(split)
+        if part is not None and part.get("_target_") == target:
+            reading: dict[str, Any] = {str(key): value for key, value in part.items()}
+            asked[split] = own_questions(reading.pop("folder"), roster, **reading)
+    return asked
 
 
 def _read_held_out(config: DictConfig, split: Split) -> Roster:

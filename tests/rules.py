@@ -113,6 +113,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.finished_run": (
         *CONTRACTS,
         *("captioning.data.roster", "captioning.data.readers.split_words"),
+        *("captioning.data.readers.own.own", "captioning.data.readers.own.questions"),
         "captioning.results.folder_config",
         "captioning.results.run_folder",
         "captioning.training.data_checks",

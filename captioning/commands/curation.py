@@ -125,7 +125,7 @@ def _export(options: Namespace) -> None:
     with quick_imports():
         from curation.export.export import HOLD_PHOTOS, export
         from curation.export.tool_files import Style
-        from curation.finished_run import read_held_out, read_run
+        from curation.finished_run import read_asked, read_held_out, read_run
 
     import_plugins(options.plugins)
     photos = options.photos or ("copy" if options.format in HOLD_PHOTOS else "none")
@@ -134,6 +134,8 @@ def _export(options: Namespace) -> None:
     record = read_run(run)
     is_alone = options.part == "train" or options.format == "journal"
     beside = {} if is_alone else read_held_out(run)
+    if options.format == "messages":
+        style = style.asking(read_asked(run, {"train": record.view.roster, **beside}))
     count = export(
         record, run, folder, format=options.format, photos=photos, style=style, beside=beside
     )

@@ -45,12 +45,14 @@ class Style:
         question: what messages ask of a photo, where the set asks nothing; None: `QUESTION`.
         repeats: of training photos, in kohya's form.
         questions: what the set asks, by sample id.
+        beside: the same of splits that were not curated, whose ids may be those of others.
     """
 
     form: Form | None = None
     question: str | None = None
     repeats: int = 1
     questions: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[Split, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def pattern(self) -> str:
@@ -75,9 +77,15 @@ class Style:
                 f"--repeats {self.repeats}: must be 1 or more, and is for --form kohya alone"
             )
 
-    def asked(self, sample: Sample) -> str:
+    def asking(self, questions: Mapping[Split, Mapping[str, str]]) -> Style:
+        """The same with what a run's splits ask, of which train was curated."""
+        beside = {split: asked for split, asked in questions.items() if split != "train"}
+        return replace(self, questions=questions.get("train", {}), beside=beside)
+
+    def asked(self, sample: Sample, split: Split | None) -> str:
         """The question whose answer a caption is."""
-        own = self.questions.get(sample.sample_id, "").replace(_PLACE, " ").strip()
+        questions = self.questions if split is None else self.beside.get(split, self.questions)
+        own = questions.get(sample.sample_id, "").replace(_PLACE, " ").strip()
         return own or self.question or QUESTION
 
 
@@ -111,7 +119,7 @@ def write_messages_index(path: Path, files: Mapping[Split | None, str]) -> None:
 
 
 def _chat(picture: Picture, sample: Sample, photo: str, style: Style) -> dict[str, Any]:
-    question, answer = style.asked(sample), sample.caption
+    question, answer = style.asked(sample, picture.split), sample.caption
     whole = replace(picture, samples=(sample,))
     about = {"image_id": picture.image_id, **caption_fields(whole, told_fields([whole]))}
     del about["captions"]

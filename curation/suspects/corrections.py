@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from captioning.data.roster import CurationView
+from captioning.data.readers.split_words import Split
+from captioning.data.roster import CurationView, Roster
 from curation.check.export import HELD_OUT, draw_splits
 from curation.check.run import read_all, read_questions, read_splits
 from curation.export.export import export
 from curation.export.tool_files import Style
-from curation.finished_run import read_held_out, read_run
+from curation.finished_run import read_asked, read_held_out, read_run
 from curation.journal.journal import FILE_NAME
 from curation.record import RunRecord
 from curation.suspects.label_studio import POLICY, read_label_studio
@@ -70,6 +71,9 @@ def write_corrected(
         splits, told = draw_splits(view, read_splits(source), held_out, keys_folder)
     elif part == "all" and format != "journal":
         beside = read_held_out(run)
+    if run is not None and format == "messages":
+        rosters: dict[Split, Roster] = {"train": view.roster, **beside}
+        style = style.asking(read_asked(run, rosters))
     count = export(
         record, run, Path(folder), format=format, photos=photos, by_people=True, splits=splits,
         style=style, about_splits=told, beside=beside,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
@@ -17,10 +18,12 @@ from curation.check import check
 from curation.check.export import export_cleaned
 from curation.export.export import export
 from curation.export.tool_files import QUESTION, Style
+from curation.journal.journal import Header, encode, write_journal
 from curation.record import RunRecord
 from tests.packed_files import photo
 
 SKIP = ("duplicate_photo", "too_short", "same_caption", "tiny_photo", "file_name")
+PARTS = ("train", "val", "test")
 ASKED = ("What is it?", "Is it a dog, and where?")
 
 
@@ -45,6 +48,10 @@ def written(folder: Path, out: Path, format: str, **style) -> Path:
     result = check(folder, space="none", skip=SKIP, quiet=True)
     export_cleaned(result, out, format=format, photos="copy", style=Style(**style))
     return out
+
+
+def run_command(*arguments: str) -> int:
+    return main([*arguments])
 
 
 def lines(path: Path) -> list[dict]:
@@ -77,6 +84,52 @@ def test_the_questions_of_a_set_are_kept(folder, tmp_path, mark, keys) -> None:
     assert [row["conversations"][0]["value"] for row in rows] == [
         f"<image>\n{question}" for question in expected
     ]
+
+
+def test_the_questions_of_a_run_are_kept_in_each_split(tmp_path) -> None:
+    """Folders of splits, whose photos and captions have the same names and ids."""
+    data, target = tmp_path / "set", "captioning.data.readers.own.own.read_own"
+    for number, part in enumerate(PARTS):
+        (data / part).mkdir(parents=True)
+        rows = []
+        for name in "ab":
+            (data / part / f"{name}.jpg").write_bytes(photo(number, 64 + ord(name)))
+            asked, said = f"What is {name} of {part}?", f"A dog is in {name}."
+            turns = [{"from": "human", "value": asked}, {"from": "gpt", "value": said}]
+            rows.append({"image": f"{name}.jpg", "conversations": turns})
+        (data / part / "chats.json").write_text(json.dumps(rows))
+    splits = {
+        part: {"_target_": target, "name": f"own/{part}", "folder": str(data), "part": part}
+        for part in PARTS
+    }
+    run = tmp_path / "run"
+    run.mkdir()
+    config = {
+        "data": {"name": "own", **splits},
+        "curation": {"name": "by hand"},
+        "monitor": "last",
+        "seed": 0,
+        "paths": {"cache": str(tmp_path / "cache")},
+    }
+    OmegaConf.save(OmegaConf.create(config), run / "config.yaml")
+    roster = read_own(name="own/train", folder=data, part="train")
+    edit = Edit(sample_id=roster.samples[0].sample_id, action="replace_caption", value="A cat.")
+    header = Header(roster=roster.name, fingerprint=roster.fingerprint, seed=0)
+    write_journal(run / "curation.jsonl", header, [encode(edit)])
+    (tmp_path / "tasks.json").write_text("[]")
+    for words in (("export", str(run)), ("corrections", str(tmp_path / "tasks.json"), str(run))):
+        out = tmp_path / words[0]
+        assert run_command("curate", *words, str(out), "--format", "messages") == 0
+        for part, name in zip(PARTS, ("train", "validation", "test"), strict=True):
+            found = [
+                [message["content"] for message in row["messages"]]
+                for row in lines(out / f"messages_{name}.jsonl")
+            ]
+            first = "A cat." if part == "train" else "A dog is in a."
+            assert found == [
+                [f"What is a of {part}?", first],
+                [f"What is b of {part}?", "A dog is in b."],
+            ]
 
 
 def test_the_questions_of_a_parquet_file_are_kept(tmp_path) -> None:
@@ -224,24 +277,20 @@ def test_a_form_that_a_format_has_not_is_refused(folder, tmp_path, format, style
     assert not (tmp_path / "out").exists()
 
 
-def run(*arguments: str) -> int:
-    return main([*arguments])
-
-
 def test_the_command_writes_forms(folder, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     plain = ("check", str(folder), "--space", "none")
     skips = [part for name in SKIP for part in ("--skip", name)]
     llava = ("--export", "messages", "--form", "llava", "--question", "Where?", "--photos", "copy")
-    assert run(*plain, *skips, *llava, "--out", "one") == 0
+    assert run_command(*plain, *skips, *llava, "--out", "one") == 0
     rows = json.loads((tmp_path / "one" / "cleaned" / "conversations.json").read_text())
     assert rows[0]["conversations"][0]["value"] == "<image>\nWhere?"
     kohya = ("--export", "text_files", "--form", "kohya", "--repeats", "10")
-    assert run(*plain, *skips, *kohya, "--out", "two") == 0
+    assert run_command(*plain, *skips, *kohya, "--out", "two") == 0
     assert (tmp_path / "two" / "cleaned" / "10_photos" / "sub_b.txt").is_file()
     capsys.readouterr()
-    assert run(*plain, "--form", "kohya", "--out", "three") != 0
+    assert run_command(*plain, "--form", "kohya", "--out", "three") != 0
     assert "--form, --question and --repeats are for the set" in capsys.readouterr().err
-    assert run(*plain, "--export", "csv", "--form", "kohya", "--out", "three") != 0
+    assert run_command(*plain, "--export", "csv", "--form", "kohya", "--out", "three") != 0
     assert "--form kohya: csv has no such form" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()

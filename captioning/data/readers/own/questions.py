@@ -13,6 +13,7 @@ from captioning.data.readers.caption_columns import TURNS
 from captioning.data.readers.jsonl import records_of
 from captioning.data.readers.own.layout import recognise
 from captioning.data.readers.record_keys import file_name_of, has_photo, question_and_answer
+from captioning.data.readers.split_words import SPLITS
 from captioning.data.roster import Roster
 from captioning.model_folder import data_folder
 from captioning.types import Sample
@@ -42,7 +43,10 @@ def own_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[st
     asked: Iterator[_Asked]
     if layout.kind == "jsonl":
         file_column = given.get("file_column")
-        asked = chain.from_iterable(_of_lines(s.path, file_column) for s in layout.sources)
+        part = reading.get("part")
+        wanted = (part, None) if part in layout.splits else (*SPLITS, None)
+        paths = (source.path for source in layout.sources if source.split in wanted)
+        asked = chain.from_iterable(_of_lines(path, file_column) for path in paths)
     else:
         asked = chain.from_iterable(map(_of_rows, of_photos(all_files(layout.root))))
     by_caption = {(place, _plain(caption)): question for place, caption, question in asked}
@@ -81,7 +85,9 @@ def _of_lines(path: Path, file_column: str | None) -> Iterator[_Asked]:
             return  # as the first line, so the others
         question, answer = _pair(record.value[key])
         if question and answer and has_photo(record, file_column):
-            yield file_name_of(record, file_column), answer, question
+            name = file_name_of(record, file_column)
+            yield (path.parent / name).as_posix(), answer, question
+            yield name, answer, question
 
 
 def _of_rows(file: Path) -> Iterator[_Asked]:
