@@ -119,9 +119,9 @@ def _file_key(record: Record) -> str:
 class CaptionKeys:
     """Which keys hold captions, alike in all lines of a file.
 
-    Of the usual keys a line has one. It is read with the same numbered, such as ``caption_2``.
-    Where the first lines have none of them, the one key with another usual name is; such a name
-    beside the usual ones may be anything.
+    Of the usual keys a line has one, or a list of captions and beside it the first of them. It is
+    read with the same numbered, such as ``caption_2``. Where the first lines have none of them, the
+    one key with another usual name is; such a name beside the usual ones may be anything.
 
     Args:
         usual: names.
@@ -144,6 +144,8 @@ class CaptionKeys:
         if self._columns is not None:
             return [key for key in self._columns if value_at(record, key) is not None]
         present = [key for key in self.usual if key in record]
+        if present == ["captions", "caption"] and _has_first(record):
+            present = ["captions"]
         if len(present) > 1:
             raise SettingError(
                 f"{record.where}: needs exactly one of the keys {list(self.usual)}: has {present}; "
@@ -165,6 +167,15 @@ class CaptionKeys:
             self._last = key, names
             self._found = [names[place] for place in numbered_captions(names, key)]
         return self._found
+
+
+def _has_first(record: Record) -> bool:
+    """Whether ``caption`` is the first of ``captions``, as in JSON of ``captioning caption``."""
+    captions, first = record.value["captions"], record.value["caption"]
+    if not isinstance(captions, list) or not captions:
+        return False
+    own = captions[0].get("caption") if isinstance(captions[0], dict) else captions[0]
+    return isinstance(first, str) and own == first
 
 
 def texts_of(value: Any, where: str) -> list[str]:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from captioning import CaptionedPhoto, Captioner
 from captioning.assets import captioner as shipping
 from captioning.commands.main import main
+from captioning.data.readers.own.own import read_own
 from captioning.data.steps.take_detections import detection_line
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
@@ -26,6 +27,7 @@ from captioning.exports import loading, shipped
 from captioning.exports.caption_files import find_photos, json_table, table_lines
 from captioning.exports.chosen_search import chosen_search, words_machine
 from captioning.exports.export import export
+from captioning.results.coco_results import read_entries
 from captioning.training.run import train
 from captioning.types import Prediction, Region
 from tests.matching_folders import save_blip_captioner
@@ -115,6 +117,32 @@ def test_formats_hold_the_same(bundle, folder, tmp_path, capsys) -> None:
     assert [len(entry["captions"]) for entry in entries] == [2, 2, 2]
     assert entries[0]["captions"][0]["score"] == entries[0]["score"] == float(table[0]["score"])
     assert sorted(path.name for path in output.parent.iterdir()) == ["captions.json"]
+
+
+@pytest.mark.parametrize("number", ["1", "3"])
+def test_its_json_is_read_where_captions_are(bundle, folder, tmp_path, number) -> None:
+    root = tmp_path / "set"
+    shutil.copytree(folder, root)
+    output = root / "captions.json"
+    asked = ["caption", str(root), "--model", str(bundle), "--n-best", number]
+    assert main([*asked, "--format", "json", "--out", str(output)]) == 0
+    entries = json.loads(output.read_text())
+    expected = {
+        entry["file"]: [one["caption"] for one in entry.get("captions", [entry])]
+        for entry in entries
+    }
+    assert [len(captions) for captions in expected.values()] == [int(number)] * 3
+    roster = read_own(name="x", folder=root)
+    found: dict[str, list[str]] = {}
+    for sample in roster.samples:
+        found.setdefault(str(sample.image_path), []).append(sample.caption)
+    assert found == expected
+    assert {e.names[0]: e.captions for e in read_entries(output)} == expected
+    if number != "1":  # another caption beside a list is not taken for one of it
+        entries[1]["caption"] = "something else"
+        output.write_text(json.dumps(entries))
+        with pytest.raises(ValueError, match=r"needs exactly one of the keys .* caption_columns"):
+            read_own(name="x", folder=root)
 
 
 def test_a_run_captions_photos(run, folder, capsys) -> None:
