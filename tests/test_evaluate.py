@@ -308,7 +308,9 @@ def test_unknown_images_are_named(
 OWN = ("anna.jpg", "sub/bob.jpg", "7.png", "other/bob.jpg", "sub/anna.jpg")
 
 
-def joined(tmp_path: Path, entries: list[dict[str, Any]], names: dict | None = None) -> dict:
+def joined(
+    tmp_path: Path, entries: list[dict[str, Any]], names: dict | None = None, **options: bool
+) -> dict:
     """Captions of results by the ids of `OWN`, as ``evaluate`` joins them."""
     samples = [
         Sample(row=n, sample_id=i, image_id=i, image_path=tmp_path / "s" / i, caption=i)
@@ -316,7 +318,7 @@ def joined(tmp_path: Path, entries: list[dict[str, Any]], names: dict | None = N
     ]
     path = tmp_path / "results.json"
     path.write_text(json.dumps([{"caption": f"said {n}"} | e for n, e in enumerate(entries)]))
-    found = _joined(read_entries(path), build_roster("own", samples), names or {})
+    found = _joined(read_entries(path), build_roster("own", samples), names or {}, **options)
     return {image_id: captions[0] for image_id, captions in found.items()}
 
 
@@ -327,6 +329,7 @@ def joined(tmp_path: Path, entries: list[dict[str, Any]], names: dict | None = N
         ({"image_id": 5, "file_name": "other/bob.jpg"}, "other/bob.jpg"),
         ({"file": "photos/of/sub/anna.jpg"}, "sub/anna.jpg"),
         ({"file": "7.png"}, "7.png"),
+        ({"image_id": "0007"}, "7.png"),
         ({"image_id": "7"}, "7.png"),  # text, so that no number can be meant
         ({"image_id": "sub/anna"}, None),
     ],
@@ -337,6 +340,16 @@ def test_results_are_joined_by_id_or_by_name(tmp_path: Path, entry: dict, image_
             joined(tmp_path, [entry])
     else:
         assert joined(tmp_path, [entry]) == {image_id: "said 0"}
+
+
+def test_results_of_images_without_references_are_left_out_where_asked(tmp_path, capsys) -> None:
+    entries = [{"file": "7.png"}, {"file": "gone.jpg"}]
+    with pytest.raises(ValueError, match=r"such as 'gone.jpg', .* missing_references=drop"):
+        joined(tmp_path, entries)
+    assert joined(tmp_path, entries, leave_out=True) == {"7.png": "said 0"}
+    assert "captions of 1 images without references ('gone.jpg', ...)" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="without references"):  # none is left
+        joined(tmp_path, entries[1:], leave_out=True)
 
 
 def test_results_that_could_be_of_several_photos_are_refused(tmp_path: Path) -> None:

@@ -95,12 +95,17 @@ def _of_file(config: DictConfig) -> _Captioned:
     if split.get("missing_photos") == "error":  # captions alone are read
         split.missing_photos = "keep"
     roster = build_part(split)
-    captions = _joined(entries, roster, _coco_names(split))
+    leave_out = config.get("missing_references") == "drop"
+    captions = _joined(entries, roster, _coco_names(split), leave_out=leave_out)
     return _Captioned(captions=captions, roster=roster, out=out)
 
 
 def _joined(
-    entries: Sequence[ResultEntry], roster: Roster, coco_names: Mapping[str, tuple[str, ...]]
+    entries: Sequence[ResultEntry],
+    roster: Roster,
+    coco_names: Mapping[str, tuple[str, ...]],
+    *,
+    leave_out: bool = False,
 ) -> dict[str, list[str]]:
     """Captions by the roster's image ids: all entries by id, by COCO's numbers, or by name.
 
@@ -108,6 +113,7 @@ def _joined(
         entries: of the results file.
         roster: has the images.
         coco_names: see `_coco_names`.
+        leave_out: leave out entries of images without references, and print their number.
 
     Raises:
         ValueError: an entry that names no image or several, or two entries of one image.
@@ -137,22 +143,31 @@ def _joined(
     if missing:
         first = missing[0]
         shown = first.names[0] if first.image_id is None else first.image_id
+        if leave_out and captions:
+            print(
+                f"left out: captions of {len(missing)} images without references ({shown!r}, ...)"
+            )
+            return captions
         raise ValueError(
             f"{first.place}: {len(missing)} images without references, such as {shown!r}, by id or "
             f"by name: {roster.name} has images such as {next(iter(known))!r}; choose the data= "
-            "and split= of these captions"
+            "and split= of these captions, or leave them out by missing_references=drop"
         )
     return captions
 
 
 class _NamedImages:
-    """Finds a roster's images by names of their photos: paths, their last parts, or bare stems."""
+    """Finds a roster's images by names of their photos: paths, their last parts, or bare stems.
+
+    Numbers may have other leading zeros than ids and names.
+    """
 
     def __init__(self, roster: Roster) -> None:
         self._ids = roster.rows_by_image.keys()
         self._by_path: dict[str, str] = {}
         self._by_name: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         self._by_stem: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        self._by_number: dict[int, list[str]] = defaultdict(list)
         for image_id, rows in roster.rows_by_image.items():
             sample = roster.samples[rows[0]]
             path = sample.image_path
@@ -160,6 +175,8 @@ class _NamedImages:
             self._by_path[str(path.resolve())] = image_id
             self._by_name[path.name].append((parts, image_id))
             self._by_stem[path.stem].append(((*parts[:-1], path.stem), image_id))
+            for number in {one for one in (image_id, path.stem) if one.isdecimal()}:
+                self._by_number[int(number)].append(image_id)
 
     def __call__(self, names: Sequence[str], place: str) -> str | None:
         """The image that the first name finds that finds any.
@@ -185,6 +202,8 @@ class _NamedImages:
             return [exact]
         wanted = Path(name).parts
         choices = self._by_name.get(wanted[-1] if wanted else "") or self._by_stem.get(name, [])
+        if not choices and name.isdecimal():
+            return self._by_number.get(int(name), [])
         lengths = {
             image_id: min(len(parts), len(wanted))
             for parts, image_id in choices

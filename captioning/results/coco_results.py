@@ -13,6 +13,9 @@ from captioning.types import Prediction, Sample
 
 # Keys by which entries name their photo, as COCO's exports and ``captioning caption`` write them.
 NAME_KEYS = ("file_name", "file", "image", "photo")
+# By which they name its id and caption: COCO's first; LLaVA's answers to questions about photos.
+ID_KEYS = ("image_id", "question_id")
+CAPTION_KEYS = ("caption", "text", "prediction", "answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,8 @@ def read_results(path: str | Path) -> dict[str, list[str]]:
 
     One caption an image in COCO's format, ``[{"image_id": 9, "caption": "..."}, ...]``, or several,
     the best first, ``[{"image_id": 9, "captions": ["...", "..."]}, ...]``. Ids may be numbers or
-    text and become text. Further keys are ignored. An empty caption is kept: it is scored as the
+    text and become text. JSON Lines have such an entry a line; LLaVA's ``question_id`` and ``text``
+    stand for both keys. Further keys are ignored. An empty caption is kept: it is scored as the
     empty string.
 
     Raises:
@@ -65,10 +69,7 @@ def read_entries(path: str | Path) -> list[ResultEntry]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; give a COCO results file")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not valid JSON in UTF-8: {error}") from error
+    values = _values(path)
     if not isinstance(values, list) or not values:
         raise ValueError(f"{path}: must be a list of image_id and caption, with an entry or more")
     entries = [_entry(value, f"{path}: entry {number}") for number, value in enumerate(values)]
@@ -85,15 +86,33 @@ def read_entries(path: str | Path) -> list[ResultEntry]:
     return entries
 
 
+def _values(path: Path) -> Any:
+    """What JSON says, or the list of what the lines of JSON Lines say."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        try:
+            value = json.loads(text)
+            return [value] if isinstance(value, dict) and path.suffix == ".jsonl" else value
+        except json.JSONDecodeError as error:
+            lines = [line for line in text.split("\n") if line.strip()]
+            if error.msg != "Extra data" or len(lines) < 2:
+                raise
+            return [json.loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not valid JSON in UTF-8: {error}") from error
+
+
 def _entry(entry: object, place: str) -> ResultEntry:
     if not isinstance(entry, dict):
         raise ValueError(f"{place}: must be an object with image_id and caption: got {entry!r}")
-    image_id = entry.get("image_id")
+    key = next((key for key in ID_KEYS if entry.get(key) is not None), "image_id")
+    image_id = entry.get(key)
     names = tuple(entry[key] for key in NAME_KEYS if isinstance(entry.get(key), str))
     is_id = isinstance(image_id, int | str) and not isinstance(image_id, bool)
     if not is_id and not (image_id is None and names):
         raise ValueError(f"{place}: image_id must be a number or text: got {image_id!r}")
-    captions = entry["captions"] if "captions" in entry else [entry.get("caption")]
+    key = next((key for key in CAPTION_KEYS if key in entry), "caption")
+    captions = entry["captions"] if "captions" in entry else [entry.get(key)]
     if not isinstance(captions, list) or not captions:
         raise ValueError(f"{place}: captions must be a list of one or more: got {captions!r}")
     texts = [_text(caption) for caption in captions]

@@ -162,7 +162,10 @@ def coco_entries(
     captions: dict[str, list[tuple[Any, str]]] = {image_id: [] for image_id in by_id}
     annotation_ids: dict[str, str] = {}
     sample_ids: dict[str, list[str]] = {}
-    for record in _annotations(documents, annotation_ids):
+    for record in (record for document in documents for record in document.records("annotations")):
+        if "id" in record:  # files of others count from 0 for each image: such ids are no mistake
+            shown = f"{record.identifier('id')} {record.value.get('image_id')}"
+            _check_once(f"{shown} {record.value.get('caption')}", record, annotation_ids)
         image_id = record.identifier("image_id")
         if image_id not in captions:
             raise ValueError(f"{record.where}: caption of image {image_id}, not among the images")
@@ -184,6 +187,16 @@ def coco_entries(
     entries = [_entry(record, captions, sample_ids, boxes or {}, dropped) for record in images]
     check_unique(entries)
     return entries
+
+
+def _check_once(key: str, record: Record, known: dict[str, str]) -> None:
+    """Refuse a caption that stands in the file twice, with its id."""
+    if key in known:
+        raise ValueError(
+            f"{record.where}: annotation id {record.identifier('id')} stands twice, first at "
+            f"{known[key]}; remove one"
+        )
+    known[key] = record.where
 
 
 def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iterator[Record]:

@@ -28,6 +28,14 @@ def test_ids_become_text_and_empty_captions_stay(tmp_path: Path) -> None:
     assert read_results(path) == {"9": ["a dog", "", "a cat"]}
 
 
+def test_results_as_json_lines_and_answers_of_llava(tmp_path: Path) -> None:
+    path = tmp_path / "merge.jsonl"
+    path.write_text("\n".join(json.dumps(entry) for entry in GOOD) + "\n\n")
+    assert read_results(path) == {"9": ["a dog"], "x": [""]}
+    path.write_text('{"question_id": 9, "prompt": "?", "text": "a dog"}')
+    assert read_results(path) == {"9": ["a dog"]}
+
+
 @given(
     st.dictionaries(
         st.text(max_size=8) | st.integers(0, 10**12).map(str) | st.just("007"),

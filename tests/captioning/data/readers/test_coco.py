@@ -126,6 +126,12 @@ def test_missing_photos_and_captions(tmp_path):
         read_coco(**arguments, missing_captions="drop", missing_photos="drop")
 
 
+def test_ids_of_captions_may_stand_twice(tmp_path):
+    other = [{"id": 1, "image_id": 7, "caption": "Dogs."}, {"image_id": 9, "caption": "A cat."}]
+    roster = read_coco(**write(tmp_path, annotations=[CAPTIONS[0], *other]))
+    assert [sample.caption for sample in roster.samples][-2:] == ["Dogs.", "A cat."]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
