@@ -129,7 +129,7 @@ def test_missing_photos_and_captions(tmp_path):
 def test_ids_of_captions_may_stand_twice(tmp_path):
     other = [{"id": 1, "image_id": 7, "caption": "Dogs."}, {"image_id": 9, "caption": "A cat."}]
     roster = read_coco(**write(tmp_path, annotations=[CAPTIONS[0], *other]))
-    assert [sample.caption for sample in roster.samples][-2:] == ["Dogs.", "A cat."]
+    assert {"Dogs.", "A cat."} < {sample.caption for sample in roster.samples}
 
 
 @pytest.mark.parametrize(
