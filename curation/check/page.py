@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from captioning.files import write_text
 from captioning.vision.photo_places import place_in_shard
@@ -40,11 +39,6 @@ class Checked(Flagged, Protocol):
     @property
     def checks(self) -> Sequence[Check]:
         """The checks that were made."""
-        ...
-
-    @property
-    def flagged(self) -> NDArray[np.bool_]:
-        """``(N,)``: which captions any check flags that removes."""
         ...
 
     def expected_precision(self, name: str) -> float | None:
@@ -130,7 +124,8 @@ def less_sure(result: Checked, check: Check) -> list[int]:
     if check.name not in UNSURE:
         return []
     values = np.nan_to_num(result.scores[check.name].values)
-    rows = np.flatnonzero((values >= LEAST_UNSURE) & ~result.flags[check.name] & ~result.flagged)
+    flagged = np.any([result.flags[name] for name in {check.name, *result.removing}], axis=0)
+    rows = np.flatnonzero((values >= LEAST_UNSURE) & ~flagged)
     return rows[np.argsort(-values[rows], kind="stable")][:NUM_UNSURE].tolist()
 
 

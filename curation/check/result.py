@@ -31,7 +31,7 @@ HEAD = ("file", "name", "sample_id", "caption", "flag", "suspicion", "issues", "
 WORD_COLUMNS = ("word", "word_start", "replacement")
 POLICY = "check"
 # Arrow's types of columns, also where all values are empty; checks have floats.
-_KINDS = dict.fromkeys((*HEAD, "word", "replacement"), "string")
+_KINDS: dict[str, str] = dict.fromkeys((*HEAD, "word", "replacement"), "string")
 _KINDS |= {"flag": "bool", "suspicion": "float64", "word_start": "int64"}
 
 

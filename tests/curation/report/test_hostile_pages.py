@@ -120,7 +120,6 @@ def write_check(record: RunRecord, path: Path) -> None:
         scores=dict.fromkeys([check.name for check in checks], scores),
         thresholds=dict.fromkeys([check.name for check in checks], 0.0),
         flags={check.name: np.ones(len(roster), bool) for check in checks},
-        flagged=np.ones(len(roster), bool),
         removing=[check.name for check in checks],
         expected_precision=lambda name: 0.5,
         told=lambda: [f"{HOSTILE[4]}: {HOSTILE[4]}"],
