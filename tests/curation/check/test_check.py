@@ -94,7 +94,7 @@ NAMES = {  # of a layout, what its file says of a photo
     [
         ("metadata.csv", "a b/{}.png"),
         ("metadata.csv", "./a b/{}.png"),
-        ("metadata.csv", "/home/me/set/a b/{}.png"),
+        ("metadata.csv", "/srv/set/a b/{}.png"),
         ("metadata.csv", "C:\\set\\a b\\{}.png"),
         ("captions.jsonl", "a b\\{}.png"),
         ("captions.jsonl", "a b/{}"),
