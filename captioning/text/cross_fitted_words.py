@@ -16,7 +16,6 @@ from torch import Tensor
 from captioning.text.expected_words import ExpectedWords, PhotoFeatures
 from captioning.text.judged_words import JudgedWords
 from captioning.text.masked_words import PhotoEvidence, WordTraining, fit, new_network, predict
-from captioning.text.row_tables import RowTable
 from captioning.text.word_groups import Group, Vocabulary
 
 
@@ -31,7 +30,7 @@ class CrossFittedWords:
         network: arguments of `captioning.text.masked_words.MaskedWords`.
         training: of each network.
         seed: of parameters, dropout and order.
-        table: rows of the words that are judged; None for the closed ones.
+        vocabulary: of these captions, if there is one, with the rows of the words that are judged.
         progress: called with the share of the training that is done.
     """
 
@@ -45,10 +44,10 @@ class CrossFittedWords:
         network: Mapping[str, Any],
         training: WordTraining,
         seed: int,
-        table: RowTable | None = None,
+        vocabulary: Vocabulary | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        self._vocabulary = Vocabulary(captions, table=table)
+        self._vocabulary = Vocabulary(captions) if vocabulary is None else vocabulary
         groups = self._vocabulary.groups(captions, photos)
         size = 0 if features is None else features.cells.shape[-1]
         self._networks = []

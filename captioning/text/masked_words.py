@@ -120,6 +120,27 @@ def _picked(values: Tensor, places: Tensor) -> Tensor:
     return values.gather(1, places[..., None].expand(-1, -1, values.shape[-1]))
 
 
+class _Dropout(nn.Module):
+    """Dropout by bytes of numpy's generator: torch draws its masks ten times as slowly on a CPU.
+
+    Args:
+        share: of the values that are left out, rounded to 256ths.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self._least = round(256 * share)
+        self._generator = np.random.default_rng(int(torch.randint(2**62, ()).item()))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Of the same mean, in training."""
+        if not self.training or not self._least:
+            return values
+        drawn = np.frombuffer(self._generator.bytes(values.numel()), np.uint8)
+        kept = torch.from_numpy(drawn >= self._least).view(values.shape).to(values.device)
+        return values * kept * (256 / (256 - self._least))
+
+
 class MaskedWords(nn.Module):
     """Logits of the meanings of a row for masked words.
 
@@ -131,7 +152,7 @@ class MaskedWords(nn.Module):
         siblings: whether the photo's other captions are read.
         width: of embeddings; contexts are twice as wide.
         num_heads: of attention.
-        dropout: of contexts.
+        dropout: of contexts, in [0, 1).
     """
 
     def __init__(
@@ -156,7 +177,7 @@ class MaskedWords(nn.Module):
         nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(width))
         self.near = nn.Linear(2 * WINDOW * width, inner)
         self.bag = nn.Linear(width, inner, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = _Dropout(dropout)
         sources = 1
         if siblings:
             sources += 1
@@ -286,7 +307,7 @@ def fit(
     size = training.batch_size
     num_steps = max(-(-len(groups) // size) * training.num_epochs, 1)
     optimizer = torch.optim.AdamW(
-        network.parameters(), lr=training.lr, weight_decay=training.weight_decay
+        network.parameters(), lr=training.lr, weight_decay=training.weight_decay, fused=True
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / num_steps))

@@ -88,6 +88,7 @@ class Vocabulary:
             self.numbers[t] for t in free[:_NUM_STOP_WORDS] if t in self.numbers
         }
         self._is_stop = np.isin(np.arange(len(self)), list(self._stop))
+        self._last: tuple[object, list[Group]] = (None, [])
 
     def __len__(self) -> int:
         """With padding and unknown."""
@@ -170,7 +171,13 @@ class Vocabulary:
         return np.take_along_axis(beside @ names, things[rows], axis=1)
 
     def groups(self, captions: Sequence[str], photos: Sequence[int]) -> list[Group]:
-        """All captions by photo, a few at a time."""
+        """All captions by photo, a few at a time; those of the last call are kept."""
+        key = (tuple(captions), tuple(photos))
+        if self._last[0] != key:
+            self._last = (key, self._groups(captions, photos))
+        return self._last[1]
+
+    def _groups(self, captions: Sequence[str], photos: Sequence[int]) -> list[Group]:
         by_photo: dict[int, list[tuple[int, str]]] = {}
         for number, (caption, photo) in enumerate(zip(captions, photos, strict=True)):
             by_photo.setdefault(photo, []).append((number, caption))

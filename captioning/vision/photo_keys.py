@@ -55,6 +55,11 @@ def _stamp(path: Path) -> str:
     return key_of(os.path.abspath(path), *map(str, stamp))
 
 
+def key_of_content(content: bytes) -> str:
+    """The key of a photo by the content of its file, as `PhotoKeys` gives it."""
+    return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+
 def _digest(path: Path) -> str:
     with open_photo(path) as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12))
@@ -87,14 +92,20 @@ def loading_for(judge: object, load: Callable[[Path], Image.Image]) -> Callable[
 def read_ahead(
     paths: Sequence[Path], size: int, load: Callable[[Path], Loaded]
 ) -> Iterator[tuple[Sequence[Path], list[Loaded]]]:
-    """What ``load`` makes of photos, in batches of ``size``.
+    """What ``load`` makes of photos, in batches of ``size``; see `read_batches`."""
+    return read_batches([paths[start : start + size] for start in range(0, len(paths), size)], load)
+
+
+def read_batches(
+    batches: Sequence[Sequence[Path]], load: Callable[[Path], Loaded]
+) -> Iterator[tuple[Sequence[Path], list[Loaded]]]:
+    """What ``load`` makes of photos, batch by batch.
 
     The next batch is opened while one is worked on.
 
     Raises:
         FileNotFoundError, ValueError: as ``load``.
     """
-    batches = [paths[start : start + size] for start in range(0, len(paths), size)]
     if not batches:
         return
     with ThreadPoolExecutor(NUM_THREADS) as pool:

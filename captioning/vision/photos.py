@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -54,7 +55,11 @@ _SAY_TURNS = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")
 
 
 def load_rgb(
-    path: str | Path, *, max_pixels: int = MAX_PIXELS, smallest_side: int | None = None
+    path: str | Path,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    smallest_side: int | None = None,
+    content: bytes | None = None,
 ) -> Image.Image:
     """The photo in RGB, turned by its EXIF orientation.
 
@@ -67,12 +72,13 @@ def load_rgb(
         max_pixels: a photo of more is refused without decoding it.
         smallest_side: a larger JPEG may come at a half, a quarter or an eighth of its size, which
             is decoded faster, as long as no side is below this; None for its own size.
+        content: of the file, where it was read before.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it breaks a rule, see `photo_problem`.
     """
-    opened = _open(path, max_pixels, smallest_side)
+    opened = _open(path, max_pixels, smallest_side, content)
     if isinstance(opened, Image.Image):
         return opened
     if opened == MISSING:
@@ -99,15 +105,21 @@ def photo_problem(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> str:
     return opened if isinstance(opened, str) else ""
 
 
-def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
+def photo_sizes(
+    path: str | Path, *, content: bytes | None = None
+) -> tuple[tuple[int, int], tuple[int, int]]:
     """Width and height as stored, and as `load_rgb` shows it; reads the file's header alone.
+
+    Args:
+        path: the photo.
+        content: of the file, where it was read before.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is no photo.
     """
     try:
-        with pillow_warnings_ignored(), _opened(path) as image:
+        with pillow_warnings_ignored(), _opened(path, content) as image:
             width, height = image.size
             orientation = _orientation(image)
     except FileNotFoundError:
@@ -157,23 +169,28 @@ class _EmptyPhoto(ValueError):
     """A photo of no bytes."""
 
 
-def _opened(path: str | Path) -> Image.Image:
+def _opened(path: str | Path, content: bytes | None = None) -> Image.Image:
     """The photo with its header read alone, wherever it lies."""
-    if place_in_shard(path) is None:
+    if content is None and place_in_shard(path) is None:
         if os.path.getsize(path) == 0:
             raise _EmptyPhoto(f"{path}: {EMPTY}")
         return Image.open(path)
-    stream = open_photo(path)
+    stream = open_photo(path) if content is None else io.BytesIO(content)
     if not stream.seek(0, os.SEEK_END):
         raise _EmptyPhoto(f"{path}: {EMPTY}")
     return Image.open(stream)
 
 
-def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -> Image.Image | str:
+def _open(
+    path: str | Path,
+    max_pixels: int,
+    smallest_side: int | None = None,
+    content: bytes | None = None,
+) -> Image.Image | str:
     """The photo, or the rule that it breaks."""
     try:
         # of damaged EXIF and palettes: the pixels count
-        with pillow_warnings_ignored(), _opened(path) as image:
+        with pillow_warnings_ignored(), _opened(path, content) as image:
             if image.width * image.height > max_pixels:
                 return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
             if image.format != _MPO and getattr(image, "n_frames", 1) > 1:

@@ -33,6 +33,7 @@ class PhotoFacts:
         measured: by name, see `curation.check.photos.MEASURES`; empty where it cannot be opened.
         key: of the file's content, see `captioning.vision.photo_keys.content_key`; empty where it
             is not known.
+        file_size: in bytes.
     """
 
     problem: str = ""
@@ -41,6 +42,7 @@ class PhotoFacts:
     hash: int = 0
     measured: Mapping[str, float] = field(default_factory=dict)
     key: str = ""
+    file_size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class Evidence:
         space: name of the space; empty for none.
         splits: of photos by path, where the set says them.
         seed: of all draws.
+        cache_folder: keeps what networks say of words; None: nothing does.
         generators: what is known of a folder for image generators; None: it is none.
         progress: called by a check that takes long with the share that is done.
     """
@@ -71,6 +74,7 @@ class Evidence:
     space: str = ""
     splits: Mapping[Path, str] = field(default_factory=dict)
     seed: int = 0
+    cache_folder: Path | None = None
     generators: GeneratorFolder | None = None
     progress: Callable[[float], None] | None = None
 

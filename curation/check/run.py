@@ -16,11 +16,6 @@ from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
 from captioning.model_folder import data_folder
-from captioning.text.sentences import build_sentence_encoder
-from captioning.vision.backbones import build_backbone
-from captioning.vision.clip import build_clip
-from captioning.vision.dual_encoder import build_dual_encoder
-from captioning.vision.joint_space import build_joint_space
 from curation.check.checks import CHECKS, GENERATOR_CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, Scores
 from curation.check.generator_folder import (
@@ -65,7 +60,8 @@ def check(
         skip: names of checks that are not made.
         remove: names of checks that only tell of a photo, such as ``"blurry_photo"``, and shall
             flag its captions for removal.
-        cache_folder: where embeddings of captions are kept for the next time; None: nowhere.
+        cache_folder: where embeddings and what networks say of words are kept for the next time;
+            None: nowhere.
         seed: of draws.
         quiet: whether no progress is shown.
         generator: whether the folder is for fine-tuning an image generator, and what is said of
@@ -91,7 +87,8 @@ def check(
     encoder, sentences = None, None
     if any(check.needs_space for check in wanted):
         encoder, sentences = build_encoders(space, cache_folder)
-    evidence = _look_at(roster, encoder, sentences, generators, seed=seed, quiet=quiet)
+    kept = {"cache_folder": None if cache_folder is None else Path(cache_folder)}
+    evidence = _look_at(roster, encoder, sentences, generators, seed=seed, quiet=quiet, **kept)
     splits = {} if isinstance(folder, Roster) else read_splits(folder, **reading)
     evidence = replace(evidence, splits=splits)
     if encoder is None:
@@ -152,17 +149,15 @@ def _look_at(
     encoder: JointEmbedder | None,
     sentences: TextEmbedder | None,
     generators: GeneratorFolder | None,
-    *,
-    seed: int,
-    quiet: bool,
+    **options: Any,
 ) -> Evidence:
     """Evidence; a space reads captions without triggers, which it cannot know."""
     if generators is None:
-        return look_at(roster, encoder, sentences, seed=seed, quiet=quiet)
+        return look_at(roster, encoder, sentences, **options)
     texts = generators.plain_captions(roster)
     samples = [replace(s, caption=t) for s, t in zip(roster.samples, texts, strict=True)]
     read = replace(roster, samples=tuple(samples))
-    evidence = look_at(read, encoder, sentences, seed=seed, quiet=quiet)
+    evidence = look_at(read, encoder, sentences, **options)
     return replace(evidence, roster=roster, generators=generators)
 
 
@@ -234,8 +229,15 @@ def build_encoders(
         return space, None
     if space == "none":
         return None, None
+    from captioning.vision.clip import build_clip
+    from captioning.vision.dual_encoder import build_dual_encoder
+
     cache = None if cache_folder is None else Path(cache_folder) / "sentences"
     if space == "joint_space" or space.endswith(HEADS):
+        from captioning.text.sentences import build_sentence_encoder
+        from captioning.vision.backbones import build_backbone
+        from captioning.vision.joint_space import build_joint_space
+
         weights = None if space == "joint_space" else space
         sentences = build_sentence_encoder(name="minilm", cache_folder=cache)
         backbone = build_backbone(name="efficientnet_lite0")

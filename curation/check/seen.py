@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,13 +17,24 @@ from rich.progress import Progress
 
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
-from captioning.vision.photo_keys import NUM_THREADS, content_key, prepared_for, read_ahead
+from captioning.tensor_files import read_tensors, write_tensors
+from captioning.vision.line_store import key_of
+from captioning.vision.photo_keys import (
+    NUM_THREADS,
+    content_key,
+    key_of_content,
+    prepared_for,
+    read_batches,
+)
+from captioning.vision.photo_places import open_photo, place_in_shard
 from captioning.vision.photos import load_rgb, photo_sizes
 from curation.check.evidence import Evidence, Floats, PhotoFacts
 from curation.check.photos import measured
 from curation.score.duplicate import difference_hash
 
 _PHOTOS_AT_ONCE = 64
+_MOST_OF_A_SIZE = 512  # files that are read before they are put in order
+_KEPT_AT_ONCE = 4096
 _CAPTIONS_AT_ONCE = 4096
 _SMALLEST_SIDE = 448  # what networks of today read; larger JPEGs are decoded at less
 _GREY_SIDE = 64
@@ -35,6 +47,7 @@ def look_at(
     *,
     seed: int = 0,
     quiet: bool = False,
+    cache_folder: Path | None = None,
 ) -> Evidence:
     """What checks look at.
 
@@ -44,6 +57,7 @@ def look_at(
         sentences: compares captions with each other; None: by the encoder.
         seed: of draws.
         quiet: whether no progress is shown.
+        cache_folder: where photos' vectors are kept, and what networks say of words; None: nowhere.
     """
     paths = list(dict.fromkeys(sample.image_path for sample in roster.samples))
     captions = [sample.caption for sample in roster.samples]
@@ -64,7 +78,8 @@ def look_at(
         # Captions beside photos: two small networks use two cores better than one uses both. A
         # space of one network may move between devices, so it does one after the other.
         coming = worker.submit(read) if sentences is not None else None
-        facts, vectors = _in_order_of_content(paths, encoder, lambda n: bar.advance(task, n))
+        kept = None if encoder is None else KeptVectors(cache_folder, encoder.identity)
+        facts, vectors = _photos(paths, encoder, kept, lambda n: bar.advance(task, n))
         texts = read() if coming is None else coming.result()
     return Evidence(
         roster=roster,
@@ -73,6 +88,7 @@ def look_at(
         encoder=encoder,
         space="" if encoder is None else encoder.space,
         seed=seed,
+        cache_folder=cache_folder,
         caption_vectors=texts.get("caption_vectors"),
         sentence_vectors=texts.get("sentence_vectors"),
     )
@@ -94,74 +110,166 @@ def _worker() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(number,))
 
 
-def _in_order_of_content(
-    paths: Sequence[Path], encoder: JointEmbedder | None, done: Callable[[int], None]
-) -> tuple[list[PhotoFacts], Floats | None]:
-    """What `_photos` sees, embedded in the order of the photos' content.
+class KeptVectors:
+    """Vectors of photos by their content, kept on disk for the next check.
 
-    A network's last digits depend on which photos it sees at once: that shall not be the layout's.
+    Args:
+        folder: of all such vectors; None keeps nothing.
+        identity: of the encoder.
+
+    Raises:
+        ValueError: a damaged file.
     """
-    with ThreadPoolExecutor(NUM_THREADS) as pool:
-        keys = list(pool.map(content_key, paths))
-    order = sorted(range(len(paths)), key=keys.__getitem__)
-    facts, vectors = _photos([paths[place] for place in order], encoder, done)
-    places = np.argsort(np.array(order, dtype=np.int64))
-    seen = [replace(facts[place], key=keys[number]) for number, place in enumerate(places.tolist())]
-    return seen, None if vectors is None else vectors[places]
+
+    def __init__(self, folder: Path | None, identity: str) -> None:
+        self._folder = None if folder is None else folder / "photo_vectors" / key_of(identity)
+        self._known: dict[str, Floats] = {}
+        self._new: dict[str, Floats] = {}
+        files = [] if self._folder is None else sorted(self._folder.glob("[!.]*.safetensors"))
+        for file in files:
+            try:
+                content, _ = read_tensors(file)
+                keys = [bytes(key).hex() for key in content["keys"].numpy()]
+                self._known |= zip(keys, content["vectors"].numpy(), strict=True)
+            except (ValueError, KeyError) as error:
+                raise ValueError(f"{file}: damaged ({error}); delete it") from error
+
+    def __call__(self, key: str) -> Floats | None:
+        """The vector of a photo; None: it must be computed."""
+        return self._known.get(key)
+
+    def keep(self, vectors: Mapping[str, Floats]) -> None:
+        """Keep vectors; `save` writes the last of them."""
+        self._new |= vectors
+        if len(self._new) >= _KEPT_AT_ONCE:
+            self.save()
+
+    def save(self) -> None:
+        """Write what is new.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if self._new and self._folder is not None:
+            joined = bytearray(bytes.fromhex("".join(self._new)))
+            keys = torch.frombuffer(joined, dtype=torch.uint8).view(len(self._new), -1)
+            vectors = torch.from_numpy(np.stack(list(self._new.values())))
+            file = self._folder / f"{key_of_content(bytes(joined))}.safetensors"
+            write_tensors(file, {"keys": keys, "vectors": vectors})
+        self._new = {}
+
+
+class _Look(NamedTuple):
+    """What was seen of a photo.
+
+    Attributes:
+        facts: for checks.
+        picture: as the encoder takes it; None without photo or encoder, or where it has a vector.
+        vector: as it was kept.
+    """
+
+    facts: PhotoFacts
+    picture: Any = None
+    vector: Floats | None = None
 
 
 def _photos(
-    paths: Sequence[Path], encoder: JointEmbedder | None, done: Callable[[int], None]
+    paths: Sequence[Path],
+    encoder: JointEmbedder | None,
+    kept: KeptVectors | None,
+    done: Callable[[int], None],
 ) -> tuple[list[PhotoFacts], Floats | None]:
-    facts: list[PhotoFacts] = []
-    vectors: list[Floats] = []
+    """Facts and vectors of photos, each of which is opened once.
 
-    def seen(path: Path) -> tuple[PhotoFacts, Any]:
-        return _seen(path, encoder)
+    A network's last digits depend on which photos it sees at once: that shall not be the layout's.
+    So they are embedded in the order of the files' sizes, and of their content where these agree.
+    """
+    facts: dict[Path, PhotoFacts] = {}
+    vectors: dict[Path, Floats] = {}
 
-    for batch, opened in read_ahead(paths, _PHOTOS_AT_ONCE, seen):
-        facts += [photo for photo, _ in opened]
-        if encoder is not None:
-            vectors.append(_vectors([picture for _, picture in opened], encoder))
+    def look(path: Path) -> _Look:
+        return _seen(path, encoder, kept)
+
+    for batch, looks in read_batches(_blocks(paths), look):
+        own = dict(zip(batch, looks, strict=True))
+        facts |= {path: one.facts for path, one in own.items()}
+        vectors |= {path: one.vector for path, one in own.items() if one.vector is not None}
+        new = sorted(
+            (path for path, one in own.items() if one.picture is not None),
+            key=lambda path: (facts[path].file_size, facts[path].key),
+        )
+        if encoder is not None and kept is not None and new:
+            embedded = encoder.embed_photos([own[path].picture for path in new]).numpy()
+            vectors |= zip(new, embedded, strict=True)
+            kept.keep({facts[path].key: vectors[path] for path in new})
         done(len(batch))
-    width = max((part.shape[1] for part in vectors), default=0)
-    if not width:
-        return facts, None
-    empty = [np.full((len(part), width), np.nan, np.float32) for part in vectors]
-    return facts, np.concatenate(
-        [
-            part if part.shape[1] == width else blank
-            for part, blank in zip(vectors, empty, strict=True)
-        ]
-    )
+    if kept is not None:
+        kept.save()
+    return [facts[path] for path in paths], _stacked(paths, vectors)
 
 
-def _vectors(pictures: Sequence[Any], encoder: JointEmbedder) -> Floats:
-    """``(len(pictures), D)``, NaN where there is no picture; without one ``(_, 0)``."""
-    good = [place for place, picture in enumerate(pictures) if picture is not None]
-    if not good:
-        return np.empty((len(pictures), 0), np.float32)
-    embedded = encoder.embed_photos([picture for picture in pictures if picture is not None])
-    vectors = np.full((len(pictures), embedded.shape[1]), np.nan, np.float32)
-    vectors[good] = embedded.numpy()
-    return vectors
+def _stacked(paths: Sequence[Path], vectors: Mapping[Path, Floats]) -> Floats | None:
+    """``(len(paths), D)``, NaN for photos without a vector; None where none has one."""
+    if not vectors:
+        return None
+    empty = np.full_like(next(iter(vectors.values())), np.nan)
+    return np.stack([vectors.get(path, empty) for path in paths])
 
 
-def _seen(path: Path, encoder: JointEmbedder | None) -> tuple[PhotoFacts, Any]:
-    """Facts of a photo, and the photo as the encoder takes it; None without photo or encoder."""
+def _blocks(paths: Sequence[Path]) -> list[list[Path]]:
+    """Photos to be read together, the same in all layouts: files of one size stay together."""
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        sizes = dict(zip(paths, pool.map(_file_size, paths), strict=True))
+    blocks: list[list[Path]] = [[]]
+    for _, group in itertools.groupby(sorted(paths, key=sizes.__getitem__), sizes.__getitem__):
+        of_size = list(group)
+        if len(of_size) > _MOST_OF_A_SIZE:  # as of a format that does not compress
+            of_size.sort(key=content_key)
+            starts = range(0, len(of_size), _PHOTOS_AT_ONCE)
+            blocks += [*(of_size[start : start + _PHOTOS_AT_ONCE] for start in starts), []]
+            continue
+        blocks[-1] += of_size
+        if len(blocks[-1]) >= _PHOTOS_AT_ONCE:
+            blocks.append([])
+    return [block for block in blocks if block]
+
+
+def _file_size(path: Path) -> int:
+    """Bytes of a photo, of which a shard must be read for; -1 where there is none."""
     try:
-        size = photo_sizes(path)[1]
-        photo = load_rgb(path, smallest_side=_SMALLEST_SIDE)
+        if place_in_shard(path) is None:
+            return os.path.getsize(path)
+        with open_photo(path) as file:
+            return file.seek(0, os.SEEK_END)
+    except (OSError, ValueError):
+        return -1
+
+
+def _seen(path: Path, encoder: JointEmbedder | None, kept: KeptVectors | None) -> _Look:
+    """What is seen of a photo, whose file is read once."""
+    content, key = b"", ""
+    try:
+        with open_photo(path) as file:
+            content = file.read()
+        key = key_of_content(content)
+        size = photo_sizes(path, content=content)[1]
+        photo = load_rgb(path, smallest_side=_SMALLEST_SIDE, content=content)
     except (OSError, ValueError) as error:
-        return PhotoFacts(problem=str(error).removeprefix(f"{path}: ")), None
+        problem = str(error).removeprefix(f"{path}: ")
+        return _Look(PhotoFacts(problem=problem, key=key, file_size=len(content)))
     grey = np.asarray(photo.convert("L").resize((_GREY_SIDE, _GREY_SIDE), Image.Resampling.BOX))
     facts = PhotoFacts(
         size=size,
         contrast=float(grey.std()),
         hash=difference_hash(photo),
         measured=measured(photo),
+        key=key,
+        file_size=len(content),
     )
-    return facts, None if encoder is None else prepared_for(encoder, photo)
+    vector = None if kept is None else kept(key)
+    if encoder is None or vector is not None:
+        return _Look(facts, vector=vector)
+    return _Look(facts, picture=prepared_for(encoder, photo))
 
 
 def _texts(captions: Sequence[str], embedder: TextEmbedder, bar: Progress, label: str) -> Floats:

@@ -32,6 +32,11 @@ TOPICS = ("color", "number", "object", "people")
 MIN_WORDS = 2000  # of these topics; networks that learn from fewer know too little
 MIN_WORDS_ALONE = 10_000  # the same of photos with one caption, where no other caption helps
 NUM_SEEDS = 3  # of deals and networks, whose probabilities are averaged: so many times the time
+# Where other captions help, networks that learn from half of the photos for three epochs find as
+# much as those that learn from two thirds for four, at half of the cost (docs/words.md).
+NUM_FOLDS, NUM_EPOCHS = 2, 3
+NUM_FOLDS_ALONE, NUM_EPOCHS_ALONE = 3, 4
+NUM_SOUND = 250  # words of a topic that show what the space gains by changing right ones
 THRESHOLD = 0.7
 LOOK_AGAIN_FROM = 0.1  # below it few words are wrong, and most of the time would go there
 _LEAST_ODDS = -6.0  # log-odds below which nobody asks what other captions say
@@ -88,19 +93,30 @@ def wrong_words(evidence: Evidence, topics: Sequence[str] = TOPICS) -> Scores:
 
 def _score(evidence: Evidence, topics: Sequence[str]) -> AbstractWordScore:
     """Networks that learn from the captions, and a second look where there is a space."""
+    several = any(len(rows) > 1 for rows in evidence.groups)
+    folder = evidence.cache_folder
     score = Words(
-        siblings=any(len(rows) > 1 for rows in evidence.groups),
+        siblings=several,
         photos=_features(evidence),
         topics=topics,
         rivals="exclusive",
+        num_folds=NUM_FOLDS if several else NUM_FOLDS_ALONE,
         num_seeds=NUM_SEEDS,
+        training={"num_epochs": NUM_EPOCHS if several else NUM_EPOCHS_ALONE},
+        cache_folder=None if folder is None else folder / "words",
         seed=evidence.seed,
         progress=evidence.progress,
     )
     if evidence.encoder is None or evidence.photo_vectors is None:
         return score
     likeness = {evidence.space: _Likeness(evidence, evidence.photo_vectors, evidence.encoder)}
-    return SecondLook(words=score, pairs=likeness, least=LOOK_AGAIN_FROM, seed=evidence.seed)
+    return SecondLook(
+        words=score,
+        pairs=likeness,
+        least=LOOK_AGAIN_FROM,
+        num_sound=NUM_SOUND,
+        seed=evidence.seed,
+    )
 
 
 def _too_few_alone(known: int) -> str:

@@ -26,6 +26,7 @@ from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds
 from captioning.text.masked_words import WordTraining
 from captioning.text.open_words import OPEN_TOPICS, with_open_rows
 from captioning.text.row_tables import WORD, RowTable
+from captioning.text.word_groups import Vocabulary
 from captioning.text.word_rows import (
     TOPICS,
     closed_rows,
@@ -260,7 +261,8 @@ def _judge_by_language(roster: Roster, *, seed: int, table: RowTable | None) -> 
         "folds": [folds[image_id] for image_id in images],
     }
     own = {"network": {"siblings": False}, "training": _TRAINING, "seed": seed}
-    networks = CrossFittedWords(**data, **own, table=table)
+    vocabulary = Vocabulary(data["captions"], table=table)
+    networks = CrossFittedWords(**data, **own, vocabulary=vocabulary)
     return networks.judge(**data)
 
 

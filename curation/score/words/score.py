@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds, 
 from captioning.text.masked_words import MaskedWords, WordTraining
 from captioning.text.open_words import OPEN_TOPICS, with_open_rows
 from captioning.text.row_tables import RowTable, WordRow, joined
+from captioning.text.word_groups import Vocabulary
 from captioning.text.word_rivals import exclusive
 from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows, word_at
 from captioning.types import Sample
@@ -187,10 +188,11 @@ class Words(AbstractWordScore):
         """The mean of what all seeds say."""
         roster = context.view.roster
         learnt = judged = self._data(roster.samples)
+        vocabulary = cache(partial(Vocabulary, learnt["captions"], table=table))
         if list(samples) != list(roster.samples):  # else photos would be read twice
             judged = self._data(samples)
         parts = [
-            self._judge_once(place, context, learnt, judged, table)
+            self._judge_once(place, context, learnt, judged, vocabulary, table)
             for place in range(self.num_seeds)
         ]
         if len(parts) == 1:
@@ -204,6 +206,7 @@ class Words(AbstractWordScore):
         context: Context,
         learnt: Mapping[str, Any],
         judged: Mapping[str, Any],
+        vocabulary: Callable[[], Vocabulary],
         table: RowTable,
     ) -> JudgedWords:
         """What the networks of one seed say."""
@@ -219,7 +222,7 @@ class Words(AbstractWordScore):
             key = (roster.fingerprint, images)
             if place not in self._trained or self._trained[place][0] != key:
                 own = {"network": self.network, "training": self.training, "seed": seed}
-                own |= {"table": table, "progress": partial(self._advance, place)}
+                own |= {"vocabulary": vocabulary(), "progress": partial(self._advance, place)}
                 self._trained[place] = (key, CrossFittedWords(**learnt, **own))
             return self._trained[place][1].judge(**judged)
 

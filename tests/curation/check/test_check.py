@@ -20,6 +20,7 @@ from PIL import Image
 from captioning.commands import check as command
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
+from captioning.vision import clip, joint_space
 from curation.check import check, run
 from curation.check.checks import CHECKS, TELLING, THRESHOLDS
 from curation.check.evidence import Scores
@@ -318,12 +319,14 @@ def test_one_chance_is_the_threshold_of_all_that_measure_one(options, expected) 
     ],
 )
 def test_a_space_of_open_clip_has_its_weights_and_their_commit(monkeypatch, space, built) -> None:
-    monkeypatch.setattr(run, "build_clip", lambda *, name, weights: (name, weights))
+    monkeypatch.setattr(clip, "build_clip", lambda *, name, weights: (name, weights))
     assert run.build_encoders(space, None) == (built, None)
 
 
 def test_a_space_may_be_a_file_of_heads(monkeypatch) -> None:
-    monkeypatch.setattr(run, "build_joint_space", lambda *, weights, **parts: (weights, parts))
+    monkeypatch.setattr(
+        joint_space, "build_joint_space", lambda *, weights, **parts: (weights, parts)
+    )
     (weights, parts), sentences = run.build_encoders("mine.safetensors", None)
     assert weights == "mine.safetensors"
     assert parts["sentences"] is sentences
