@@ -376,7 +376,7 @@ def is_odd(word: str) -> bool:
     if len(word) < 3 or _is_tag(word) or not re.search("[^\\W\\d_]", word):
         return False
     if "_" in word or re.search(r"[^\W\d_]\d|\d[^\W\d_]", word):
-        return not re.fullmatch(r"\d+(?:st|nd|rd|th|k|d|px|mm|cm|s)?", word)
+        return not re.fullmatch(r"\d+(?:[snrt][tdh]|k|d|px|mm|cm|s)?", word)
     known = known_words()
     return bool(known) and word.isascii() and word.isalpha() and word not in known
 
