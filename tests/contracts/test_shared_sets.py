@@ -23,6 +23,7 @@ from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.readers.split_words import Split
 from curation.check import check
 from curation.check.export import export_cleaned
+from curation.check.result import CheckResult
 from curation.export.tool_files import Style
 from tests.image_text_folders import save_image_text
 from tests.packed_files import photo
@@ -398,6 +399,16 @@ def _make(root: Path, kind: str, shift: int = 0) -> dict[str, Seen]:
     return expected
 
 
+def write(result: CheckResult, out: Path, format: str) -> int:
+    """Export in one of `FORMATS`."""
+    plain = OF_FORMAT.get(format, format)
+    style = Style(form=None if plain == format else format)
+    style = replace(style, question=QUESTION if plain == "messages" else None)
+    style = replace(style, repeats=10 if format == "kohya" else 1)
+    photos = "copy" if format in BESIDE else None
+    return export_cleaned(result, out, format=plain, photos=photos, style=style)
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> Callable[[str, int, str], tuple[Path, dict[str, Seen]]]:
     """Exports of sets, all in folders of the same name, each made once."""
@@ -413,12 +424,7 @@ def exported(tmp_path_factory) -> Callable[[str, int, str], tuple[Path, dict[str
         # of no name that says a split
         out = root / f"{kind}{shift}-{format}".replace(" ", "_") / "cleaned"
         if not out.exists():
-            photos = "copy" if format in BESIDE else None
-            plain = OF_FORMAT.get(format, format)
-            style = Style(form=None if plain == format else format)
-            style = replace(style, question=QUESTION if plain == "messages" else None)
-            style = replace(style, repeats=10 if format == "kohya" else 1)
-            count = export_cleaned(result, out, format=plain, photos=photos, style=style)
+            count = write(result, out, format)
             assert count == len(expected)
         return out, expected
 
@@ -482,6 +488,27 @@ def test_ids_of_captions_come_back(exported, format: str) -> None:
         *ids.values()
     }
     shutil.rmtree(again)
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f not in ("text_files", "kohya")])
+def test_stated_ids_come_back(tmp_path: Path, format: str) -> None:
+    """Ids that are no names, of captions whose numbers have gaps."""
+    source = tmp_path / "set"
+    source.mkdir()
+    rows = []
+    for number in range(3):
+        (source / f"p{number}.png").write_bytes(photo(number, 64))
+        about = {"image": f"p{number}.png", "image_id": f"photo-{number}"}
+        captions = [f"A dog, {number}, runs {n}." for n in range(2)]
+        keys = [f"photo-{number}#{key}" for key in (1, 4)]
+        rows.append(json.dumps({**about, "captions": captions, "sample_ids": keys}))
+    (source / "captions.jsonl").write_text("\n".join(rows))
+    result = check(source, space="none", skip=SKIP, quiet=True)
+    write(result, tmp_path / "out", format)
+    ids = {s.caption: (s.image_id, s.sample_id) for s in result.roster.samples}
+    assert ids["A dog, 2, runs 1."] == ("photo-2", "photo-2#4")
+    back = read_own(name="x", folder=tmp_path / "out", part="all").samples
+    assert {s.caption: (s.image_id, s.sample_id) for s in back} == ids
 
 
 def _cell(reader: str, format: str, formats: Sequence[str]) -> str:
