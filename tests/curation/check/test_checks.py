@@ -161,6 +161,13 @@ def test_good_captions_are_not_flagged(name: str) -> None:
     assert flagged(name, evidence([*GOOD, *further])) == []
 
 
+def test_captions_that_people_wrote_of_photos_hold_no_marks(shared_data: Path) -> None:
+    lines = (shared_data / "flickr8k" / "Flickr8k.token.txt").read_text().splitlines()
+    seen = evidence([line.partition("\t")[2] for line in lines][::4])
+    for name in ("marker", "template", "no_caption", "repetition", "refusal"):
+        assert [seen.captions[row] for row in flagged(name, seen)] == []
+
+
 def test_a_caption_that_is_its_files_name_is_found_if_it_looks_like_one() -> None:
     seen = evidence(["photo_0", *GOOD])
     assert flagged("file_name", seen) == [0]
