@@ -17,6 +17,7 @@ from typing import Any
 
 from captioning.data.roster import Roster, build_roster, planted_origin
 from captioning.files import read_json, write_json, write_lines
+from captioning.results.started import mark_started
 from captioning.types import Sample
 from captioning.vision.photo_places import photo_exists
 from curation.loop.truth import load_truth
@@ -88,7 +89,8 @@ def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
     """Write the manifest, and the samples before it.
 
     Samples that are there are written anew where something has changed, such as the places of
-    photos. A photo that is not at its place now keeps the one of before.
+    photos. A photo that is not at its place now keeps the one of before. The places that the caller
+    names are no news to this user, see `captioning.results.started`.
     """
     path = folder / ROSTER_NAME
     before = path.read_bytes() if path.is_file() else b""
@@ -97,6 +99,8 @@ def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
         write_lines(path, lines)
     value = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     write_json(folder / FILE_NAME, value)
+    places = dict.fromkeys(sample.image_path.parent.absolute() for sample in roster.samples)
+    mark_started(folder, ((str(ROSTER_NAME), str(place)) for place in places))
 
 
 def _photo_places(text: bytes) -> dict[str, str]:

@@ -91,6 +91,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*CONTRACTS, "captioning.text", "curation.base"),
         "curation.score.caption_fit",
     ),
+    "curation.manifest": (
+        *CONTRACTS,
+        *("captioning.data.roster", "captioning.results.started"),
+        *("captioning.vision.photo_places", "curation.loop"),
+    ),
     # Loops of others get by without our captioners and training, also at one remove: see `reached`.
     "curation.adapters": (
         *CONTRACTS,

@@ -371,7 +371,8 @@ def test_pictures_of_the_run_and_of_the_data_are_taken(run: Path, tmp_path: Path
         assert read_run(run).view.samples()[0].image_path == run / value
 
 
-def test_photos_of_another_loop_are_shown(tmp_path: Path, caplog) -> None:
+def test_photos_of_another_loop_are_shown(tmp_path: Path, monkeypatch, caplog) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     private, folder = tmp_path / "private", tmp_path / "loop"
     private.mkdir()
     Image.new("RGB", (6, 4), "blue").save(private / "key.png")
@@ -381,6 +382,9 @@ def test_photos_of_another_loop_are_shown(tmp_path: Path, caplog) -> None:
     curation.end_epoch()
     curation.close()
     caplog.set_level(logging.WARNING)
+    assert len(read_run(folder).view.samples()) == 2
+    assert caplog.messages == []  # it was started here
+    (folder / "started.json").unlink()
     assert len(read_run(folder).view.samples()) == 2
     expected = f"curation/roster.jsonl reads outside of your data folders: {str(private)!r}"
     assert caplog.messages == [f"{folder}: {expected}"]

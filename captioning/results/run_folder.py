@@ -128,7 +128,7 @@ class RunFolder:
                 self._refuse_other(config)
             if not self.finished():
                 self._start(config)
-            mark_started(self.path, paths_in(_resolved(config)))
+            mark_started(self.path, [*paths_in(_resolved(config)), *_data_places(config)])
         branch = None if config.branch_from is None else Path(config.branch_from)
         if resume == "auto":
             return None if self.finished() else self._latest(config) or branch
@@ -417,6 +417,15 @@ def _is_free(key: str) -> bool:
 
 def _values(config: DictConfig) -> dict[str, Any]:
     return flat(OmegaConf.to_container(config, resolve=True))
+
+
+def _data_places(config: DictConfig) -> list[tuple[str, str]]:
+    """Where a run's data lie, also by names without a folder, which later become whole paths."""
+    return [
+        (key, text)
+        for key, text in _values(config).items()
+        if DATA_PLACE.fullmatch(key) and isinstance(text, str)
+    ]
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:

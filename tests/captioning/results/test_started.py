@@ -56,6 +56,22 @@ def test_nothing_is_told_of_what_was_started_here(run: Path, tmp_path: Path, cap
     assert told(run.rename(tmp_path / "moved"), caplog) == []
 
 
+def test_a_name_without_a_folder_is_known_from_elsewhere_too(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    (tmp_path / "set").mkdir()
+    data = {"name": "toy", "root": "set", "train": {"_target_": "reader", "folder": "set"}}
+    folder = RunFolder(Path("run"))
+    folder.open(make_config(Path("run"), data=data, run_dir="run"))
+    save_checkpoint(folder.path / "checkpoints" / "last.ckpt")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert RunFolder(tmp_path / "run").config().data.root == str(tmp_path / "set")
+    assert told(tmp_path / "run", caplog) == []
+    (tmp_path / "run" / FILE_NAME).unlink()
+    assert told(tmp_path / "run", caplog) == ["data.root"]
+
+
 def test_a_folder_from_somebody_else_is_told(run: Path, state: Path, caplog) -> None:
     state.write_bytes(b"x" * 32)  # another user's key
 
