@@ -375,7 +375,9 @@ def is_odd(word: str) -> bool:
     """Whether a word is none of a language: not in MiniLM's vocabulary, or with digits inside."""
     if len(word) < 3 or _is_tag(word) or not re.search("[^\\W\\d_]", word):
         return False
-    if "_" in word or re.search(r"[^\W\d_]\d|\d[^\W\d_]", word):
+    if "_" in word:  # as many tags have it
+        return any(is_odd(part) for part in word.split("_"))
+    if re.search(r"[^\W\d_]\d|\d[^\W\d_]", word):
         return not re.fullmatch(r"\d+(?:[snrt][tdh]|k|d|px|mm|cm|s)?", word)
     known = known_words()
     return bool(known) and word.isascii() and word.isalpha() and word not in known

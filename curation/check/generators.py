@@ -373,14 +373,18 @@ def set_notes(evidence: Evidence) -> list[Note]:
 
 
 def _trigger_notes(evidence: Evidence) -> Iterator[Note]:
+    shared = _folder(evidence).shared
     for concept in _folder(evidence).concepts:
         rows = concept.rows
+        is_of_class = len(words_in(concept.folder_words)) == 1 and shared.issuperset(rows)
+        if not concept.trigger and is_of_class:
+            continue  # pictures of the class, beside those of the concept
         if not concept.trigger:
             where = f" in {concept.folder_words!r}" if concept.folder_words else ""
             yield Note("trigger", f"none is found{where}; name it where there is one")
             continue
         count = sum(place_of(concept.trigger, evidence.captions[row]) is not None for row in rows)
-        how = "" if concept.is_given else ", found by its place"
+        how = "" if concept.is_given else ", as found"
         said = f"{concept.trigger!r}{how}: in {count:,} of {len(rows):,} captions"
         yield Note("trigger", said, ((concept.trigger, f"{count} of {len(rows)}"),))
 

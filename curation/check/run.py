@@ -130,11 +130,15 @@ def _purpose(
 
 
 def _made(roster: Roster, generators: GeneratorFolder | None) -> Sequence[Check]:
-    """The checks of a folder; a caption of one word is no fault where all are a trigger."""
+    """The checks of a folder; captions of trigger and class alone are of any length."""
     if generators is None:
         return CHECKS
     captions = [sample.caption for sample in roster.samples]
-    replaced = {"same_caption"} | (set() if own_words(generators, captions) else {"too_short"})
+    replaced = {"same_caption"}
+    if generators.shared or not own_words(generators, captions):
+        replaced.add("too_short")
+    if 2 * len(generators.shared) > len(captions):  # the middle length is theirs
+        replaced.add("too_long")
     return (*(check for check in CHECKS if check.name not in replaced), *GENERATOR_CHECKS)
 
 

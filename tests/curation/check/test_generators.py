@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,8 +34,8 @@ def captions(number: int = 24) -> list[str]:
 
 def write(root: Path, texts: Mapping[str, str | None], size: tuple[int, int] = (600, 520)) -> Path:
     """A photo of noise for each text; None: without one."""
-    for number, (name, text) in enumerate(texts.items()):
-        path = root / name
+    for name, text in texts.items():
+        path, number = root / name, zlib.crc32(name.encode())
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (9, 11, 3), np.uint8)
         Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST).save(
@@ -71,7 +72,7 @@ def left_out(result: CheckResult) -> dict[str, str]:
 def test_nothing_is_flagged_in_a_sound_folder(tmp_path: Path) -> None:
     result = run(folder(tmp_path))
     assert not result.flagged.any()
-    assert notes(result)["trigger"] == "'ohwx', found by its place: in 24 of 24 captions"
+    assert notes(result)["trigger"] == "'ohwx', as found: in 24 of 24 captions"
     assert notes(result)["repeats"] == "an epoch has 240 captions (10_ohwx dog: 24 x 10)"
     assert "fused_words" not in notes(result)
     assert "constant_words" not in notes(result)
@@ -138,6 +139,12 @@ def test_each_folder_of_kohya_has_its_own_trigger(tmp_path: Path) -> None:
     assert not flagged(result, "trigger_missing")
     # their captions are their folder's; it is less than half of the set, and what kohya trains on
     assert flagged(result, "shared_caption") == {f"r{n}" for n in range(12)}
+    assert not result.flagged.any()
+    told = [note.said for note in result.notes if note.name == "trigger"]
+    assert told == [
+        "'ohwx', as found: in 10 of 10 captions",
+        "'zkp1', as found: in 10 of 10 captions",
+    ]
     given = run(tmp_path, Purpose(trigger="ohwx"))
     assert not flagged(given, "trigger_missing")
 
@@ -334,7 +341,9 @@ def test_words_and_places() -> None:
     assert place_of("sks dog", "a photo of sks-dog's bowl") == 3
     assert place_of("sks", "asks") is None
     assert place_of("sks", "sks\u72d7\u5728\u8dd1") == 0
-    assert [word for word in ("ohwx", "dog", "zkp1", "2nd", "1girl", "the") if is_odd(word)] == [
+    assert [
+        word for word in ("ohwx", "dog", "zkp1", "2nd", "1girl", "the", "long_hair") if is_odd(word)
+    ] == [
         "ohwx",
         "zkp1",
     ]
