@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 import yaml
 
 from captioning.data.readers.own.own import own_splits, read_own
 from tests.captioning.data.readers import test_own as usual
 from tests.captioning.data.readers.test_own import CAPTIONS, photos
-from tests.packed_files import photo
+from tests.packed_files import photo, write_parquet
 
 PAGE = Path(__file__).parents[2] / "docs" / "what_can_be_read.md"
 BEGIN, END = "<!-- layouts -->", "<!-- end of layouts -->"
@@ -184,6 +185,43 @@ def _messages(name: str, text: str) -> dict[str, Any]:
 
 def _each(make: Callable[[str, str], Any]) -> Callable[[dict[str, list[str]]], list[Any]]:
     return lambda captions: [make(name, text) for name, texts in captions.items() for text in texts]
+
+
+def _parquet(
+    make: Callable[[Path, dict[str, list[str]]], pa.Table], folder: str = ""
+) -> Callable[[Path], None]:
+    """A Parquet file; photos lie in the folder if one is given."""
+
+    def written(root: Path) -> None:
+        if folder:
+            photos(root / folder)
+        write_parquet(root / "data.parquet", make(root, CAPTIONS))
+
+    return written
+
+
+def _packed(name: str) -> dict[str, Any]:
+    return {"bytes": photo(int(name[1])), "path": name}
+
+
+def _one_row_each(
+    make: Callable[[str, str], dict[str, Any]],
+) -> Callable[[Path, dict[str, list[str]]], pa.Table]:
+    return lambda root, c: pa.Table.from_pylist([make(n, t) for n, x in c.items() for t in x])
+
+
+def _turns(text: str) -> list[dict[str, Any]]:
+    asked = [{"type": "image", "text": None}, {"type": "text", "text": "Describe."}]
+    answer = [{"type": "text", "text": text}]
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+
+
+def _with_views(root: Path, captions: dict[str, list[str]]) -> pa.Table:
+    rows = [(name, text) for name, texts in captions.items() for text in texts]
+    names, texts = (pa.array(column) for column in zip(*rows, strict=True))
+    return pa.table(
+        {"file_name": names.cast(pa.string_view()), "caption": texts.dictionary_encode()}
+    )
 
 
 LAYOUTS = (
@@ -583,6 +621,65 @@ LAYOUTS = (
         "Parquet with photos",
         "`train-00000-of-00001.parquet`",
         "`datasets`, the hub",
+    ),
+    Layout(
+        _parquet(
+            _one_row_each(
+                lambda n, t: {"images": [_packed(n)], "messages": _turns(t), "image_id": n}
+            )
+        ),
+        "Parquet of chats with a list of one photo",
+        "columns `images`, `messages`",
+        "TRL, `llava-instruct-mix-vsft`",
+    ),
+    Layout(
+        _parquet(
+            _one_row_each(
+                lambda n, t: {
+                    "image": _packed(n),
+                    "prompt": _turns(t)[:1],
+                    "completion": _turns(t)[1:],
+                    "image_id": n,
+                }
+            )
+        ),
+        "the same with `prompt` and `completion`",
+        "columns `image`, `prompt`, `completion`",
+        "TRL",
+    ),
+    Layout(
+        _parquet(
+            lambda root, c: pa.Table.from_pylist(
+                [
+                    {
+                        "image": {"bytes": None, "path": f"{root.resolve()}/images/{n}"},
+                        "captions": t,
+                    }
+                    for n, t in c.items()
+                ]
+            ),
+            "images",
+        ),
+        "Parquet of paths alone",
+        "`{'bytes': None, 'path': '/data/set/a.jpg'}`",
+        "`Dataset.to_parquet`",
+    ),
+    Layout(
+        _parquet(
+            lambda root, c: pa.Table.from_pylist(
+                [{"image": n, "sentences": [{"raw": x} for x in t]} for n, t in c.items()]
+            ),
+            "photos/all",
+        ),
+        "Parquet with photos in a folder below, captions in objects",
+        "`photos/all/a.jpg`, `[{'raw': 'A dog.'}]`",
+        "the hub",
+    ),
+    Layout(
+        _parquet(_with_views, "."),
+        "Parquet and Arrow of polars, categories of pandas",
+        "types `string_view`, `dictionary`",
+        "polars, pandas",
     ),
     Layout(usual.arrow, "Arrow files", "`data-00000-of-00001.arrow`", "`Dataset.save_to_disk`"),
     Layout(

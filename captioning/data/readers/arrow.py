@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from captioning.data.photo_folder import PHOTO_SUFFIXES, checked_file_name
+from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name, photo_name
 from captioning.data.readers.arrow_columns import Columns, Rows, choose_columns, read_rows
 from captioning.data.readers.arrow_files import table_files
 from captioning.data.readers.collector import collector_paused
@@ -31,7 +31,7 @@ from captioning.data.readers.packed import (
     packed_roster,
 )
 from captioning.data.readers.parquet_conversion import as_arrow
-from captioning.data.readers.record_keys import answer_of
+from captioning.data.readers.record_keys import answer_of, texts_of
 from captioning.data.readers.split_words import split_said
 from captioning.data.roster import Roster
 from captioning.loadable import loadable
@@ -41,6 +41,7 @@ from captioning.vision.photo_places import open_photo, row_path
 
 log = logging.getLogger(__name__)
 
+_NUM_FIRST = 40  # photos that are looked for to find their folder
 _MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp"}
 
 
@@ -54,6 +55,7 @@ def read_arrow(
     part: Part = "all",
     held_out: HeldOut = 0.0,
     image_column: Name | None = None,
+    image_folder: str | Path | None = None,
     caption_columns: str | list[str] | None = None,
     id_column: Name | None = None,
     own_ids: bool = False,
@@ -79,6 +81,7 @@ def read_arrow(
         held_out: not 0: all files are one set, of which ``"val"`` and ``"test"`` get this share
             each, by a hash of the image id, and ``"train"`` the rest.
         image_column: None: the one with a usual name, such as ``image``.
+        image_folder: that paths of photos are relative to, too; None: ``folder`` and the file's.
         caption_columns: with texts or lists of texts; ``sentences.raw`` is a field of structures.
             None: the one with a usual name, such as ``captions``, or a chat as LLaVA has it
             (``conversations``), of one question, whose answer is the caption.
@@ -120,7 +123,8 @@ def read_arrow(
                 Setting("convert", "false"),
             )
         tables = _converted(tables, Path(cache_folder))
-    found = (photo for table in tables for photo in _photos(table, Path(folder), part, own_ids))
+    places = [Path(one) for one in (folder, image_folder) if one is not None]
+    found = (photo for table in tables for photo in _photos(table, places, part, own_ids))
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
@@ -206,8 +210,23 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
         yield photo
 
 
-def _photos(table: _Table, folder: Path, part: Part, own_ids: bool) -> Iterator[PackedPhoto]:
+def first_names(
+    files: Sequence[Path], image_column: str | None, caption_columns: str | Sequence[str] | None
+) -> list[str]:
+    """Paths of the first photos of files that do not hold them, to find the folder they are in."""
+    for file in files[:1]:
+        for rows in read_rows(file, choose_columns(file, image_column, caption_columns, None)):
+            pairs = zip(rows.paths, rows.has_bytes, strict=True)
+            return [name for name, has_bytes in pairs if name and not has_bytes][:_NUM_FIRST]
+    return []
+
+
+def _photos(
+    table: _Table, folders: Sequence[Path], part: Part, own_ids: bool
+) -> Iterator[PackedPhoto]:
     path, columns, suffix = table.path, table.columns, ""
+    # metadata.parquet lies beside its photos
+    near = [PhotoFolder(folder=place) for place in dict.fromkeys((*folders, path.parent))]
     names: Counter[str] = Counter()
     for rows in read_rows(path, columns):
         for place, values in enumerate(rows.captions):
@@ -220,7 +239,7 @@ def _photos(table: _Table, folder: Path, part: Part, own_ids: bool) -> Iterator[
             captions, bad = _captions(values)
             image_id = _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where)
             name = rows.paths[place]
-            photo = _photo(path, columns.image, rows, place, folder, suffix, own_ids)
+            photo = _photo(path, columns.image, rows, place, near, suffix, own_ids)
             same = str(photo) if isinstance(photo, Path) else ""
             if columns.image_id is not None:  # and the photo has the same name
                 same = f"{image_id}\n{name}" if name else ""
@@ -271,7 +290,13 @@ def _image_id(value: Any, columns: Columns, default: str, where: str) -> str:
 
 
 def _photo(
-    path: Path, column: str, rows: Rows, place: int, folder: Path, suffix: str, named: bool
+    path: Path,
+    column: str,
+    rows: Rows,
+    place: int,
+    folders: Sequence[PhotoFolder],
+    suffix: str,
+    named: bool,
 ) -> str | Path | None:
     """Where the photo of a row lies, with its name if it is to be ``named``; None: nowhere."""
     name = rows.paths[place]
@@ -283,9 +308,12 @@ def _photo(
         return row_path(path, column, row, own if own in PHOTO_SUFFIXES else suffix)
     if not name:
         return None
-    name = checked_file_name(name, f"{path}: row {rows.first + place}")
-    photos = (folder / name, path.parent / name)  # metadata.parquet lies beside its photos
-    return next((photo for photo in photos if photo.is_file()), None)
+    name = photo_name(name, f"{path}: row {rows.first + place}")
+    parts = name.lstrip("/").split("/")
+    cuts = range(len(parts)) if name.startswith("/") else (0,)  # the fewest folders of a whole path
+    ends = ("/".join(parts[cut:]) for cut in cuts)
+    found = (folder.find(end) for end in ends for folder in folders)
+    return next((photo for photo in found if photo is not None), None)
 
 
 def _is_plain(name: str) -> bool:
@@ -299,7 +327,11 @@ def _is_plain(name: str) -> bool:
 def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The captions of a row, and why others are none."""
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
-    if texts and isinstance(texts[0], dict):
-        answer = answer_of(texts)
+    if texts and isinstance(texts[0], dict) and {"from", "role"} & texts[0].keys():
+        asked = [{"role": "user"}] if len(texts) == 1 else []  # in a column of its own
+        answer = answer_of([*asked, *texts])
         texts = texts if answer is None else [answer]
+    elif any(isinstance(text, dict) for text in texts):
+        pairs = ((text, isinstance(text, dict)) for text in texts)
+        texts = [one for text, deep in pairs for one in (texts_of(text, "row") if deep else [text])]
     return good_and_bad([text for text in texts if text is not None])

@@ -14,10 +14,17 @@ from captioning.data.readers.caption_columns import (
     has_addresses,
     usual_captions,
 )
+from captioning.data.readers.record_keys import ANSWERS, FILES
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
 from captioning.extras import import_extra
 from captioning.setting_error import Setting, SettingError
-from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table, parquet
+from captioning.vision.shards.arrow_rows import (
+    arrow,
+    arrow_errors,
+    open_table,
+    parquet,
+    plain_values,
+)
 
 IMAGE_COLUMNS = ("image", "img", "photo", "jpg", "png", "webp")
 PATH_COLUMNS = ("file_name", "filename", "image_path", "file", "path")  # where there is no image
@@ -98,7 +105,8 @@ def choose_columns(
         types = {name: schema.field(place).type for place, name in enumerate(schema.names)}
     named = [captions] if isinstance(captions, str) else captions
     if named is None and not found_captions(schema.names, str(file)):
-        named = [name for name in TURNS if name in types][:1]
+        answers = [key for key, asked in ANSWERS.items() if any(name in types for name in asked)]
+        named = [name for name in (*TURNS, *answers) if name in types][:1]
     chosen = Columns(
         image=image or _usual_image(file, types),
         captions=tuple(named or [schema.names[n] for n in usual_captions(schema.names, str(file))]),
@@ -140,7 +148,8 @@ def splits_of_rows(files: Sequence[Path]) -> list[Split]:
 
 
 def _image_columns(types: Mapping[str, Any]) -> Sequence[str]:
-    return IMAGE_COLUMNS if any(name in types for name in IMAGE_COLUMNS) else PATH_COLUMNS
+    known = (IMAGE_COLUMNS, PATH_COLUMNS, (FILES,))
+    return next((names for names in known if any(n in types for n in names)), IMAGE_COLUMNS)
 
 
 def _schema(file: Path) -> Any:
@@ -196,12 +205,13 @@ def _without_bytes(source: Any, image: str) -> str:
     Bytes are not read where all photos seem to have them; statistics would tell for sure, but
     damaged ones end the process.
     """
-    kind = source.schema_arrow.field(image).type
-    if not arrow().types.is_struct(kind) or kind.get_field_index("path") < 0:
+    places = [source.schema.column(n).path for n in range(len(source.schema))]
+    inside = [path for path in places if path.startswith(f"{image}.") and path.endswith(".path")]
+    if len(inside) != 1:
         return image
     first = next(source.iter_batches(1, columns=[image], use_threads=False), None)
     has_bytes = first is not None and _photos(first[image], Path(), image)[0][0]
-    return f"{image}.path" if has_bytes else image
+    return inside[0] if has_bytes else image
 
 
 def _rows(batch: Any, columns: Columns, first: int, file: Path) -> Rows:
@@ -232,6 +242,8 @@ def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str 
     types = arrow().types
     field = import_extra("pyarrow.compute", extra="arrow", purpose="Arrow files").struct_field
     nowhere: list[str | None] = [None] * len(values)
+    is_list = types.is_list(values.type) or types.is_large_list(values.type)
+    values = plain_values(values)
     if types.is_binary(values.type) or types.is_large_binary(values.type):
         return values.is_valid().to_pylist(), nowhere
     if types.is_string(values.type) or types.is_large_string(values.type):
@@ -247,7 +259,8 @@ def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str 
     if "bytes" in names:
         return field(values, "bytes").is_valid().to_pylist(), paths
     # of Parquet with the bytes of every photo, these were not read
-    return [file.suffix == ".parquet"] * len(values), paths
+    is_there = values.is_valid().to_pylist() if is_list else [True] * len(values)
+    return [one and file.suffix == ".parquet" for one in is_there], paths
 
 
 def _values(batch: Any, name: str) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
+from captioning.data.readers.caption_columns import listed
 from captioning.data.readers.entries import (
     LEAVE_OUT,
     NO_PHOTO,
@@ -141,7 +142,7 @@ def good_and_bad(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...
             bad.append("caption is not a text or a list of texts")
             continue
         try:
-            good.append(normalised(value, "caption"))
+            good += [normalised(text, "caption") for text in listed(value, "caption")]
         except ValueError as error:
             bad.append(str(error).partition("; ")[0])
     return tuple(good), tuple(bad)

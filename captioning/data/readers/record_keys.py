@@ -22,7 +22,7 @@ _PATHS = ("path", "file_name", "filename", "filepath", "image", "image_url", "ur
 _TEXTS = ("raw", "caption", "text", "sentence", "value", "content", "label")  # in objects
 _IN_TEXT = re.compile(r"<img>([^<>]+)</img>")  # a photo in a question, as Qwen has it
 # Answers beside the question that is asked, each text or turns.
-_ANSWERS = {"completion": ("prompt",), "response": ("query", "prompt"), "output": ("instruction",)}
+ANSWERS = {"completion": ("prompt",), "response": ("query", "prompt"), "output": ("instruction",)}
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
 
 
@@ -207,7 +207,7 @@ def chat_captions(record: Record) -> list[tuple[str, str]] | None:
     Raises:
         ValueError: another chat, whose answers are no captions.
     """
-    for key, asked in _ANSWERS.items():
+    for key, asked in ANSWERS.items():
         if (
             key in record
             and any(name in record for name in asked)
@@ -282,5 +282,5 @@ def names_photo_and_caption(
         has_captions = bool(CaptionKeys((), columns)(record))
     except ValueError:  # several
         has_captions = True
-    is_chat = any(key in record for key in (*TURNS, *_ANSWERS)) and columns is None
+    is_chat = any(key in record for key in (*TURNS, *ANSWERS)) and columns is None
     return bool(is_named) and (has_captions or is_chat)

@@ -136,21 +136,42 @@ def _column(table: Any, file: str, column: str) -> Any:
     return table[column]
 
 
+def plain_values(values: Any) -> Any:
+    """Values of the usual types: of categories, of polars' views, and of lists of one photo.
+
+    A list of none or several is null.
+    """
+    pa = arrow()
+    kind = values.type
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [plain_values(chunk) for chunk in values.chunks]
+        return pa.chunked_array(chunks) if chunks else values
+    if pa.types.is_dictionary(kind):
+        return values.dictionary_decode()
+    if kind in (pa.string_view(), pa.binary_view()):
+        return values.cast(pa.large_string() if kind == pa.string_view() else pa.large_binary())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        starts, lengths = values.offsets.to_pylist(), values.value_lengths().to_pylist()
+        places = [s if length == 1 else None for s, length in zip(starts, lengths, strict=False)]
+        return values.values.take(pa.array(places, pa.int64()))
+    return values
+
+
 def photo_bytes(values: Any, file: str, column: str) -> Any:
     """The bytes ``(N,)`` of a column's values, null where there are none.
 
     Args:
-        values: N bytes, or structures with a field ``bytes``.
+        values: N bytes, structures with a field ``bytes``, or lists of one of these.
         file, column: for the message.
 
     Raises:
         ValueError: values of another kind.
     """
     pa = arrow()
+    values = plain_values(values)
     if pa.types.is_struct(values.type) and values.type.get_field_index("bytes") >= 0:
-        values = import_extra("pyarrow.compute", extra="arrow", purpose="Arrow files").struct_field(
-            values, "bytes"
-        )
+        compute = import_extra("pyarrow.compute", extra="arrow", purpose="Arrow files")
+        values = plain_values(compute.struct_field(values, "bytes"))
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
         raise ValueError(f"{file}: column {column!r} holds {values.type}, not the bytes of photos")
     return values

@@ -18,7 +18,7 @@ from annotated_types import Gt, Lt
 from captioning.data.json_streams import stream_records
 from captioning.data.line_files import read_lines
 from captioning.data.readers import table
-from captioning.data.readers.arrow import read_arrow
+from captioning.data.readers.arrow import first_names, read_arrow
 from captioning.data.readers.arrow_files import all_files
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.entries import UNNAMED, PhotoPolicy, Policy
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 _NUM_PROBED = 40  # photos that are looked for to find their folder
 # Settings that are not for all layouts.
 _READ_BY: dict[str, tuple[Kind, ...]] = {
-    "image_folder": ("token_file", "karpathy", "coco", "jsonl", "table"),
+    "image_folder": ("token_file", "karpathy", "coco", "jsonl", "table", "arrow"),
     "file_column": ("jsonl", "table", "arrow"),
     "caption_columns": ("imagefolder", "jsonl", "table", "arrow", "webdataset", "text_files"),
     "caption_per": ("text_files",),
@@ -430,9 +430,12 @@ class _Reader:
                 f"{source.path}: both .arrow and .parquet files of one split, such as {files[0]} "
                 f"and {files[-1]}; move one kind out of the folder"
             )
+        column = self._file_column
+        names = first_names([source.path / file for file in files], column, self._caption_columns)
         return read_arrow(
             name=name,
             folder=source.path,
+            image_folder=self.photos(source, names) if names else None,
             files=None if source.split is None or source.column else files,
             part=(source.split or "all") if source.column else "all",
             own_ids=True,
