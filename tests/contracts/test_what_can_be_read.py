@@ -17,7 +17,7 @@ import yaml
 from captioning.data.readers.own.own import own_splits, read_own
 from tests.captioning.data.readers import test_own as usual
 from tests.captioning.data.readers.test_own import CAPTIONS, photos
-from tests.packed_files import photo, write_parquet
+from tests.packed_files import photo, write_parquet, write_tar
 
 PAGE = Path(__file__).parents[2] / "docs" / "what_can_be_read.md"
 BEGIN, END = "<!-- layouts -->", "<!-- end of layouts -->"
@@ -185,6 +185,25 @@ def _messages(name: str, text: str) -> dict[str, Any]:
 
 def _each(make: Callable[[str, str], Any]) -> Callable[[dict[str, list[str]]], list[Any]]:
     return lambda captions: [make(name, text) for name, texts in captions.items() for text in texts]
+
+
+def _token_file_of_others(root: Path, captions: dict[str, list[str]]) -> None:
+    lines = [f"{n[:-4]}#zhc#{k} {t}" for n, x in captions.items() for k, t in enumerate(x)]
+    (root / "captions.txt").write_text("\n".join(lines))
+
+
+def _list_shards(root: Path) -> None:
+    members = {name: photo(number) for number, name in enumerate(CAPTIONS)}
+    members |= {
+        name.replace(".jpg", ".json"): json.dumps(x).encode() for name, x in CAPTIONS.items()
+    }
+    write_tar(root / "0000.tar", members)
+
+
+def _caption_shards(root: Path) -> None:
+    members = {name: photo(number) for number, name in enumerate(CAPTIONS)}
+    members |= {name.replace(".jpg", ".caption"): x[0].encode() for name, x in CAPTIONS.items()}
+    write_tar(root / "0000.tar", members)
 
 
 def _parquet(
@@ -712,6 +731,20 @@ LAYOUTS = (
         "tar shards",
         "`0000.tar` with `a.jpg`, `a.txt` or `a.json`",
         "webdataset, img2dataset",
+    ),
+    Layout(
+        _in("images", _token_file_of_others),
+        "a token file with the language",
+        "`a#zhc#0 A dog.`",
+        "Flickr8k-CN, COCO-CN",
+    ),
+    Layout(_list_shards, "tar shards with lists in JSON", '`a.json`: `["A dog.", "Dogs."]`', ""),
+    Layout(
+        _caption_shards,
+        "tar shards with other texts",
+        "`a.jpg`, `a.caption`",
+        "kohya",
+        only_first=True,
     ),
 )
 

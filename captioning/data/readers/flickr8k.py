@@ -24,7 +24,12 @@ from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
 
-_LINE = re.compile(r"(?P<file>[^\t]+)#(?P<key>[0-9]{1,6})\t(?P<caption>.*)", re.DOTALL)
+_LINE = re.compile(r"(?P<file>[^\t]+?)#(?P<key>[0-9]{1,6})\t(?P<caption>.*)", re.DOTALL)
+# Of Flickr8k-CN, Flickr30k-CN and COCO-CN, with the language, and names without suffix.
+_OTHER_LINE = re.compile(
+    r"(?P<file>[^\t ]+?)#[a-z]{2,4}#(?P<key>[0-9]{1,6})[\t ](?P<caption>.*)", re.DOTALL
+)
+FIRST_LINE = re.compile(rb"(?m)^[^\t\n]+(?:#0\t|#[a-z]{2,4}#0[\t ])")
 
 
 @loadable
@@ -44,7 +49,7 @@ def read_flickr8k(
 
     Args:
         name: of the roster, such as ``flickr8k/train``.
-        token_file: lines ``NAME.jpg#K TAB CAPTION``.
+        token_file: lines ``NAME.jpg#K TAB CAPTION``, or ``NAME#zhc#K CAPTION``.
         image_folder: where the photos lie; None for the captions alone.
         split_file: file names, one a line; None for all. A captioned image that the split does not
             name and that has no photo (Flickr8k has one) is recorded in ``dropped``.
@@ -102,7 +107,7 @@ def _read_token_file(path: Path, bad_captions: Policy) -> tuple[list[ImageEntry]
     first_places: dict[str, str] = {}
     for number, line in read_lines(path):
         where = f"{path}:{number}"
-        match = _LINE.fullmatch(line)
+        match = _OTHER_LINE.fullmatch(line) or _LINE.fullmatch(line)
         if match is None:
             raise ValueError(
                 f"{where}: must be 'NAME.jpg#K', a tab and a caption: got {line[:60]!r}; "

@@ -21,12 +21,12 @@ from captioning.vision.shards.tar_headers import FILE, FOLDER, Member, members
 from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
 
 PHOTOS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
-TEXT, JSON = "txt", "json"
+TEXTS, JSON = ("txt", "caption"), "json"
 CAPTION_KEYS = ("caption", "captions")
 OTHER_KEY = "text"  # where a record has neither of these, not even null, nor caption_0
 MAX_TEXT_BYTES = 1024**2
 TWICE = "stands twice in its shard; the first counts"
-_VERSION = 4
+_VERSION = 5
 
 
 @dataclass(slots=True)
@@ -89,7 +89,8 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
 
     Args:
         shard: a tar file.
-        caption_key: of the ``.json`` members; None: captions are the ``.txt`` members, or else
+        caption_key: of the ``.json`` members, or ``txt`` or ``caption``; None: captions are the
+            ``.txt`` or ``.caption`` members, or else
             ``caption`` or ``captions`` of the ``.json`` members, with ``caption_0`` and so on, or
             ``text``. A list there that has the text of ``.txt``, too, counts in its place.
         cache_folder: where listings are kept; None: nowhere.
@@ -170,7 +171,7 @@ def _of_interest(file: BinaryIO, listing: Listing) -> Iterator[tuple[Member, str
         _, _, base = member.name.rpartition("/")
         stem, _, suffix = base.partition(".")
         suffix = suffix.lower()
-        if member.kind == FOLDER or not stem or suffix not in (*PHOTOS, TEXT, JSON):
+        if member.kind == FOLDER or not stem or suffix not in (*PHOTOS, *TEXTS, JSON):
             continue
         limit = MAX_PHOTO_BYTES if suffix in PHOTOS else MAX_TEXT_BYTES
         if member.kind != FILE:
@@ -189,12 +190,21 @@ def _of_interest(file: BinaryIO, listing: Listing) -> Iterator[tuple[Member, str
 
 def _describe(item: Item, found: dict[str, _Captions], caption_key: str | None) -> None:
     """Give an item the captions of its members, and the ids that its ``.json`` says."""
-    text, about = found.get(TEXT, _Captions()), found.get(JSON, _Captions())
+    texts = [found[suffix] for suffix in TEXTS if suffix in found]
+    text, about = (texts or [_Captions()])[0], found.get(JSON, _Captions())
+    if caption_key in TEXTS:
+        text = found.get(caption_key, _Captions())
+    elif len({one.good for one in texts if one.good}) > 1:
+        text = _Captions(problem="its .txt and .caption differ; name one as the key of captions")
     item.image_id = about.image_id
-    if caption_key is not None or (about.good and not about.bad and {*text.good} <= {*about.good}):
+    if caption_key in TEXTS:
+        chosen = text
+    elif caption_key is not None or (
+        about.good and not about.bad and {*text.good} <= {*about.good}
+    ):
         chosen = about
     else:
-        chosen = text if text.good else list(found.values())[-1]
+        chosen = text if text.good or len(texts) > 1 else list(found.values())[-1]
     item.captions, item.bad, item.problem = chosen.good, chosen.bad, chosen.problem
     item.sample_ids = chosen.sample_ids
 
@@ -220,6 +230,8 @@ def _captions(data: bytes, suffix: str, caption_key: str | None) -> _Captions:
 
 
 def _value(record: Any, caption_key: str | None) -> Any:
+    if isinstance(record, list) and caption_key is None:
+        return [one.get("caption") if isinstance(one, dict) else one for one in record]
     if not isinstance(record, dict):
         return None
     if caption_key is not None:

@@ -65,7 +65,8 @@ def read_webdataset(
         part: which share of the keys, by a hash of the key: ``"val"`` and ``"test"`` get
             ``held_out`` of them each, ``"train"`` the rest; ``"all"`` gets all.
         held_out: 0: each part has all the keys of its shards.
-        caption_key: of ``KEY.json``, with a text or a list of texts; None: ``KEY.txt``, or else
+        caption_key: of ``KEY.json``, with a text or a list of texts, or ``txt`` or ``caption`` for
+            a member of this suffix; None: ``KEY.txt`` or ``KEY.caption``, or else
             ``caption`` or ``captions`` of ``KEY.json``, with ``caption_0`` and so on, or ``text``.
             Captions there that have the text of ``KEY.txt`` among them count in its place.
         cache_folder: what shards hold is kept here, so that they are listed once; None: nowhere.

@@ -15,6 +15,7 @@ from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, has_photo_suffix
 from captioning.data.readers import (
     arrow_files,
+    flickr8k,
     imagefolder,
     json_forms,
     karpathy,
@@ -266,7 +267,9 @@ def _imagefolder(search: _Search) -> Iterator[Source]:
 
 
 def _token_file(search: _Search) -> Iterator[Source]:
-    files = [path for path in search.files((".txt", ".token")) if b"#0\t" in _head(path)]
+    files = [
+        path for path in search.files((".txt", ".token")) if flickr8k.FIRST_LINE.search(_head(path))
+    ]
     if len(files) != 1:
         yield from map(Source, files)
         return

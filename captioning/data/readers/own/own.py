@@ -451,7 +451,7 @@ class _Reader:
             name=name,
             folder=source.path,
             shards=self._names_of(source, shards_of(source.path)),
-            caption_key=key[0] if isinstance(key, list) else key,
+            caption_key=(key[0] if isinstance(key, list) else key or "").lstrip(".") or None,
             own_ids=True,
             **self._rules,
         )

@@ -12,7 +12,7 @@ from captioning.data.line_files import decode
 from captioning.data.readers.caption_columns import listed
 from captioning.data.readers.entries import UNNAMED
 from captioning.data.readers.own.own import own_splits, read_own
-from tests.packed_files import photo
+from tests.packed_files import photo, write_tar
 
 NAMES = [f"p{number}.jpg" for number in range(6)]
 CAPTIONS = ["It's a dog .", 'He says "go" .', "A 'b' \"c\" café \\ d", "Two\nlines", "/ sign"]
@@ -244,3 +244,20 @@ def test_texts_in_another_encoding_are_counted(root):
         (root / name).with_suffix(".txt").write_bytes("A café.".encode("cp1252"))
     with pytest.raises(ValueError, match=message.replace("3 files", "5 files")):
         read_own(name="o", folder=root, **lenient)
+
+
+def test_two_texts_in_a_shard_are_asked_about(tmp_path):
+    members = {f"{n}.jpg": photo(n) for n in range(3)}
+    members |= {f"{n}.txt": b"dog, snow" for n in range(3)}
+    members |= {f"{n}.caption": b"A dog." if n else b"dog, snow" for n in range(3)}
+    write_tar(tmp_path / "0.tar", members)
+    with pytest.raises(ValueError, match=r"0.tar/1: its .txt and .caption differ; name one"):
+        read_own(name="o", folder=tmp_path, missing_captions="error")
+    roster = read_own(name="o", folder=tmp_path, missing_captions="drop")
+    assert [sample.caption for sample in roster.samples] == ["dog, snow"]
+    for name, captions in (
+        (".caption", ["dog, snow", "A dog.", "A dog."]),
+        ("txt", ["dog, snow"] * 3),
+    ):
+        roster = read_own(name="o", folder=tmp_path, caption_columns=name)
+        assert [sample.caption for sample in roster.samples] == captions
