@@ -25,6 +25,7 @@ from curation.export.export import export
 from curation.export.packed_set import _header
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
+from curation.report.facts import count_words
 
 
 @pytest.fixture
@@ -392,3 +393,13 @@ def test_headers_of_shards_are_those_of_tarfile() -> None:
             member = tarfile.TarInfo(name)
             member.size = size
             assert _header(name, size) == member.tobuf(tarfile.GNU_FORMAT)
+
+
+def test_the_card_counts_the_words_of_edited_captions(record, tmp_path) -> None:
+    export(record, None, tmp_path / "out", format="journal", photos="none")
+    before = count_words(sample.caption for sample in record.view.roster.samples)
+    after = count_words(sample.caption for sample in record.view.samples())
+    assert "swapped" in after
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"| words | {len(before)} | {len(after)} |" in card
+    assert len(before) != len(after)
