@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation": (
         *CONTRACTS,
         *("captioning.data.roster", "captioning.data.readers.split_words", "captioning.figures"),
+        "captioning.data.readers.generator_folders",
         "captioning.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         *("captioning.vision.photo_keys", "captioning.metrics.detection"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
+from captioning.data.readers.generator_folders import repeated_folders
 from captioning.data.readers.split_words import COLUMN, SPLIT_WORDS, Split
 from captioning.files import write_json, write_lines
 from captioning.types import Sample
@@ -247,14 +248,20 @@ def _text_names(curated: Sequence[Picture], split: Split | None, style: Style) -
     """Names of photos beside text files, by their own.
 
     Readers take folders for splits by their names, and leave hidden files alone: there an ``x``
-    goes before the word or the dot.
+    goes before the word or the dot. Folders with repeats of their own keep these in kohya's form.
     """
     names = {}
+    parents = {Path(picture.file_name).parent for picture in curated}
+    is_kept = style.repeats == 1 and split in ("train", None)
+    repeated = repeated_folders(parents) if is_kept else {}
     for name in (picture.file_name for picture in curated):
         safe = _HIDDEN.sub("x", name if split else _SPLIT_FOLDER.sub("x", name))
         if style.form == "kohya":
             repeats = style.repeats if split in ("train", None) else 1
-            safe = f"{repeats}_photos/{_HIDDEN.sub('x', name).replace('/', '_')}"
+            parent = Path(name).parent
+            place = parent.name if parent in repeated else f"{repeats}_photos"
+            rest = (parent.parent / Path(name).name).as_posix() if parent in repeated else name
+            safe = f"{place}/{_HIDDEN.sub('x', rest).replace('/', '_')}"
         names[name] = safe
     first: dict[PurePosixPath, str] = {}
     for name, safe in names.items():

@@ -14,11 +14,14 @@ import pytest
 from PIL import Image
 
 from captioning.commands.main import main
+from captioning.data.readers.own.own import read_own
 from curation.check import check, generators
 from curation.check.checks import GENERATOR_CHECKS
+from curation.check.export import export_cleaned
 from curation.check.generator_folder import Purpose, found_trigger, is_odd, place_of, style_of
 from curation.check.generators import edits, usual_terms
 from curation.check.result import CheckResult
+from curation.export.tool_files import Style
 
 PLACES = ("a red sofa", "the beach", "an old chair", "a street", "the grass", "a boat", "a hill")
 DOINGS = ("sits on", "runs over", "sleeps near", "jumps over", "looks at", "walks to")
@@ -147,6 +150,26 @@ def test_each_folder_of_kohya_has_its_own_trigger(tmp_path: Path) -> None:
     ]
     given = run(tmp_path, Purpose(trigger="ohwx"))
     assert not flagged(given, "trigger_missing")
+
+
+@pytest.mark.parametrize(
+    ("repeats", "folders"),
+    [(1, {"10_ohwx dog", "3_zkp1 cat", "1_photos"}), (7, {"7_photos"})],
+)
+def test_repeats_are_kept_in_kohyas_form(tmp_path: Path, repeats: int, folders: set[str]) -> None:
+    folder(tmp_path / "set", 6)
+    write(
+        tmp_path / "set", {f"3_zkp1 cat/{n}": f"zkp1 cat, {c}" for n, c in enumerate(captions(6))}
+    )
+    write(tmp_path / "set", {"other/x": "ohwx dog, at night"})
+    result, out = run(tmp_path / "set"), tmp_path / "out"
+    style = Style(form="kohya", repeats=repeats)
+    export_cleaned(result, out, format="text_files", style=style, held_out=0)
+    assert {path.parent.name for path in out.rglob("*.png")} == folders
+    again = read_own(name="set", folder=out)
+    assert sorted(s.caption for s in again.samples) == sorted(
+        s.caption for s in result.roster.samples
+    )
 
 
 def test_words_that_nearly_every_caption_has(tmp_path: Path) -> None:
