@@ -117,9 +117,9 @@ docs-env:
 docs: docs-env
 	NO_MKDOCS_2_WARNING=1 $(SITE)/mkdocs build --strict
 
-# These need more: photos or data (bench_features.py, bench_app.py, bench_caption.py, bench_well_formedness.py), other
+# These need more: photos or data (bench_features.py, bench_app.py, bench_caption.py, bench_check.py, bench_well_formedness.py), other
 # packages (bench_libraries.py), or a GPU (bench_full_size.py, bench_stable_diffusion.py).
-NEED_MORE := $(addprefix %/bench_,features.py app.py caption.py well_formedness.py libraries.py full_size.py stable_diffusion.py)
+NEED_MORE := $(addprefix %/bench_,features.py app.py caption.py check.py well_formedness.py libraries.py full_size.py stable_diffusion.py)
 bench: env
 	@set -e; for script in $(filter-out $(NEED_MORE),$(wildcard benchmarks/bench_*.py)); do \
 		echo "== $$script"; $(BIN)/python $$script; done
