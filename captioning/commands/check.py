@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = (
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
-    "text_files", "file_names",
+    "line_pairs", "text_files", "file_names",
 )  # fmt: skip
 WORD_CHANCE = 0.7  # below it fewer than half of the words are wrong: --chance does not go there
 # Arguments of the reader, as this command has them.

@@ -187,6 +187,19 @@ def _each(make: Callable[[str, str], Any]) -> Callable[[dict[str, list[str]]], l
     return lambda captions: [make(name, text) for name, texts in captions.items() for text in texts]
 
 
+def _multi30k(root: Path) -> None:
+    photos(root / "flickr30k-images")
+    for folder in ("image_splits", "raw"):
+        (root / "task1" / folder).mkdir(parents=True)
+    for split in ("train", "val", "test"):
+        names = [name for name, own in SPLITS.items() if own == split]
+        (root / "task1" / "image_splits" / f"{split}.txt").write_text("\n".join(names) + "\n")
+        for number in (0, 1):
+            lines = "\n".join(CAPTIONS[name][number] for name in names)
+            (root / "task1" / "raw" / f"{split}.{number + 1}.en").write_text(lines + "\n")
+        (root / "task1" / "raw" / f"{split}.1.de").write_text("x\n" * len(names))
+
+
 def _token_file_of_others(root: Path, captions: dict[str, list[str]]) -> None:
     lines = [f"{n[:-4]}#zhc#{k} {t}" for n, x in captions.items() for k, t in enumerate(x)]
     (root / "captions.txt").write_text("\n".join(lines))
@@ -745,6 +758,14 @@ LAYOUTS = (
         "`a.jpg`, `a.caption`",
         "kohya",
         only_first=True,
+    ),
+    Layout(
+        _multi30k,
+        "texts with a list of photos, line by line",
+        "`image_splits/train.txt`, `raw/train.en`",
+        "Multi30k",
+        {"caption_columns": "en"},
+        has_splits=True,
     ),
 )
 

@@ -126,14 +126,14 @@ def _by_image(
             lines.setdefault(image_id_of(record, file_column), []).append(record)
         except ValueError as error:
             first = first or error
-            dropped.append(_without_name(record, file_column, rules, error, is_only=not lines))
+            dropped.append(_without_name(record, file_column, rules, error))
     if first is not None and not lines:
         raise first
     return lines
 
 
 def _without_name(
-    record: Record, file_column: str | None, rules: Rules, error: ValueError, *, is_only: bool
+    record: Record, file_column: str | None, rules: Rules, error: ValueError
 ) -> Dropped:
     """That a record with no photo, or several, is left out; raises the error where it may not."""
     is_named = has_photo(record, file_column)
@@ -141,7 +141,7 @@ def _without_name(
     if getattr(rules, key) == "drop":
         rule = str(error).removeprefix(f"{record.where}: ").partition("; ")[0]
         return Dropped(item=record.where, rule=rule if is_named else NO_PHOTO)
-    if is_only or is_named:
+    if is_named:
         raise error
     remedy = ", or leave such entries out by ", Setting(key, "drop")
     raise SettingError(*pieces_of(error), *remedy) from error

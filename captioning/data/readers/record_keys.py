@@ -51,7 +51,7 @@ def file_name_of(record: Record, key: str | None = None) -> str:
     Raises:
         ValueError: no such key, several that could be meant, or no name of a file.
     """
-    name = _file_name(record, key)
+    name = stated_name(record, key)
     if name is not None:
         return photo_name(name, record.where)
     key = key or _file_key(record)
@@ -62,11 +62,12 @@ def file_name_of(record: Record, key: str | None = None) -> str:
 def has_photo(record: Record, key: str | None = None) -> bool:
     """Whether a record has something where the name of its photo stands."""
     return value_at(record, key or _file_key(record)) not in (None, "", []) or bool(
-        _file_name(record, key)
+        stated_name(record, key)
     )
 
 
-def _file_name(record: Record, key: str | None) -> str | None:
+def stated_name(record: Record, key: str | None = None) -> str | None:
+    """The name of a record's photo as it stands there; None: it has none, or several."""
     value = value_at(record, key or _file_key(record))
     if value in (None, "", []) and key is None:
         return _photo_in_chat(record)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 Kind = Literal[
     "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
-    "text_files", "file_names",
+    "line_pairs", "text_files", "file_names",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LAYOUTS = (
@@ -23,6 +23,7 @@ NAMES: dict[Kind, str] = {
     "table": "a table",
     "arrow": "Arrow or Parquet files",
     "webdataset": "tar shards (webdataset)",
+    "line_pairs": "texts with a list of photos",
     "text_files": "photos with text files beside them",
     "file_names": "photos whose names are their captions",
 }

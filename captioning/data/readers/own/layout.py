@@ -19,6 +19,7 @@ from captioning.data.readers import (
     imagefolder,
     json_forms,
     karpathy,
+    line_pairs,
     table,
     text_files,
 )
@@ -377,6 +378,12 @@ def _packed(root: Path, files: Sequence[Path]) -> Iterator[Source]:
     yield from (Source(root, split) for split in present)
 
 
+def _line_pairs(search: _Search) -> Iterator[Source]:
+    if search.annotations is None:
+        for path in line_pairs.lists_below(search.root):
+            yield Source(path, search.split_of(path))
+
+
 def _text_files(search: _Search) -> Iterator[Source]:
     root = search.root
     if search.annotations is not None:
@@ -424,6 +431,7 @@ _FINDERS: dict[Kind, Callable[[_Search], Iterator[Source]]] = {
     "table": _table,
     "arrow": _arrow,
     "webdataset": _webdataset,
+    "line_pairs": _line_pairs,
     "text_files": _text_files,
     "file_names": _file_names,
 }

@@ -12,14 +12,14 @@ from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers import imagefolder, table
 from captioning.data.readers.jsonl import image_id_of, records_of
 from captioning.data.readers.own.kinds import Kind
-from captioning.data.readers.record_keys import has_photo
+from captioning.data.readers.record_keys import stated_name
 from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of, split_said
 from captioning.data.roster import Roster
 
 log = logging.getLogger(__name__)
 
 _WITH_FOLDERS: tuple[Kind, ...] = (
-    "imagefolder", "token_file", "coco", "jsonl", "table", "text_files", "file_names",
+    "imagefolder", "token_file", "coco", "jsonl", "table", "line_pairs", "text_files", "file_names",
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:
         lines = load_json_lines(path.with_name(imagefolder.LINES))
         yield from _keys((record.text("file_name"), record) for record in lines)
     elif kind == "jsonl":
-        records = (record for record in records_of(path) if has_photo(record, file_column))
+        records = (record for record in records_of(path) if stated_name(record, file_column))
         yield from _keys((image_id_of(record, file_column), record) for record in records)
 
 

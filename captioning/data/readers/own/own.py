@@ -26,6 +26,7 @@ from captioning.data.readers.flickr8k import read_flickr8k
 from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.data.readers.jsonl import read_jsonl, records_of
 from captioning.data.readers.karpathy import read_karpathy
+from captioning.data.readers.line_pairs import lists_below, read_line_pairs, texts_of_list
 from captioning.data.readers.own.kinds import Kind
 from captioning.data.readers.own.layout import (
     Layout,
@@ -39,7 +40,7 @@ from captioning.data.readers.own.marks import split_marks
 from captioning.data.readers.own.photos import photo_folder
 from captioning.data.readers.own.splits import ReadPart, chosen, drawn, joined, share
 from captioning.data.readers.packed import Part
-from captioning.data.readers.record_keys import file_name_of, has_photo
+from captioning.data.readers.record_keys import stated_name
 from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.readers.text_files import CaptionPer, read_text_files
 from captioning.data.readers.webdataset import read_webdataset
@@ -61,9 +62,17 @@ log = logging.getLogger(__name__)
 _NUM_PROBED = 40  # photos that are looked for to find their folder
 # Settings that are not for all layouts.
 _READ_BY: dict[str, tuple[Kind, ...]] = {
-    "image_folder": ("token_file", "karpathy", "coco", "jsonl", "table", "arrow"),
+    "image_folder": ("token_file", "karpathy", "coco", "jsonl", "table", "arrow", "line_pairs"),
     "file_column": ("jsonl", "table", "arrow"),
-    "caption_columns": ("imagefolder", "jsonl", "table", "arrow", "webdataset", "text_files"),
+    "caption_columns": (
+        "imagefolder",
+        "jsonl",
+        "table",
+        "arrow",
+        "webdataset",
+        "line_pairs",
+        "text_files",
+    ),
     "caption_per": ("text_files",),
 }
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
@@ -399,10 +408,9 @@ class _Reader:
         return read_coco(name=name, annotations=source.path, image_folder=photos, **self._rules)
 
     def jsonl(self, name: str, source: Source) -> Roster:
-        column = self._file_column
-        lines = (record for record in records_of(source.path) if has_photo(record, column))
-        first = itertools.islice(lines, _NUM_PROBED)
-        photos = self.photos(source, [file_name_of(record, column) for record in first])
+        names = (stated_name(record, self._file_column) for record in records_of(source.path))
+        first = itertools.islice((name for name in names if name), _NUM_PROBED)
+        photos = self.photos(source, list(first))
         return read_jsonl(
             name=name,
             annotations=source.path,
@@ -464,6 +472,19 @@ class _Reader:
             if source.column or source.split in (None, split_of_file(path, source.path))
         ]
 
+    def line_pairs(self, name: str, source: Source) -> Roster:
+        named, of_list = self._caption_columns, lists_below(self.layout.root)[source.path]
+        column = named[0] if isinstance(named, list) else named
+        _, texts = texts_of_list(source.path, of_list, column)
+        first = [line for _, line in read_lines(source.path)[:_NUM_PROBED]]
+        return read_line_pairs(
+            name=name,
+            photos=source.path,
+            texts=texts,
+            image_folder=self.photos(source, first),
+            **self._rules,
+        )
+
     def text_files(self, name: str, source: Source) -> Roster:
         return read_text_files(
             name=name,
@@ -484,6 +505,7 @@ _READERS: dict[Kind, Callable[[_Reader, str, Source], Roster]] = {
     "table": _Reader.table,
     "arrow": _Reader.arrow,
     "webdataset": _Reader.webdataset,
+    "line_pairs": _Reader.line_pairs,
     "text_files": _Reader.text_files,
     "file_names": _Reader.text_files,
 }

@@ -12,7 +12,7 @@ from captioning.data.readers.arrow_files import all_files, of_photos
 from captioning.data.readers.caption_columns import TURNS
 from captioning.data.readers.jsonl import records_of
 from captioning.data.readers.own.layout import recognise
-from captioning.data.readers.record_keys import file_name_of, has_photo, question_and_answer
+from captioning.data.readers.record_keys import file_name_of, question_and_answer, stated_name
 from captioning.data.readers.split_words import SPLITS
 from captioning.data.roster import Roster
 from captioning.model_folder import data_folder
@@ -84,7 +84,7 @@ def _of_lines(path: Path, file_column: str | None) -> Iterator[_Asked]:
         if key is None:
             return  # as the first line, so the others
         question, answer = _pair(record.value[key])
-        if question and answer and has_photo(record, file_column):
+        if question and answer and stated_name(record, file_column):
             name = file_name_of(record, file_column)
             yield (path.parent / name).as_posix(), answer, question
             yield name, answer, question

@@ -261,3 +261,57 @@ def test_two_texts_in_a_shard_are_asked_about(tmp_path):
     ):
         roster = read_own(name="o", folder=tmp_path, caption_columns=name)
         assert [sample.caption for sample in roster.samples] == captions
+
+
+def test_texts_with_a_list_of_photos(root):
+    (root / "all.txt").write_text("\n".join(NAMES) + "\n")
+    for language in ("en", "de"):
+        (root / f"all.{language}").write_text("".join(f"{language} {name}\n" for name in NAMES))
+    with pytest.raises(ValueError, match=r"all.txt: texts of several kinds .*caption_columns="):
+        read_own(name="o", folder=root)
+    assert first_captions(root, caption_columns="de") == ["de p1.jpg"]
+    with pytest.raises(ValueError, match=r"all.txt: no text 'fr' go with it, \['de', 'en'\]"):
+        read_own(name="o", folder=root, caption_columns="fr")
+    (root / "all.de").unlink()
+    assert first_captions(root) == ["en p1.jpg"]
+    (root / "all.en").write_text("a dog\n")
+    with pytest.raises(ValueError, match=r"all.en: 1 lines for the 6 photos of .*all.txt; give"):
+        read_own(name="o", folder=root)
+
+
+def test_what_cannot_be_read_is_said_in_a_line(root):
+    message = r"no captions are found in it; it holds 6 \.jpg, 1 \.xml, and needs photos beside"
+    (root / "a.xml").write_text("<a/>")
+    with pytest.raises(FileNotFoundError, match=message):
+        read_own(name="o", folder=root)
+    (root / "boxes.json").write_text(json.dumps([{"image": name, "boxes": []} for name in NAMES]))
+    with pytest.raises(ValueError, match=r"boxes.json: none of the keys \['image', 'boxes'\] has"):
+        read_own(name="o", folder=root)
+    (root / "boxes.json").write_text('{"version": 3, "items"')
+    with pytest.raises(FileNotFoundError, match=r"found in it: .*boxes.json: not JSON at line 1"):
+        read_own(name="o", folder=root)
+
+
+def test_chats_without_a_photo_are_left_out_and_counted(root):
+    turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "A dog."}]
+    chats = [{"conversations": turns}, *({"image": n, "conversations": turns} for n in NAMES[:3])]
+    chats += [{"image": None, "conversations": turns}, {"image": "", "conversations": turns}]
+    (root / "mix.json").write_text(json.dumps(chats))
+    with pytest.raises(ValueError, match=r"mix.json\[0\]: key 'image' is missing.*missing_photos=drop"):
+        read_own(name="o", folder=root)
+    roster = read_own(name="o", folder=root, missing_photos="drop")
+    assert len(roster) == 3
+    assert [drop.rule for drop in roster.dropped].count("photo missing") == 3
+    (root / "mix.json").write_text(
+        json.dumps([*chats[1:4], {"images": NAMES[:2], "caption": "A."}])
+    )
+    roster = read_own(name="o", folder=root, bad_captions="drop")
+    assert len(roster) == 3
+
+
+def test_captions_of_several_languages_are_asked_about(root):
+    rows = [{"image": name, "caption": {"en": "A dog.", "de": "Ein Hund."}} for name in NAMES]
+    (root / "all.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match=r"all.jsonl:1: 'caption' holds an object .*caption.en"):
+        read_own(name="o", folder=root)
+    assert first_captions(root, caption_columns="caption.de") == ["Ein Hund."]
