@@ -46,7 +46,7 @@ def _apply(options: Namespace) -> None:
     given = {key: value for key, value in given.items() if value is not None}
     reading = Reading(options=given, seed=options.seed, **held_out_of(options))
     with by_options():
-        out, view, format = apply_to_files(
+        out, view, format, count = apply_to_files(
             journal=options.journal,
             annotations=options.source,
             out=options.out,
@@ -56,8 +56,8 @@ def _apply(options: Namespace) -> None:
             photos=options.photos,
             reading=reading,
         )
-    done = f"{len(view.samples())} of {len(view.roster)} captions, {len(view.journal)} edits made"
-    print(f"{out}: {done}{without_photos(format, options.photos)}")
+    edits = f"{len(view.journal)} edits made to {len(view.roster):,} captions"
+    print(f"{out}: {count:,} captions; {edits}{without_photos(format, options.photos)}")
 
 
 APPLY = PlainCommand(

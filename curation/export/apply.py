@@ -40,7 +40,7 @@ from curation.export.tool_files import Style, write_csv, write_karpathy
 from curation.journal.journal import Header, find_journal, read_journal, replay
 from curation.record import RunRecord
 
-# The format of a new folder, of those that have a place for ids.
+# The format of a new folder, of those that have a place for ids; of other layouts JSON Lines.
 FORMAT_OF: dict[Kind, str] = {
     "imagefolder": "imagefolder", "token_file": "jsonl", "karpathy": "karpathy", "coco": "coco",
     "jsonl": "jsonl", "table": "csv", "arrow": "parquet", "webdataset": "webdataset",
@@ -135,7 +135,7 @@ def apply_to_files(
     format: str | None = None,
     photos: str | None = None,
     reading: Reading | None = None,
-) -> tuple[Path, CurationView, str]:
+) -> tuple[Path, CurationView, str, int]:
     """Write annotations with a journal's edits, and a card.
 
     Args:
@@ -151,8 +151,8 @@ def apply_to_files(
         reading: of folders and tables.
 
     Returns:
-        The file or folder, what became of the part that the journal is of, and the format, which is
-        empty for a file.
+        The file or folder, what became of the part that the journal is of, the format, which is
+        empty for a file, and how many captions are written, of all splits.
 
     Raises:
         ValueError, OSError: see `apply`; or ``out`` exists, or has another ending.
@@ -182,10 +182,10 @@ def apply_to_files(
     else:
         edited = _read_set(journal, first, split, reading)
     header, _ = read_journal(journal)
-    _write_file(edited, path, header.roster)
+    count = _write_file(edited, path, header.roster)
     text = card(edited.view, header, files={path.name: "the captions"})
     write_text(path.with_name(f"{path.stem}.README.md"), text)
-    return path, edited.view, ""
+    return path, edited.view, "", count
 
 
 def _is_folder(first: Path) -> bool:
@@ -328,7 +328,7 @@ def _apply_to_folder(
     format: str | None,
     photos: str | None,
     reading: Reading,
-) -> tuple[Path, CurationView, str]:
+) -> tuple[Path, CurationView, str, int]:
     """See `apply_to_files`."""
     name = first.parent.resolve().name if first.is_file() else first.resolve().name
     path = Path(out or f"{name.partition('@')[0]}-curated")
@@ -340,7 +340,7 @@ def _apply_to_folder(
     splits, told = edited.splits, ""
     if not edited.beside and split is None:
         splits, told = draw_splits(edited.view, splits, reading.held_out, reading.keys_folder)
-    export(
+    count = export(
         RunRecord(policy="", seed=header.seed, view=edited.view),
         None,
         path,
@@ -351,14 +351,14 @@ def _apply_to_folder(
         about_splits=told,
         beside=edited.beside,
     )
-    return path, edited.view, format
+    return path, edited.view, format, count
 
 
 def _format_of(edited: Edited) -> str:
     """The format that is the most like a layout, has a place for ids, and needs no lost photos."""
     if edited.questions:
         return "messages"
-    format = FORMAT_OF[edited.kind]
+    format = FORMAT_OF.get(edited.kind, "jsonl")
     return "jsonl" if format in HOLD_PHOTOS and not edited.has_photos else format
 
 
@@ -379,33 +379,31 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
         raise ValueError(f"{out} {problem}; choose another --out")
 
 
-def _write_file(edited: Edited, path: Path, name: str) -> None:
-    """One file of a set, by its ending.
+def _write_file(edited: Edited, path: Path, name: str) -> int:
+    """Write one file of a set, by its ending, and return the number of its captions.
 
     Raises:
         ValueError: the set has splits, for which the file has no place.
     """
     curated = pictures(edited.view, edited.splits, edited.beside)
-    is_karpathy = path.suffix == ".json" and edited.kind == "karpathy"
+    splits = [split for split, _ in of_splits(curated)]
     if path.suffix == ".csv":
         write_csv(curated, path)
-        return
-    if is_karpathy:
+    elif path.suffix == ".json" and edited.kind == "karpathy":
         write_karpathy(curated, path, name=name)
-        return
-    splits = [split for split, _ in of_splits(curated)]
-    if len(splits) > 1:
+    elif len(splits) > 1:
         raise ValueError(
             f"{path}: a file of this format holds one split, and the set has "
             f"{', '.join(map(str, splits))}: choose --format, which writes a folder with all, or "
             "give --out FILE.csv"
         )
-    if path.suffix == ".json":
+    elif path.suffix == ".json":
         write_coco(curated, path, name=name)
     elif path.suffix == ".jsonl":
         write_jsonl(curated, path)
     else:
         _write_tokens(curated, path)
+    return sum(len(picture.samples) for picture in curated)
 
 
 def _write_tokens(curated: Sequence[Picture], path: Path) -> None:

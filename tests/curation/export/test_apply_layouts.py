@@ -100,6 +100,12 @@ def file_names(root: Path) -> None:
         (root / f"{caption(n).replace(',', '')}.jpg").write_bytes(photo(n, 64))
 
 
+def line_pairs(root: Path) -> None:
+    names = photos(root)
+    (root / "train.txt").write_text("".join(f"{name}\n" for name in names))
+    (root / "train.en").write_text("".join(f"{caption(n)}\n" for n in range(NUMBER)))
+
+
 def token_file(root: Path) -> None:
     lines = [f"{name}#{k}\t{caption(n, k)}" for n, name in enumerate(photos(root)) for k in (0, 1)]
     (root / "x.token.txt").write_text("\n".join([*lines, ""]))
@@ -176,7 +182,7 @@ WRITERS = [
     a_csv, a_csv_of_a_subfolder, a_tsv, a_table_with_bars, a_table_with_splits,
     tables_in_folders_of_splits, metadata_csv, metadata_jsonl, text_files, file_names, token_file,
     json_lines, json_list, json_chats, coco, coco_by_split, karpathy,
-    *(exported(name) for name in FORMATS if name != "journal"),
+    *(exported(name) for name in FORMATS if name != "journal"), line_pairs,
 ]  # fmt: skip
 
 
@@ -239,7 +245,8 @@ def test_a_folder_becomes_a_new_one(tmp_path: Path, monkeypatch, capsys, write) 
     layout = [word for name in reading.values() for word in ("--layout", name)]
     run(journal, root, "--photos", "copy", "--held-out", "0", *layout)
     out = tmp_path / "set-curated"
-    assert str(out.name) in capsys.readouterr().out
+    done = f"{out.name}: {len(left)} captions; 2 edits made to {len(left) + 1} captions"
+    assert done in capsys.readouterr().out.splitlines()
     assert captions_of(out) == left
     found = names_of_splits(out)
     assert found == splits or (not splits and {*found.values()} == {"train"})  # of Karpathy's
