@@ -796,7 +796,9 @@ def table() -> str:
     rows = []
     for layout in LAYOUTS:
         settings = " ".join(f"`data.{key}={value}`" for key, value in layout.settings.items())
-        rows.append(f"| {layout.what} | {layout.example} | {layout.source} | {settings} |")
+        cells = (layout.what, layout.example, layout.source, settings)
+        cells = (cell.replace("|", r"\|") for cell in cells)  # which would end the cell
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(
         ("| what lies there | for example | from | settings |", "|---|---|---|---|", *rows)
     )
