@@ -76,6 +76,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         name="split_copy", title="Copies of a photo in another split",
         measures="likeness to that photo, at most 1", score=photos.split_copies, threshold=0.95,
+        removes=False,  # duplicate_photo leaves them out
     ),
     Check(
         name="broken_photo", title="Photos that cannot be opened",
