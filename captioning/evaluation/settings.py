@@ -20,6 +20,7 @@ class EvaluateSettings(TypedDict):
     captioner: NotRequired[Name | None]
     prompt: NotRequired[str | None]
     template: NotRequired[Mapping[str, Any] | None]
+    missing_references: NotRequired[Literal["error", "drop"]]
     split: Name
     detections: Sequence[Name] | None
     entities: NotRequired[Entities]
