@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations, permutations
 
 import numpy as np
@@ -108,6 +109,7 @@ def are_rivals(table: RowTable, first: str, second: str) -> bool:
     return together and one != other and frozenset((one, other)) not in _alike(thing_of)
 
 
+@lru_cache(maxsize=4096)  # it is asked of every word in doubt
 def words_alike(table: RowTable, word: str) -> frozenset[str]:
     """A word, all words of its meaning, and those that may be true of the same thing."""
     thing_of = table.things[1]
