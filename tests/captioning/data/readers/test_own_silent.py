@@ -297,7 +297,8 @@ def test_chats_without_a_photo_are_left_out_and_counted(root):
     chats = [{"conversations": turns}, *({"image": n, "conversations": turns} for n in NAMES[:3])]
     chats += [{"image": None, "conversations": turns}, {"image": "", "conversations": turns}]
     (root / "mix.json").write_text(json.dumps(chats))
-    with pytest.raises(ValueError, match=r"mix.json\[0\]: key 'image' is missing.*missing_photos=drop"):
+    said = r"mix.json\[0\]: key 'image' is missing.*missing_photos=drop"
+    with pytest.raises(ValueError, match=said):
         read_own(name="o", folder=root)
     roster = read_own(name="o", folder=root, missing_photos="drop")
     assert len(roster) == 3
