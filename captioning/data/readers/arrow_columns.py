@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ from captioning.data.readers.caption_columns import (
     usual_captions,
 )
 from captioning.data.readers.record_keys import ANSWERS, FILES
-from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
+from captioning.data.readers.split_words import (
+    COLUMN,
+    SPLITS,
+    Split,
+    chosen_key,
+    is_split,
+    split_of,
+)
 from captioning.extras import import_extra
 from captioning.setting_error import Setting, SettingError
 from captioning.vision.shards.arrow_rows import (
@@ -122,29 +129,62 @@ def choose_columns(
     return chosen
 
 
-def splits_of_rows(files: Sequence[Path]) -> list[Split]:
-    """The splits that a column ``split`` of all files says; empty without it, or other values.
+def splits_of_rows(files: Sequence[Path]) -> tuple[str, list[Split]]:
+    """The column of all files that says splits, and these; none of other values.
+
+    It is `COLUMN` in any case, or else the one of words of splits alone.
 
     Raises:
-        ValueError: it is empty in some rows.
+        ValueError: it is empty in some rows, or two other columns say different ones.
     """
-    values: set[Any] = set()
-    for file in files:
-        with arrow_errors(str(file)):
-            if COLUMN not in _schema(file).names:
-                return []
-            for batch in _batches_of(file, [COLUMN]):
-                values.update(batch[COLUMN].unique().to_pylist())
+    with arrow_errors(str(files[0].parent if files else "")):
+        schemas = [_schema(file) for file in files]
+    shared = [
+        name
+        for name in (schemas[0].names if schemas else ())
+        if all(name in s.names and _is_text(s.field(name).type) for s in schemas)
+    ]
+    named = [name for name in shared if name.strip().lower() == COLUMN]
+    where = str(files[0].parent) if files else ""
+    if not named:
+        said = {name: words for name in shared if len({*(words := _words(files, name))}) > 1}
+        column = chosen_key(said, where)
+        return (column or "", _present(said[column]) if column else [])
+    values = {
+        value
+        for file in files
+        for batch in _batches_of(file, [named[0]])
+        for value in batch[named[0]].unique().to_pylist()
+    }
     words = {value for value in values if value}
-    said = {split_of(value) if isinstance(value, str) else None for value in words}
-    if None in said or not said:
-        return []
+    if not words or any(split_of(value) is None for value in words):
+        return named[0], []
     if words != values:
         raise ValueError(
-            f"{files[0].parent}: some rows have no value in the column {COLUMN!r}, others have "
+            f"{where}: some rows have no value in the column {named[0]!r}, others have "
             f"{sorted(words)}; fill them in, or give the column another name"
         )
+    return named[0], _present(words)
+
+
+def _present(words: Iterable[str]) -> list[Split]:
+    said = {split_of(word) for word in {*words}}
     return [split for split in SPLITS if split in said]
+
+
+def _words(files: Sequence[Path], column: str) -> list[str]:
+    """The values of a column, in order; none where one is no word of a split."""
+    words: list[str] = []
+    for file in files:
+        for batch in _batches_of(file, [column]):
+            if not all(map(is_split, batch[column].unique().to_pylist())):
+                return []
+            words += batch[column].to_pylist()
+    return words
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind).startswith(("string", "large_string", "string_view", "dictionary<values=str"))
 
 
 def _image_columns(types: Mapping[str, Any]) -> Sequence[str]:

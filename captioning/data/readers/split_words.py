@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -14,6 +15,53 @@ SPLIT_WORDS: dict[Split, tuple[str, ...]] = {
     "val": ("validation", "valid", "val", "dev", "devimages"),
     "test": ("test", "testing", "testimages"),
 }
+
+
+_WORDS = {word for words in SPLIT_WORDS.values() for word in words}
+
+
+def is_split(value: object) -> bool:
+    """Whether a value is a word of a split and nothing else."""
+    return isinstance(value, str) and value.strip().lower() in _WORDS
+
+
+def split_key(rows: Sequence[Mapping[str, Any]], where: str) -> str | None:
+    """The key that says the rows' splits: `COLUMN` in any case, or one of words of splits alone.
+
+    Args:
+        rows: of a file.
+        where: the file.
+
+    Returns:
+        None: no key says them, or all would be of one split.
+
+    Raises:
+        ValueError: two other keys say different ones.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    named = [name for name in names if name.strip().lower() == COLUMN]
+    if named or not rows:
+        return named[0] if named else None
+    said = {
+        name: [str(row[name]).strip().lower() for row in rows]
+        for name in rows[0]
+        if all(is_split(row.get(name)) for row in rows)
+    }
+    return chosen_key({name: values for name, values in said.items() if len({*values}) > 1}, where)
+
+
+def chosen_key(said: Mapping[str, Sequence[str]], where: str) -> str | None:
+    """The first of the columns that say splits, by their words; None: there is none.
+
+    Raises:
+        ValueError: two of them differ.
+    """
+    if len({tuple(split_of(word) for word in words) for words in said.values()}) > 1:
+        raise ValueError(
+            f"{where}: the columns {list(said)} say different splits; call the one that counts "
+            f"{COLUMN!r}"
+        )
+    return next(iter(said), None)
 
 
 def split_of(name: str) -> Split | None:

@@ -28,6 +28,7 @@ from captioning.data.readers.entries import (
     stated_id,
 )
 from captioning.data.readers.rows import Row, entries_of
+from captioning.data.readers.split_words import split_key
 from captioning.data.roster import Dropped, Roster
 from captioning.ranges import Name
 from captioning.setting_error import Setting, SettingError
@@ -146,17 +147,19 @@ def file_names(
     return [row.file_name for _, row in zip(range(number), rows, strict=False)]
 
 
-def cells_of(path: Path, file_column: str | None, column: str) -> list[tuple[str, str, str]]:
-    """File name, cell of a column, and place of each row that has as many cells as the first.
+def splits_of(path: Path, file_column: str | None) -> list[tuple[str, str, str]]:
+    """File name, split, and place of each row that has as many cells as the first.
 
     Args:
-        path: a table.
+        path: a table; without a column of splits, see `split_key`, there are no rows.
         file_column: None: the one with a usual name.
-        column: without it there are no rows.
     """
     text, where = read_text(path), str(path)
-    head = [cell.strip().lower() for cell in next(_cells(text, where), (0, []))[1]]
-    if column not in head:
+    rows = _cells(text, where)
+    head = [cell.strip().lower() for cell in next(rows, (0, []))[1]]
+    cells = [row for _, row in rows if len(row) == len(head)]
+    column = split_key([dict(zip(head, row, strict=True)) for row in cells], where)
+    if column is None:
         return []
     rows = _rows(text, where, columns_of(text, where, file_column, column), [])
     return [(row.file_name, cell, place) for row in rows for cell, place in row.captions]

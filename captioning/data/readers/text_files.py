@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -230,6 +231,16 @@ def _pairs_of(value: Any, where: str, keys: CaptionKeys) -> list[tuple[Any, str]
     if not isinstance(value, dict):
         return []
     return caption_pairs(Record(value, where), keys, may_lack=True, may_be_bad=True)
+
+
+def records_beside(root: Path) -> Iterator[tuple[str, Record]]:
+    """What JSON and YAML beside photos say, by the photo's path below a folder."""
+    for photo, paths in pairs_below(root):
+        for path in (path for path in paths if path.suffix.lower() in RECORDS):
+            with suppress(ValueError):  # the reader says what is wrong
+                value = _value(path, read_text(path))
+                if isinstance(value, dict) and photo.suffix.lower() in PHOTO_SUFFIXES:
+                    yield photo.relative_to(root).as_posix(), Record(value, str(path))
 
 
 def has_captions(path: Path) -> bool:

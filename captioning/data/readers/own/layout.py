@@ -29,7 +29,7 @@ from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
 from captioning.data.readers.own.photos import folders_below
 from captioning.data.readers.own.root import check_root
 from captioning.data.readers.record_keys import has_photo, names_photo_and_caption, no_captions
-from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of
+from captioning.data.readers.split_words import SPLITS, Split, split_of
 from captioning.setting_error import Setting, SettingError, SettingNotFoundError, pieces_of
 
 _COCO = re.compile(rb'"(?:images|annotations)"\s*:\s*\[\s*[{\]]')
@@ -349,8 +349,8 @@ def _arrow(search: _Search) -> Iterator[Source]:
         named = list(_packed(search.root, files))
         # files that all are of one split may have rows of several: test-00000.parquet of a hub's
         # data set with Karpathy's splits in a column
-        said = splits_of_rows(files) if len(named) == 1 else []
-        yield from [Source(search.root, split, column=COLUMN) for split in said] or named
+        column, said = splits_of_rows(files) if len(named) == 1 else ("", [])
+        yield from [Source(search.root, split, column=column) for split in said] or named
 
 
 def _webdataset(search: _Search) -> Iterator[Source]:

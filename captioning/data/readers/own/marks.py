@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from captioning.data.json_files import Record, load_json_lines
+from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers import imagefolder, table
 from captioning.data.readers.jsonl import image_id_of, records_of
 from captioning.data.readers.own.kinds import Kind
 from captioning.data.readers.record_keys import stated_name
-from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of, split_said
+from captioning.data.readers.split_words import (
+    COLUMN,
+    SPLITS,
+    Split,
+    split_key,
+    split_of,
+    split_said,
+)
+from captioning.data.readers.text_files import records_beside
 from captioning.data.roster import Roster
 
 log = logging.getLogger(__name__)
@@ -47,7 +56,9 @@ def split_marks(
         ValueError: a value of the column that says no split, or two for one photo.
     """
     marks = list(_column(kind, path, file_column))
-    below = PhotoFolder(folder=photos).below(mark.image_id for mark in marks) if marks else {}
+    below = {}
+    if marks and kind != "coco":  # whose numbers are no names
+        below = PhotoFolder(folder=photos).below(mark.image_id for mark in marks)
     if kind in ("imagefolder", "table") or below:
         ids = _ids_by_name(photos, roster)
         names = [below.get(mark.image_id, mark.image_id) for mark in marks]
@@ -70,7 +81,7 @@ def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:
     """The column of a table, or the key of JSON Lines, if there is one."""
     path, name = (path / imagefolder.TABLE, "file_name") if kind == "imagefolder" else (path, None)
     if path.is_file() and kind in ("imagefolder", "table"):
-        for file_name, said, where in table.cells_of(path, name or file_column, COLUMN):
+        for file_name, said, where in table.splits_of(path, name or file_column):
             yield _Mark(photo_name(file_name, where), said, where)
     elif kind == "imagefolder":
         lines = load_json_lines(path.with_name(imagefolder.LINES))
@@ -78,10 +89,19 @@ def _column(kind: Kind, path: Path, file_column: str | None) -> Iterator[_Mark]:
     elif kind == "jsonl":
         records = (record for record in records_of(path) if stated_name(record, file_column))
         yield from _keys((image_id_of(record, file_column), record) for record in records)
+    elif kind == "coco":
+        images = stream_records(str(path), "images")
+        yield from _keys(
+            (r.identifier("roster_id" if "roster_id" in r else "id"), r) for r in images
+        )
+    elif kind == "text_files":
+        yield from _keys(records_beside(path))
 
 
 def _keys(records: Iterable[tuple[str, Record]]) -> list[_Mark]:
-    marks = [_Mark(n, str(record.value.get(COLUMN) or ""), record.where) for n, record in records]
+    found = list(records)
+    key = split_key([record.value for _, record in found], found[0][1].where if found else "")
+    marks = [_Mark(n, str(record.value.get(key or "") or ""), record.where) for n, record in found]
     return marks if any(mark.said for mark in marks) else []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from captioning.data.readers.own.own import read_own
+from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import Roster
 from tests.packed_files import photo, table, write_arrow, write_parquet, write_tar
 
@@ -183,6 +183,53 @@ def test_a_column_says_the_split(tmp_path, caplog, layout):
     (tmp_path / layout).write_text("\n".join(lines).replace("dev", "fold3"))
     with pytest.raises(ValueError, match=rf"{layout}:\d: the split 'fold3' is none of train.*"):
         read_own(name="o", folder=tmp_path, part="train")
+
+
+def _said_of(root: Path, layout: str, column: str) -> None:
+    """A set whose splits a column says; ``beside``: JSON beside photos."""
+    photos(root, [] if layout == "all.parquet" else NAMES)
+    rows = [{"image": n, "caption": "A dog.", column: split} for n, split in SPLIT_OF.items()]
+    if layout == "coco.json":
+        write_coco(root / layout, NAMES)
+        value = json.loads((root / layout).read_text())
+        images = [{**i, column: SPLIT_OF[i["file_name"]]} for i in value["images"]]
+        (root / layout).write_text(json.dumps({**value, "images": images}))
+    elif layout == "beside":
+        for row in rows:
+            (root / row["image"]).with_suffix(".json").write_text(json.dumps(row))
+    elif layout == "all.parquet":
+        content = table([photo(n) for n in range(len(NAMES))], [["A dog."] for _ in NAMES])
+        said = pa.array(list(SPLIT_OF.values()))
+        write_parquet(root / layout, content.append_column(column, said))
+    elif layout == "all.csv":
+        lines = [",".join(row.values()) for row in ({k: k for k in rows[0]}, *rows)]
+        (root / layout).write_text("\n".join(lines))
+    else:
+        (root / layout).write_text("\n".join(map(json.dumps, rows)))
+
+
+@pytest.mark.parametrize("column", ["split", "Split", "subset", "Data set"])
+@pytest.mark.parametrize("layout", ["all.csv", "all.jsonl", "coco.json", "all.parquet", "beside"])
+def test_a_column_of_any_name_says_the_split_by_its_words(tmp_path, layout, column):
+    _said_of(tmp_path, layout, column)
+    found = own_splits(tmp_path)
+    assert [found[path] for path in sorted(found)] == [*["train"] * 3, *["val"] * 2, "test"]
+
+
+def test_columns_of_words_of_splits_that_differ_are_refused(tmp_path):
+    photos(tmp_path, NAMES)
+    rows = [
+        ",".join((name, "A dog.", *sets))
+        for name, *sets in zip(NAMES, SPLIT_OF.values(), reversed(SPLIT_OF.values()), strict=True)
+    ]
+    (tmp_path / "all.csv").write_text("\n".join(["image,caption,one,other", *rows]))
+    with pytest.raises(ValueError, match=r"\['one', 'other'\] say different splits; call the one "):
+        read_own(name="o", folder=tmp_path, part="test")
+    (tmp_path / "all.csv").write_text("\n".join(["image,caption,split,other", *rows]))
+    assert paths_of(read_own(name="o", folder=tmp_path, part="test"), tmp_path) == NAMES[5:]
+    plain = [row.replace("dev", "easy").replace("validation", "hard") for row in rows]
+    (tmp_path / "all.csv").write_text("\n".join(["image,caption,one,other", *plain]))
+    assert own_splits(tmp_path) == {}  # of other words, too
 
 
 def test_a_photo_of_two_splits_is_refused(tmp_path):
