@@ -55,7 +55,7 @@ def decode(data: bytes, where: str) -> str:
         ValueError: bytes that are not UTF-8.
     """
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         kind = _encoding_of(data)
@@ -64,6 +64,8 @@ def decode(data: bytes, where: str) -> str:
             f"{where}: line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the file as "
             f"UTF-8{advice}"
         ) from error
+    # carriage returns alone end lines of old and of some spreadsheets' files
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 def _encoding_of(data: bytes) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
 
 from captioning.setting_error import Setting, SettingError
 
@@ -20,8 +23,9 @@ ADDRESSES = (
 )
 # A text of a list, as Python, JSON and NumPy write them; the last without commas.
 _ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|null|nan)\s*(,?)""", re.DOTALL)
-_LISTS = re.compile(r"(?:array\()?([\[(])\s*(?=['\"\])]|None|null|nan)")
-_LIST_ENDS = re.compile(r"\s*[\])](?:,\s*dtype=\w+)?\)?\s*")
+_LISTS = re.compile(r"(?:array\()?([\[({])\s*(?=['\"\])]|None|null|nan)")
+_LIST_ENDS = re.compile(r"\s*[\])}](?:,\s*dtype=\w+)?\)?\s*")
+_OBJECTS = re.compile(r"\s*(?:\[\s*)*\{\s*['\"]|\s*\[\s*\[\s*['\"]")
 _NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _-]?\d+")
 
 
@@ -91,10 +95,15 @@ def usual_captions(names: Sequence[str], where: str) -> list[int]:
 def listed(text: str, where: str) -> list[str]:
     """The captions of a text: itself, or those of a list as Python, JSON, pandas or NumPy write it.
 
+    In lists, and alone, may stand objects with a caption under a usual key, and sets may stand for
+    lists. Another object is a caption itself.
+
     Raises:
         ValueError: it begins as a list and does not end as one.
     """
     begin = _LISTS.match(text := text.strip())
+    if _OBJECTS.match(text) and (inside := _texts_inside(text)):
+        return inside
     if begin is None:
         return [text]
     items, commas, place = [], 0, begin.end()
@@ -103,12 +112,32 @@ def listed(text: str, where: str) -> list[str]:
         commas, place = commas + bool(item[2]), item.end()
     if _LIST_ENDS.fullmatch(text, place) and (commas or begin[1] == "["):
         return [_literal(item) for item in items if item[0] in "'\""]
-    if begin[1] == "(":  # brackets stand in captions, too
+    if begin[1] != "[":  # brackets stand in captions, too
         return [text]
     raise ValueError(
         f"{where}: begins as a list of captions and does not end as one ({text[place:][:20]!r} "
         f"after {len(items)}); was it cut off? Write it whole"
     )
+
+
+def _texts_inside(text: str) -> list[str]:
+    """The captions of objects, or of lists of lists; empty where another value stands there."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return _texts_of(read(text))
+    return []
+
+
+def _texts_of(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = next((value[key] for key in ("raw", *CAPTION_COLUMNS) if value.get(key)), None)
+        return _texts_of(value)
+    if not isinstance(value, list | tuple):
+        return []
+    found = [_texts_of(one) for one in value]
+    return [text for texts in found for text in texts] if all(found) else []
 
 
 def _literal(item: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from captioning.data.json_files import Record, parse_json
 from captioning.data.line_files import read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, without_masks
+from captioning.data.readers.caption_columns import listed
 from captioning.data.readers.entries import (
     LEAVE_OUT,
     PhotoPolicy,
@@ -37,6 +38,7 @@ UNREAD = "photo of a kind that is not read"
 CaptionPer = Literal["line", "file"]
 _Pairs = tuple[tuple[Any, str], ...]
 _PARAGRAPHS = re.compile(r"\S[ \t]*\n(?:[ \t]*\n)+[ \t]*\S")
+_BOXES = re.compile(r"\s*(?:\d+(?:[ \t]+-?\d*\.?\d+(?:e-?\d+)?){4,}[ \t\r]*(?:\n\s*|$))+")
 _IN_NAME = re.compile(r"^\d+(?=[_ -])|[ _-]*\(\d+\)$|[ _-]+\d+$|[_+]|(?<=\w)-(?=\w)")
 
 
@@ -53,7 +55,8 @@ def read_text_files(
 ) -> Roster:
     """Captions of the photos of a folder and those below it.
 
-    Each line of ``a.txt`` (or ``a.caption``, ``a.jpg.txt``) is a caption of ``a.jpg``; ``a.json``
+    Each line of ``a.txt`` (or ``a.caption``, ``a.jpg.txt``) is a caption of ``a.jpg``, or a list of
+    captions, which may be the whole text; ``a.json``
     and ``a.yaml`` have captions under a key. Texts may lie in a folder of their own, such as
     ``captions/a.txt`` for ``images/a.jpg``. Text files without photo are left alone.
     ``default_caption.txt`` is of photos without text, and ``10_sks dog`` of those of a folder
@@ -165,12 +168,22 @@ class _Files:
             if pairs or not is_text:
                 return pairs
             self._json.append(path)
+        if is_text and _BOXES.fullmatch(text):
+            raise ValueError(
+                f"{path}: holds boxes in numbers, as YOLO has them, and no caption; move it out of "
+                "the folder"
+            )
         if value is not None or (is_text and self._per == "file"):
-            return [(text, str(path))] if text.strip() else []
+            return [(one, str(path)) for one in listed(text, str(path)) if text.strip()]
+        with suppress(ValueError):  # each line may be a list
+            if (found := listed(text, str(path))) != [text.strip()]:
+                return [(one, str(path)) for one in found]
         if _PARAGRAPHS.search(text):
             self._paragraphs.append(path)
-        lines = enumerate(text.split("\n"), start=1)
-        return [(line, f"{path}:{number}") for number, line in lines if line.strip()]
+        lines = ((f"{path}:{n}", line) for n, line in enumerate(text.split("\n"), start=1))
+        return [
+            (one, place) for place, line in lines if line.strip() for one in listed(line, place)
+        ]
 
     def check(self, name: str, *, must_read: bool) -> None:
         """Say what is odd about the files.

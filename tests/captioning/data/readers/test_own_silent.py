@@ -48,6 +48,65 @@ def test_a_caption_in_brackets_is_no_list(cell):
     assert listed(cell, "all.csv:2") == [cell]
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "{'A dog.', 'Two, or \"more\".'}",
+        '{"A dog.","Two, or \\"more\\"."}',
+        str([{"caption": "A dog."}, {"caption": 'Two, or "more".'}]),
+        json.dumps([{"raw": "A dog.", "sentid": 3}, {"raw": 'Two, or "more".'}]),
+        json.dumps({"captions": ["A dog.", 'Two, or "more".'], "lang": "en"}),
+        json.dumps([["A dog."], ['Two, or "more".']]),
+    ],
+)
+def test_objects_and_sets_in_a_cell_or_text_hold_captions(root, cell):
+    """As JSON, Python and PostgreSQL write them; alike in cells, packed files and texts."""
+    expected = ["A dog.", 'Two, or "more".']
+    assert listed(cell, "all.csv:2") == expected
+    (root / "p0.txt").write_text(cell)
+    assert [s.caption for s in read_own(name="o", folder=root).samples] == expected
+    (root / "shards").mkdir()
+    write_tar(root / "shards" / "0.tar", {"p0.jpg": photo(), "p0.txt": cell.encode()})
+    found = read_own(name="o", folder=root / "shards").samples
+    assert [sample.caption for sample in found] == expected
+
+
+@pytest.mark.parametrize(
+    "cell", ["{subject} runs.", '{"a": "b", "c": "d"}', "[[dog]]", '[{"n": 1}]']
+)
+def test_an_object_without_captions_is_one(cell):
+    assert listed(cell, "all.csv:2") == [cell]
+
+
+@pytest.mark.parametrize(
+    "lines", ["{'caption': 'A dog.'}\n{'caption': 'Dogs.'}", "['A dog.']\nDogs."]
+)
+def test_a_line_of_a_text_may_be_a_list(root, lines):
+    (root / "p0.txt").write_text(lines)
+    found = read_own(name="o", folder=root).samples
+    assert [sample.caption for sample in found] == ["A dog.", "Dogs."]
+
+
+@pytest.mark.parametrize("text", ["A dog.\rDogs.\r", "A dog.\r\nDogs.\r\n"])
+def test_carriage_returns_end_lines(root, text):
+    (root / "p0.txt").write_bytes(text.encode())
+    found = read_own(name="o", folder=root).samples
+    assert [sample.caption for sample in found] == ["A dog.", "Dogs."]
+
+
+def test_boxes_beside_photos_are_no_captions(root):
+    for name in NAMES[:4]:
+        (root / name).with_suffix(".txt").write_text("0 0.5 0.25 .1 0.2\n16 1 0 3e-05 0.5 0.9 0\n")
+    with pytest.raises(ValueError, match=r"p0.txt: holds boxes .*, and 3 files more; move it out"):
+        read_own(name="o", folder=root)
+    (root / "p1.txt").write_text("A dog.")
+    found = read_own(name="o", folder=root, bad_captions="drop")
+    assert [sample.caption for sample in found.samples] == ["A dog."]
+    (root / "p0.txt").write_text("4 dogs 5 cats 6 birds\n")
+    found = read_own(name="o", folder=root, bad_captions="drop")
+    assert [sample.caption for sample in found.samples] == ["4 dogs 5 cats 6 birds", "A dog."]
+
+
 def test_a_list_that_pandas_wrote_without_commas_is_read(root):
     rows = [f"{name},\"['A dog {name[1]} .'\n 'Dogs {name[1]}']\"" for name in NAMES]
     (root / "all.csv").write_text("\n".join(["image,captions", *rows, "p0.jpg,[]"]))
