@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,10 @@ def records_of(path: Path) -> Iterator[Record]:
         if not _are_lines(text):
             raise
         value = [parse_json(line, f"{path}:{number}") for number, line in read_lines(path)]
-    found = False
+    found, fields = False, _fields(value)
     for record in _objects(value, str(path), {}, 0):
         found = True
-        yield _plain(record)
+        yield _plain(record, fields)
     if not found:
         raise ValueError(f"{path}: must be a list of objects: got {shown(value)}")
 
@@ -67,7 +67,8 @@ def first_records(path: Path) -> list[Record]:
             value, place = DECODER.raw_decode(head, _END.match(head, place).end())  # type: ignore[union-attr]
         except (ValueError, RecursionError):
             break
-        found += [_plain(Record(value, str(path)))] if isinstance(value, dict) else []
+        record = Record(value, str(path))
+        found += [_plain(record, _fields([value]))] if isinstance(value, dict) else []
     return found or list(islice(records_of(path), _NUM_FIRST))
 
 
@@ -115,7 +116,9 @@ def _is_list_of_records(value: Any) -> bool:
 
 
 def _is_record(value: Any) -> bool:
-    return isinstance(value, dict) and names_photo_and_caption(_plain(Record(value, "")))
+    return isinstance(value, dict) and names_photo_and_caption(
+        _plain(Record(value, ""), _fields([value]))
+    )
 
 
 def _has_caption(value: Mapping[str, Any]) -> bool:
@@ -162,15 +165,20 @@ def _cells(column: list[Any] | dict[str, Any]) -> list[Any]:
     return list(column.values()) if isinstance(column, dict) else column
 
 
-def _plain(record: Record) -> Record:
-    """A record; of Label Studio and FiftyOne with captions and splits as others have them."""
+def _plain(record: Record, fields: Collection[str] = ()) -> Record:
+    """A record; of Label Studio and FiftyOne with captions and splits as others have them.
+
+    Args:
+        record: as it stands there.
+        fields: of Label Studio, that tasks of the file have texts in.
+    """
     value, data = record.value, record.value.get("data")
     if isinstance(data, dict) and ("annotations" in value or "predictions" in value):
-        captions = _answers(value.get("annotations"))
-        if not captions and not any("caption" in key for key in data):
-            captions = _answers(value.get("predictions"))
-        kept = {key: one for key, one in data.items() if not captions or "caption" not in key}
-        return Record(kept | ({"captions": captions} if captions else {}), record.where)
+        answers = _answers(value.get("annotations"))
+        if not answers and not any("caption" in key for key in data):
+            answers = _answers(value.get("predictions"))
+        kept = {key: one for key, one in data.items() if not answers or "caption" not in key}
+        return Record(_of_fields(answers, fields) | kept, record.where)
     if "filepath" not in value:
         return record
     labels = {key: found for key, one in value.items() if (found := _labels(one)) is not None}
@@ -181,12 +189,32 @@ def _plain(record: Record) -> Record:
     return Record(value | labels | named | said, record.where)
 
 
-def _answers(given: Any) -> list[str]:
-    """Texts that people wrote for a task of Label Studio, but for those who cancelled."""
+def _answers(given: Any) -> dict[str, list[str]]:
+    """Texts that people wrote for a task of Label Studio, but for those who cancelled, by field."""
     tasks = [one for one in given or () if isinstance(one, dict) and not one.get("was_cancelled")]
     parts = [part for one in tasks for part in one.get("result") or () if isinstance(part, dict)]
-    texts = [part["value"].get("text") for part in parts if part.get("type") == "textarea"]
-    return [one for text in texts for one in (text if isinstance(text, list) else [text]) if one]
+    found: dict[str, list[str]] = {}
+    for part in (part for part in parts if part.get("type") == "textarea"):
+        text = part["value"].get("text")
+        texts = [one for one in (text if isinstance(text, list) else [text]) if one]
+        found.setdefault(str(part.get("from_name")), []).extend(texts)
+    return {name: texts for name, texts in found.items() if texts}
+
+
+def _of_fields(answers: dict[str, list[str]], fields: Collection[str]) -> dict[str, list[str]]:
+    """Answers as keys of a line: of the file's only field, or only one of captions, and others."""
+    usual = [name for name in fields if "caption" in name.lower()]
+    own = usual if len(usual) == 1 else fields or answers
+    if len(own) == 1:
+        return {"captions" if name in own else name: texts for name, texts in answers.items()}
+    return answers
+
+
+def _fields(value: Any) -> set[str]:
+    """Fields of Label Studio that tasks have texts in."""
+    tasks = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    given = [one.get("annotations") or one.get("predictions") for one in tasks if "data" in one]
+    return {name for one in given if isinstance(one, list) for name in _answers(one)}
 
 
 def _labels(value: Any) -> str | list[str] | None:

@@ -87,6 +87,33 @@ def test_a_line_of_a_text_may_be_a_list(root, lines):
     assert [sample.caption for sample in found] == ["A dog.", "Dogs."]
 
 
+def _task(name: str, **answers: str) -> dict:
+    """A task of Label Studio with texts in fields."""
+    parts = [
+        {"type": "textarea", "from_name": field, "value": {"text": [text]}}
+        for field, text in answers.items()
+    ]
+    return {
+        "data": {"image": f"/data/upload/1/1a2b3c4d-{name}"},
+        "annotations": [{"result": parts}],
+    }
+
+
+def test_notes_of_label_studio_are_no_captions(root):
+    tasks = [_task("p0.jpg", my_caption="A dog.", notes="Blurred."), _task("p1.jpg", notes="No.")]
+    (root / "all.json").write_text(json.dumps([*tasks, _task("p2.jpg", my_caption="Dogs.")]))
+    found = read_own(name="o", folder=root)
+    assert [sample.caption for sample in found.samples] == ["A dog.", "Dogs."]
+    (root / "all.json").write_text(json.dumps([_task("p0.jpg", answer="A dog.")]))
+    assert [s.caption for s in read_own(name="o", folder=root).samples] == ["A dog."]
+    tasks = [_task("p0.jpg", caption_en="A dog.", caption_de="Ein Hund."), _task("p1.jpg")]
+    (root / "all.json").write_text(json.dumps(tasks))
+    with pytest.raises(ValueError, match="caption_en"):
+        read_own(name="o", folder=root)
+    found = read_own(name="o", folder=root, caption_columns="caption_de")
+    assert [sample.caption for sample in found.samples] == ["Ein Hund."]
+
+
 @pytest.mark.parametrize("text", ["A dog.\rDogs.\r", "A dog.\r\nDogs.\r\n"])
 def test_carriage_returns_end_lines(root, text):
     (root / "p0.txt").write_bytes(text.encode())
