@@ -23,6 +23,7 @@ from typing import Any
 from captioning.data.readers import imagefolder
 from captioning.data.readers.own.kinds import Kind
 from captioning.data.readers.own.layout import recognise
+from captioning.data.readers.own.marks import splits_by_id
 from captioning.data.readers.own.own import read_own
 from captioning.data.readers.packed import Part
 from captioning.data.readers.split_words import Split
@@ -230,7 +231,12 @@ def _read_plain(
             return _read_set(journal, Path(annotations[0]), "all", reading)
         except (ValueError, OSError):
             raise error from None
-    return Edited(view=_named(view, journal), kind="coco")
+    first = Path(annotations[0])
+    splits: dict[Path, Split] = {}
+    if first.suffix in (".json", ".jsonl") and len(annotations) == 1 and split is None:
+        said = splits_by_id(first)
+        splits = {s.image_path: said[s.image_id] for s in view.roster.samples if said}
+    return Edited(view=_named(view, journal), kind="coco", splits=splits)
 
 
 def _read_set(journal: str, first: Path, part: Part | None, reading: Reading) -> Edited:
@@ -391,7 +397,7 @@ def _write_file(edited: Edited, path: Path, name: str) -> int:
         write_csv(curated, path)
     elif path.suffix == ".json" and edited.kind == "karpathy":
         write_karpathy(curated, path, name=name)
-    elif len(splits) > 1:
+    elif len(splits) > 1 and path.suffix not in (".json", ".jsonl"):
         raise ValueError(
             f"{path}: a file of this format holds one split, and the set has "
             f"{', '.join(map(str, splits))}: choose --format, which writes a folder with all, or "

@@ -242,8 +242,9 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
     Ids are COCO's numbers where all of the roster's are numbers; otherwise they are counted, and
     ``roster_id`` holds the roster's. Each annotation has its ``sample_id`` and ``origin``, and a
     ``weight`` where it was weighted down, and ``masked_words``, such as ``"12-17"``, where it has
-    some.
+    some. Images have their ``split`` where they are of several.
     """
+    has_splits = len(of_splits(curated)) > 1
     numeric = all(picture.image_id.partition("/")[0].isdecimal() for picture in curated)
     free = max(
         (int(picture.image_id) for picture in curated if numeric and picture.image_id.isdecimal()),
@@ -256,7 +257,9 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
         if number is None:
             free += 1
             number = free
-        images.append({"id": number, "file_name": picture.file_name, "roster_id": picture.image_id})
+        said = {"split": picture.split} if has_splits else {}
+        image = {"id": number, "file_name": picture.file_name, "roster_id": picture.image_id}
+        images.append(image | said)
         annotations += [
             {
                 "id": len(annotations) + place,
@@ -276,14 +279,17 @@ def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
 
 
 def write_jsonl(curated: Sequence[Picture], path: Path) -> None:
-    """JSON Lines: ``image``, ``image_id``, ``captions``, with ``sample_ids`` and ``origins``."""
-    write_lines(
-        path,
-        (
-            _line({"image": picture.file_name, "image_id": picture.image_id}, picture)
-            for picture in curated
-        ),
+    """JSON Lines: ``image``, ``image_id``, ``captions``, with ``sample_ids`` and ``origins``.
+
+    And ``split``, where pictures are of several.
+    """
+    has_splits = len(of_splits(curated)) > 1
+    heads = (
+        {"image": picture.file_name, "image_id": picture.image_id}
+        | ({"split": picture.split} if has_splits else {})
+        for picture in curated
     )
+    write_lines(path, map(_line, heads, curated))
 
 
 def write_metadata(curated: Sequence[Picture], path: Path, names: Mapping[str, str]) -> None:

@@ -175,9 +175,9 @@ def write_csv(curated: Sequence[Picture], path: Path) -> None:
 
 
 def _row(cells: Sequence[Any]) -> str:
-    file = io.StringIO()
-    csv.writer(file, lineterminator="").writerow(cells)
-    return file.getvalue()
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator="\r\n").writerow(cells)  # so that these in cells are quoted
+    return file.getvalue().removesuffix("\r\n")
 
 
 def write_karpathy(curated: Sequence[Picture], path: Path, *, name: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from captioning.commands.main import main
+from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import Roster
 from captioning.types import Edit
 from curation.export.annotations import read_annotations
@@ -132,6 +133,39 @@ def test_each_format_is_read_and_each_is_written(tmp_path, capsys, write, suffix
     ]
     card = (tmp_path / "out" / f"{out.stem}.README.md").read_text()
     assert "# toy/train, curated" in card
+
+
+@pytest.mark.parametrize("write", [write_coco, write_jsonl])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".csv", ".token.txt"])
+def test_splits_that_a_file_says_are_written(tmp_path, capsys, write, suffix):
+    [path] = write(tmp_path)
+    split_of = dict(zip(IMAGES, ("train", "train", "test"), strict=True))
+    if write is write_coco:
+        value = json.loads(Path(path).read_text())
+        images = [{**image, "split": split_of[image["file_name"]]} for image in value["images"]]
+        Path(path).write_text(json.dumps({**value, "images": images}))
+    else:
+        rows = map(json.loads, Path(path).read_text().splitlines())
+        lines = [json.dumps({**row, "split": split_of[row["image"]]}) for row in rows]
+        Path(path).write_text("\n".join(lines))
+    roster = read([path])
+    journal = make_journal(tmp_path, roster, edits_of(roster))
+    out = tmp_path / "out" / f"curated{suffix}"
+    code = main(["curate", "apply", str(journal), path, "--out", str(out)])
+    if suffix == ".token.txt":
+        assert code == 1
+        assert "holds one split, and the set has train, test" in capsys.readouterr().err
+        return
+    assert code == 0
+    for name in IMAGES:
+        (out.parent / name).write_bytes(b"")
+    (out.parent / "replaced").mkdir()
+    (out.parent / "replaced" / "7.png").write_bytes(b"")
+    found = own_splits(out.parent)
+    expected = {**split_of, "replaced/7.png": "train"}
+    assert {path.relative_to(out.parent).as_posix(): s for path, s in found.items()} == expected
+    captions = [sample.caption for sample in read_own(name="o", folder=out.parent).samples]
+    assert captions[:2] == [caption("1.jpg", 1), "new words"]
 
 
 def test_the_default_place_is_beside_the_annotations(tmp_path, capsys):

@@ -328,7 +328,7 @@ def test_photos_that_are_gone_are_needed_by_none(tmp_path: Path, monkeypatch) ->
         (a_csv, ["{set}/captions.csv", "--photos", "copy"], "choose its --format"),
         (a_csv, ["{set}", "--out", "{set}"], "holds something already"),
         (a_csv, ["{set}", "--split", "train"], "but not all captions are those"),
-        (a_table_with_splits, ["{set}/captions.csv", "--out", "x.json"], "choose --format"),
+        (a_table_with_splits, ["{set}/captions.csv", "--out", "x.token.txt"], "choose --format"),
         (a_csv, ["{set}/none.csv"], "none.csv: no such annotations"),
         (a_csv, ["{set}", "--layout", "coco"], "no captions are found"),
         (a_csv, ["{set}", "--held-out", "0.7"], "--held-out must be"),

@@ -66,6 +66,16 @@ def split_marks(
     return _of_column(marks) if marks else _of_folders(kind, photos, roster)
 
 
+def splits_by_id(path: Path) -> dict[str, Split]:
+    """The splits that COCO's JSON or JSON Lines say, by image id; empty where they say none.
+
+    Raises:
+        ValueError: see `split_marks`.
+    """
+    kind: Kind = "jsonl" if path.suffix == ".jsonl" else "coco"
+    return _of_column(_column(kind, path, None))
+
+
 def _ids_by_name(photos: Path, roster: Roster) -> dict[str, str]:
     """Image ids by names of photos below a folder, with and without suffix."""
     ids: dict[str, str] = {}
