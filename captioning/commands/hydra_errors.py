@@ -161,7 +161,7 @@ def _nearest_key(key: str, known: Sequence[str]) -> str:
     depth = min((other.count(".") for other in same), default=0)
     same = [other for other in same if other.count(".") == depth]  # not those that take its value
     beside = {other.rpartition(".")[2]: other for other in known if _group(other) == group}
-    near = same if len(same) <= 2 else []
+    near = get_close_matches(key, same, n=1, cutoff=0.85) or (same if len(same) <= 2 else [])
     near = near or [beside[word] for word in get_close_matches(last, beside, n=1)]
     others = [other for other in known if not key.startswith(f"{other}.")]
     near = near or get_close_matches(key, others, n=1, cutoff=0.85)

@@ -54,14 +54,15 @@ def test_the_page_is_a_way_that_can_be_gone(
         assert main(arguments) == 0, f"{shlex.join(arguments)}: {capfd.readouterr().err}"
     for name in (
         "my_photos-check/report.html",
-        "my_photos-check/cleaned/metadata.jsonl",
+        "my_photos-check/cleaned/train/metadata.jsonl",
         "runs/first/metrics.json",
         "runs/mine/curation/report.html",
         "my_captioner",
-        "my_curated_set/metadata.jsonl",
+        "my_curated_set/train/metadata.jsonl",
     ):
         assert (photos.parent / name).exists(), name
-    cleaned = (photos.parent / "my_photos-check" / "cleaned" / "metadata.jsonl").read_text()
+    files = (photos.parent / "my_photos-check" / "cleaned").rglob("metadata.jsonl")
+    cleaned = "".join(file.read_text() for file in files)
     assert len(cleaned.splitlines()) == 12
     assert "sorry" not in cleaned
 

@@ -35,7 +35,7 @@ class Numbers:
         noise: share of random values in each vector; 1: nothing is told.
     """
 
-    space = "numbers"
+    space = identity = "numbers"
 
     def __init__(self, noise: float = 0.3) -> None:
         self.noise = noise
