@@ -26,7 +26,8 @@ CAPTION_KEYS = ("caption", "captions")
 OTHER_KEY = "text"  # where a record has neither of these, not even null, nor caption_0
 MAX_TEXT_BYTES = 1024**2
 TWICE = "stands twice in its shard; the first counts"
-_VERSION = 5
+_DOTTED = {(".", suffix) for suffix in PHOTOS}
+_VERSION = 6
 
 
 @dataclass(slots=True)
@@ -143,9 +144,10 @@ def _scan(shard: Path, caption_key: str | None) -> Listing:
     items: dict[str, Item] = {}
     suffixes: set[tuple[str, str]] = set()
     texts: dict[str, dict[str, _Captions]] = {}
+    dotted: list[tuple[str, str]] = []
     with shard.open("rb") as file:
         try:
-            for member, key, suffix in _of_interest(file, listing):
+            for member, key, suffix in _of_interest(file, listing, dotted):
                 if (key, suffix) in suffixes:
                     listing.twice.append(member.name)
                     continue
@@ -162,15 +164,28 @@ def _scan(shard: Path, caption_key: str | None) -> Listing:
     for key, found in texts.items():
         _describe(items[key], found, caption_key)
     listing.items = list(items.values())
+    with_photo = {item.key for item in listing.items if item.photo}
+    listing.left_out += [
+        (name, f"its key ends at the first dot: {key!r}, of which there is no photo")
+        for name, key in dotted
+        if key not in with_photo
+    ]
     return listing
 
 
-def _of_interest(file: BinaryIO, listing: Listing) -> Iterator[tuple[Member, str, str]]:
-    """Plain files that a photo or a caption may be, with key and suffix; others are left out."""
+def _of_interest(
+    file: BinaryIO, listing: Listing, dotted: list[tuple[str, str]]
+) -> Iterator[tuple[Member, str, str]]:
+    """Plain files that a photo or a caption may be, with key and suffix; others are left out.
+
+    Names and keys of photos with more dots, such as ``a.left.jpg``, are added to ``dotted``.
+    """
     for member in members(file, os.fstat(file.fileno()).st_size):
         _, _, base = member.name.rpartition("/")
         stem, _, suffix = base.partition(".")
         suffix = suffix.lower()
+        if member.kind == FILE and stem and suffix.rpartition(".")[1:] in _DOTTED:
+            dotted.append((member.name, member.name.removesuffix(base) + stem))
         if member.kind == FOLDER or not stem or suffix not in (*PHOTOS, *TEXTS, JSON):
             continue
         limit = MAX_PHOTO_BYTES if suffix in PHOTOS else MAX_TEXT_BYTES

@@ -103,6 +103,17 @@ def test_captions_without_photos(tmp_path):
     assert len(read(tmp_path, missing_photos="keep")) == 2
 
 
+def test_photos_with_more_dots_in_their_names_are_not_lost_without_a_word(tmp_path):
+    names = ["v1.2/a.b.jpg", "v1.2/a.c.JPG", "d.jpg", "d.left.png"]
+    members = {name: photo(number) for number, name in enumerate(names)}
+    write_tar(tmp_path / "0.tar", {**members, "v1.2/a.b.txt": b"A dog.", "d.txt": b"Dogs."})
+    roster = read_webdataset(name="x", folder=tmp_path)
+    assert [sample.caption for sample in roster.samples] == ["Dogs."]
+    found = {(Path(drop.item).name, drop.rule) for drop in roster.dropped}
+    rule = "its key ends at the first dot: 'v1.2/a', of which there is no photo"
+    assert found == {("a.b.jpg", rule), ("a.c.JPG", rule)}  # d.left.png is a part of d
+
+
 def test_keys_of_several_shards(tmp_path):
     write_tar(tmp_path / "0.tar", pairs("a", "b"))
     write_tar(tmp_path / "1.tar", pairs("c"))
