@@ -17,8 +17,10 @@ from captioning.data.boxes import Box
 from captioning.data.json_files import Record, as_record, load_json, parse_json
 from captioning.data.line_files import decode, read_image_list
 from captioning.data.photo_folder import photo_name
+from captioning.data.readers.caption_columns import listed
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
+    LEAVE_OUT,
     BoxEntry,
     ImageEntry,
     PhotoPolicy,
@@ -33,6 +35,7 @@ from captioning.data.readers.entries import (
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
 from captioning.loadable import loadable
+from captioning.setting_error import SettingError
 
 JAR_PREFIX = "pycocoevalcap:"
 # Captions that a data set marks as none, as VizWiz does: "Quality issues are too severe ...".
@@ -174,8 +177,7 @@ def coco_entries(
             marked.append(Dropped(item=f"{record.where} (image {image_id})", rule=rule))
             continue
         read = record.text if dropped is None else record.text_or_odd
-        caption = read("caption")
-        captions[image_id].append((caption, f"{record.where}: 'caption'"))
+        captions[image_id] += _parted(read("caption"), f"{record.where}: 'caption'", dropped)
         if isinstance(record.value.get("sample_id"), str):
             sample_ids.setdefault(image_id, []).append(record.value["sample_id"])
     unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
@@ -205,6 +207,20 @@ def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iter
         for record in document.records("annotations"):
             record.unique_identifier("id", known_ids, "annotation id")
             yield record
+
+
+def _parted(caption: Any, where: str, dropped: list[Dropped] | None) -> list[tuple[Any, str]]:
+    """A caption, or those of a text that is a list, as conversions of tables have them."""
+    if not isinstance(caption, str) or caption.lstrip()[:1] not in ("[", "{", "("):
+        return [(caption, where)]
+    try:
+        return [(text, where) for text in listed(caption, where)]
+    except ValueError as error:
+        if dropped is None:
+            raise SettingError(f"{error}, or leave such captions out by ", LEAVE_OUT) from error
+        rule = str(error).removeprefix(f"{where}: ").partition("; ")[0]
+        dropped.append(Dropped(item=where, rule=rule))
+        return []
 
 
 def _entry(

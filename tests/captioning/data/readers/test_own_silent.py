@@ -114,6 +114,22 @@ def test_notes_of_label_studio_are_no_captions(root):
     assert [sample.caption for sample in found.samples] == ["Ein Hund."]
 
 
+def test_lists_in_captions_of_coco_are_read(root):
+    images = [{"id": n, "file_name": name} for n, name in enumerate(NAMES)]
+    texts = [str(["A dog.", "Dogs."]), "[sks] dog", "['A cat.', 'Ca"]
+    notes = [{"id": n, "image_id": n, "caption": text} for n, text in enumerate(texts)]
+    (root / "all.json").write_text(json.dumps({"images": images, "annotations": notes[:2]}))
+    found = read_own(name="o", folder=root).samples
+    assert [s.sample_id for s in found] == ["0#0", "0#1", "1#0"]
+    assert [s.caption for s in found] == ["A dog.", "Dogs.", "[sks] dog"]
+    (root / "all.json").write_text(json.dumps({"images": images, "annotations": notes}))
+    with pytest.raises(ValueError, match=r"annotations\[2\]: 'caption': begins as a list .*=drop"):
+        read_own(name="o", folder=root)
+    found = read_own(name="o", folder=root, bad_captions="drop")
+    assert len(found) == 3
+    assert any("begins as a list" in drop.rule for drop in found.dropped)
+
+
 @pytest.mark.parametrize("text", ["A dog.\rDogs.\r", "A dog.\r\nDogs.\r\n"])
 def test_carriage_returns_end_lines(root, text):
     (root / "p0.txt").write_bytes(text.encode())
