@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -42,6 +42,7 @@ from captioning.vision.photo_places import open_photo, row_path
 log = logging.getLogger(__name__)
 
 _NUM_FIRST = 40  # photos that are looked for to find their folder
+_NUM_COMPARED = 4  # rows of one id that are opened to see whether they hold one photo
 _MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp"}
 
 
@@ -189,10 +190,24 @@ def _own_ids(photos: list[PackedPhoto]) -> list[PackedPhoto]:
                 replace(p, image_id=i, same=p.same or (f"{i}\n{p.name}" if p.said == i else ""))
                 for p, i in zip(photos, ids, strict=True)
             ]
+            if _are_of_others(named):
+                continue
             joined = list(_joined(iter(named)))
             if len({photo.image_id for photo in joined}) == len(joined):
                 return joined
     return list(_joined(iter(photos)))
+
+
+def _are_of_others(photos: Sequence[PackedPhoto]) -> bool:
+    """Whether rows of one id, whose photos have no names, hold different ones; the first tell."""
+    first: dict[str, str | Path] = {}
+    pairs = (
+        (first.setdefault(photo.same, photo.path), photo.path)
+        for photo in photos
+        if photo.same and photo.path and not photo.name
+    )
+    again = islice((pair for pair in pairs if pair[0] != pair[1]), _NUM_COMPARED)
+    return any(open_photo(one).read() != open_photo(other).read() for one, other in again)
 
 
 def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:

@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from captioning.data.line_files import decode
 from captioning.data.readers.caption_columns import listed
 from captioning.data.readers.entries import UNNAMED
 from captioning.data.readers.own.own import own_splits, read_own
-from tests.packed_files import photo, write_tar
+from captioning.vision.photo_places import open_photo
+from tests.packed_files import photo, write_parquet, write_tar
 
 NAMES = [f"p{number}.jpg" for number in range(6)]
 CAPTIONS = ["It's a dog .", 'He says "go" .', "A 'b' \"c\" café \\ d", "Two\nlines", "/ sign"]
@@ -112,6 +114,17 @@ def test_notes_of_label_studio_are_no_captions(root):
         read_own(name="o", folder=root)
     found = read_own(name="o", folder=root, caption_columns="caption_de")
     assert [sample.caption for sample in found.samples] == ["Ein Hund."]
+
+
+@pytest.mark.parametrize("numbers", [(0, 0, 1, 1), (0, 1, 2, 3)])
+def test_rows_of_one_id_are_joined_where_their_photos_are_one(tmp_path, numbers):
+    rows = {"image": [photo(n) for n in numbers], "text": [f"Dog {n}." for n in range(4)]}
+    write_parquet(tmp_path / "all.parquet", pa.table({**rows, "image_id": [7, 7, 8, 8]}))
+    found = read_own(name="o", folder=tmp_path)
+    assert [sample.caption for sample in found.samples] == [f"Dog {n}." for n in range(4)]
+    shown = [open_photo(sample.image_path).read() for sample in found.samples]
+    assert shown == [photo(n) for n in numbers]
+    assert ("7" in found.rows_by_image) == (numbers == (0, 0, 1, 1))
 
 
 def test_lists_in_captions_of_coco_are_read(root):
