@@ -12,8 +12,9 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.results import versions as run_versions
-from captioning.results.run_folder import RunFolder
+from captioning.results.run_folder import OFF, RunFolder
 from captioning.results.versions import versions
 
 
@@ -56,6 +57,19 @@ def test_a_run_that_was_moved_goes_on(tmp_path: Path) -> None:
     photos["beside"] = f"{moved.path}er/photos"
     with pytest.raises(ValueError, match=r"another config \(beside: "):
         moved.open(make_config(moved.path, **photos))
+
+
+def test_newer_settings_of_own_photos_leave_earlier_runs_alone() -> None:
+    """A run resumes under a version with more settings if these change nothing by default."""
+    first = {
+        "name", "root", "layout", "annotations", "image_folder", "file_column", "caption_columns",
+        "held_out", "seed", "split_by", "missing_photos", "missing_captions", "bad_captions",
+        "keys_folder", "accept_changes", "train", "val", "test",
+    }  # fmt: skip
+    data = compose_config("train", ["data=own", "data.root=x"]).data
+    newer = {key: data[key] for key in data if key not in first}
+    assert "caption_per" in newer
+    assert all(value in OFF for value in newer.values()), newer
 
 
 def test_a_word_is_no_folder_though_it_names_the_run(tmp_path: Path, monkeypatch) -> None:

@@ -111,7 +111,7 @@ def read_own(
     image_folder: str | Path | None = None,
     file_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
-    caption_per: CaptionPer = "line",
+    caption_per: CaptionPer | None = None,
     held_out: HeldOut = 0.1,
     seed: Seed = 0,
     split_by: Literal["content", "name"] = "name",
@@ -139,7 +139,8 @@ def read_own(
         image_folder: that names of photos are relative to, below the folder; None: it is found.
         file_column, caption_columns: of tables, JSON Lines and Parquet; None: those of usual names.
             For text files beside photos suffixes, such as ``.caption``.
-        caption_per: ``"file"``: a text file beside a photo is one caption, not one a line.
+        caption_per: ``"file"``: a text file beside a photo is one caption; None or ``"line"``: its
+            lines are.
         held_out: share of the photos, above 0 and below 0.5.
         seed: of the draw.
         split_by: what is drawn by: ``"content"`` of photos, so that every layout and cleaned copy
@@ -238,7 +239,7 @@ def _reader(
     image_folder: str | Path | None = None,
     file_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
-    caption_per: CaptionPer = "line",
+    caption_per: CaptionPer | None = None,
     **rules: str,
 ) -> _Reader:
     """See `read_own`."""
@@ -323,12 +324,12 @@ class _Reader:
         image_folder: str | Path | None,
         file_column: str | None,
         caption_columns: str | list[str] | None,
-        caption_per: CaptionPer,
+        caption_per: CaptionPer | None,
         rules: Mapping[str, str],
     ) -> None:
         self.layout, self._image_folder = layout, image_folder
         self._file_column, self._caption_columns = file_column, caption_columns
-        self._caption_per: CaptionPer = caption_per
+        self._caption_per: CaptionPer = caption_per or "line"
         self._rules: dict[str, Any] = dict(rules)
         self.folders: list[Path] = []  # of the photos that were read
 
