@@ -46,7 +46,7 @@ def export_cleaned(
         seed: of the check, for the journal.
         style: of formats that have several forms; None: the plain ones.
         held_out: share of the photos that each split gets which is drawn; 0: none is drawn.
-        keys_folder: where hashes of photos are kept; None: they are made anew.
+        keys_folder: caches hashes of photos; None: they are computed each time.
 
     Raises:
         ValueError: every caption is flagged, the folder holds something, the format needs photos,

@@ -103,7 +103,7 @@ def looked_at(issues: Sequence[str], suspicion: float | None) -> tuple[bool, flo
 
 
 def of_word_alone(issues: Sequence[str]) -> bool:
-    """Whether of a caption nothing but a word is wrong, whatever is told of its photo."""
+    """Whether a wrong word is all that removes a caption; checks that only report do not count."""
     return [issue for issue in issues if issue not in TELLING] == [WORDS]
 
 

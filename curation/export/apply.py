@@ -66,7 +66,7 @@ class Reading:
         options: arguments of `captioning.data.readers.own.own.read_own`, such as ``layout``.
         held_out: share of the photos of a split that is drawn; 0: none is.
         seed: of the draw of the journal's run.
-        keys_folder: where hashes of photos are kept; None: they are made anew.
+        keys_folder: caches hashes of photos; None: they are computed each time.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -172,7 +172,7 @@ def apply_to_files(
     path = Path(out or _default_out(first))
     if path.suffix not in ENDINGS:
         raise ValueError(
-            f"{path}: the format is told by the name: .json (COCO), .jsonl, .csv or .token.txt; "
+            f"{path}: the suffix sets the format: .json (COCO), .jsonl, .csv or .token.txt; "
             "--format writes a folder"
         )
     _check_out(path, [journal, *annotations])

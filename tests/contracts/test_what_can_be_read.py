@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +16,13 @@ import pytest
 import yaml
 
 from captioning.data.readers.own.own import own_splits, read_own
+from captioning.results.table_formats import put_between_marks
 from tests.captioning.data.readers import test_own as usual
 from tests.captioning.data.readers.test_own import CAPTIONS, photos
 from tests.packed_files import photo, write_parquet, write_tar
 
 PAGE = Path(__file__).parents[2] / "docs" / "what_can_be_read.md"
-BEGIN, END = "<!-- layouts -->", "<!-- end of layouts -->"
+NAME = "layouts"  # of the page's marks
 SPLITS = {
     name: ("train", "train", "train", "train", "val", "test")[n] for n, name in enumerate(CAPTIONS)
 }
@@ -81,7 +83,7 @@ def _rows(captions: dict[str, list[str]]) -> list[dict[str, Any]]:
 def _beside(
     suffix: str, text: Callable[[list[str]], str], *, whole: bool = False, folder: str = ""
 ) -> Callable[[Path], None]:
-    """A file for each photo; ``whole``: its name goes on after the photo's suffix."""
+    """Write a file for each photo; ``whole``: named `a.jpg.txt`, not `a.txt`."""
 
     def written(root: Path) -> None:
         photos(root / "images")
@@ -574,7 +576,7 @@ LAYOUTS = (
         ),
         "FiftyOne's labels",
         '`{"_cls": "Classification", "label": "A dog."}`',
-        "`captioning suspects --to fiftyone`",
+        "`captioning curate suspects --export fiftyone`",
         has_splits=True,
     ),
     Layout(
@@ -804,18 +806,18 @@ def table() -> str:
     )
 
 
-def with_table(page: str) -> str:
-    """A page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+def write_table(page: Path) -> None:
+    """Write the table between the page's marks."""
+    put_between_marks(page, f"{table()}\n", NAME)
 
 
-def test_the_page_has_the_table() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page.count(BEGIN) == page.count(END) == 1
-    assert with_table(page) == page, "run python -m tests.contracts.test_what_can_be_read"
+def test_the_page_has_the_table(tmp_path: Path) -> None:
+    copy = Path(shutil.copy(PAGE, tmp_path))
+    write_table(copy)
+    assert copy.read_text() == PAGE.read_text(), (
+        "run python -m tests.contracts.test_what_can_be_read"
+    )
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    write_table(PAGE)

@@ -1,4 +1,4 @@
-"""The table of families in docs/vlm.md: ``python -m tests.families.table`` writes it anew."""
+"""The table of families in docs/vlm.md: ``python -m tests.families.table`` writes it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from captioning.processors import REFUSED
+from captioning.results.table_formats import put_between_marks
 from tests.contracts.test_families import BROKEN, ONE_BY_ONE, OWN_BEAMS
 from tests.families.registry import FAMILIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
-BEGIN, END = "<!-- families -->", "<!-- end of families -->"
+NAME = "families"  # of the page's marks
 ALSO = {"blip-2": ("blip2_opt", "blip2_t5")}  # under names of their text networks
 
 
@@ -42,12 +43,10 @@ def table() -> str:
     return "\n".join(("| family | state | reason |", "|---|---|---|", *lines))
 
 
-def with_table(page: str) -> str:
-    """A page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+def write_table(page: Path) -> None:
+    """Write the table between the page's marks."""
+    put_between_marks(page, f"{table()}\n", NAME)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    write_table(PAGE)

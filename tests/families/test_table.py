@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from captioning.processors import REFUSED, image_text_folder, load_processor
 from captioning.vision.image_text import load_image_text
 from tests.families.registry import UNRUN, family_folder
-from tests.families.table import PAGE, rows, with_table
+from tests.families.table import PAGE, rows, write_table
 
 
-def test_the_page_has_every_family_of_the_installed_transformers() -> None:
+def test_the_page_has_every_family_of_the_installed_transformers(tmp_path: Path) -> None:
     """One that a later version adds is "not tried" there: ``python -m tests.families.table``."""
-    page = PAGE.read_text(encoding="utf-8")
-    assert with_table(page) == page
+    copy = Path(shutil.copy(PAGE, tmp_path))
+    write_table(copy)
+    assert copy.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
 
 
 def test_at_least_forty_families_are_held() -> None:

@@ -145,7 +145,7 @@ def read_own(
         seed: of the draw.
         split_by: what is drawn by: ``"content"`` of photos, so that every layout and cleaned copy
             of a set has the same test photos, see `drawn`; or image ids, as older runs have it.
-        keys_folder: where hashes of contents are kept; None: they are made anew.
+        keys_folder: caches hashes of contents; None: they are computed each time.
         missing_photos, missing_captions, bad_captions: see `captioning.data.readers.entries.Rules`.
 
     Raises:
