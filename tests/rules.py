@@ -173,6 +173,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "train": ("captioning.commands",),
     "evaluate": ("captioning.commands",),
 }
+# Core knows no paper: these rooms ask a model or method by attributes and hooks alone.
+CORE = (
+    *(f"captioning.{room}" for room in ("training", "evaluation", "results", "data", "decoding")),
+    *(f"captioning.{room}" for room in ("vision", "metrics")),
+    "curation",
+)
+# What belongs to one paper; configs name it.
+OF_PAPERS = (
+    *(f"captioning.models.{name}" for name in ("blip", "cic_bart", "cos_cvae", "updown", "viecap")),
+    "captioning.models.layers.vl_bart",
+    *("captioning.vision.blip", "captioning.vision.blip_matching"),
+)
+NAMES_OF_PAPERS = ("blip", "cic_bart", "cos_cvae", "updown", "viecap")
 # The contracts use torch, the type of pictures, marks of ranges and the standard library alone.
 THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types", "safetensors")
 
@@ -231,6 +244,39 @@ def forbidden_imports(sources: Sources) -> list[str]:
             if is_internal and not any(within(name, other) for other in allowed):
                 violations.append(f"{module}:{line}: {room} must not import {name}")
     return violations
+
+
+def knots(sources: Sources) -> list[str]:
+    """Core that imports what belongs to one paper, or asks whether a name is that of one."""
+    violations = []
+    for module, source in sources.items():
+        if not any(within(module, room) for room in CORE) or _of_paper(module):
+            continue
+        violations += [
+            f"{module}:{line}: core must not import {name}: let it be an attribute or a hook"
+            for name, line in imports(source)
+            if _of_paper(name)
+        ]
+        violations += [
+            f"{module}:{node.lineno}: core must not ask for {name!r}: ask for an attribute"
+            for node in ast.walk(parse(source))
+            if isinstance(node, ast.Compare | ast.MatchValue)
+            for name in _strings(node)
+            if name in NAMES_OF_PAPERS
+        ]
+    return violations
+
+
+def _of_paper(name: str) -> bool:
+    return any(within(name, room) for room in OF_PAPERS)
+
+
+def _strings(node: ast.AST) -> list[str]:
+    return [
+        part.value
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
 
 
 def reached(sources: Sources, room: str) -> dict[str, str]:

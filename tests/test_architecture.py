@@ -54,6 +54,7 @@ def modules() -> Iterator[dict[str, str]]:
 
 STRUCTURE = [
     rules.forbidden_imports,
+    rules.knots,
     rules.cycles,
     rules.long_functions,
     rules.deep_nesting,
@@ -145,6 +146,12 @@ BAD = [
     (rules.forbidden_imports, {"captioning.types": "from captioning import interfaces"}),
     (rules.forbidden_imports, {"captioning.decoding.beam": "from train import main"}),
     (rules.forbidden_imports, {"elsewhere": ""}),
+    (rules.knots, {"captioning.evaluation.a": "from captioning.models.viecap import ViECap"}),
+    (rules.knots, {"captioning.training.a": "if config.model.name == 'viecap':\n    f()"}),
+    (
+        rules.knots,
+        {"captioning.data.a": "match name:\n    case 'blip' | 'own':\n        f()"},
+    ),
     (
         rules.cycles,
         {
@@ -188,7 +195,7 @@ GOOD = {
         "from captioning.text.tags import x\nimport captioning.data.roster"
     ),
     "captioning.data.roster": "class AbstractA: ...\nclass A(AbstractA): ...",
-    "captioning.training.run": "import captioning.models.updown\nimport captioning.metrics.coco",
+    "captioning.training.run": "import captioning.models.base\nimport captioning.metrics.coco",
     "curation.loop.policy": (
         "from captioning.data.roster import CurationView\nimport augmentation.base"
     ),

@@ -21,13 +21,13 @@ from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.words import bind_search
 from captioning.devices import chosen_device, full_precision
-from captioning.evaluation.photo_entities import entity_changes, use_entities
 from captioning.evaluation.rerank import check_neighbours
 from captioning.evaluation.settings import EvaluationPrecision
 from captioning.exports.bundle import is_bundle
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
+from captioning.text.entities import read_photo_names
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.data_checks import check_opened, tell_of_trained
 from captioning.training.inputs import load_inputs, load_pictures
@@ -111,10 +111,11 @@ def load_run(
     if first_images is not None:
         roster = first_photos(roster, first_images)
     model, datamodule = restored_model(config, checkpoint, roster)
+    model.prepare_evaluation(_built(changes, config))
     return LoadedRun(
         trained=trained,
         config=config,
-        model=use_entities(model, config, changes).to(place),
+        model=model.to(place),
         datamodule=datamodule,
         roster=roster,
         entities=changes,
@@ -132,6 +133,53 @@ def restored_model(
     model.on_load_checkpoint(dict(checkpoint))
     model.load_state_dict(checkpoint["state_dict"])
     return model.eval(), build_datamodule(config, inputs, tokenizer)
+
+
+def entity_changes(
+    config: DictConfig, data: DictConfig | None, chosen: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is published for a data set, or chosen, and is not as in a run's training.
+
+    Args:
+        config: of the run.
+        data: the data set that is captioned; its ``entities`` count if the run's
+            ``model.entities_of_data`` says so. None: the run's own, which changes nothing.
+        chosen: ``photo_names``, ``threshold``, ``num_entities`` and ``temperature``, which count
+            before the data set's; None for any: not chosen.
+
+    Raises:
+        ValueError: something is chosen for a run whose model has no entities, or a list without
+            names.
+        FileNotFoundError: no such list of names.
+    """
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    module = config.model.get("module") or {}
+    if not module.get("entities"):
+        if chosen:
+            raise ValueError(
+                f"entities.{next(iter(chosen))}: the run's model ({config.model.name}) finds no "
+                "entities in photos; leave it out"
+            )
+        return {}
+    follows_data = data is not None and config.model.get("entities_of_data", False)
+    published = (data.get("entities") or {}) if data is not None and follows_data else {}
+    as_trained = {**module, "photo_names": config.model.get("photo_names")}
+    changes = {
+        name: value
+        for name, value in {**published, **chosen}.items()
+        if value is not None and value != as_trained.get(name)
+    }
+    if "photo_names" in changes:  # before photos are read
+        read_photo_names(changes["photo_names"])
+    return changes
+
+
+def _built(changes: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+    """The changes of `entity_changes` as arguments of the model, names of photos embedded."""
+    arguments = {name: value for name, value in changes.items() if name != "photo_names"}
+    if names := changes.get("photo_names"):
+        arguments["entities"] = build_part(config.model.module.entities, photo_names=names)
+    return arguments
 
 
 def _with_features(config: DictConfig, folder: str) -> DictConfig:
@@ -188,7 +236,7 @@ def predict_run(
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
         imported: folder of imported features of that data; None for the run's own.
-        entities: changes in how ViECap finds a photo's entities, see `entity_changes`.
+        entities: changes in how the model finds a photo's entities, see `entity_changes`.
         first_images: of the split, so many alone; None for all.
         device: where it captions; ``"auto"`` takes a GPU if there is one.
         precision: ``"32-true"``, or ``"run"``: that in which the training captioned its test.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -133,6 +133,21 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     def low_rank_layers(self) -> list[str] | None:
         """Names of the layers that ``model.lora`` adds to by itself; None: they must be named."""
         return None
+
+    def prepare_evaluation(self, changes: Mapping[str, Any]) -> None:
+        """Take settings that an evaluation changes, before captions are generated.
+
+        Args:
+            changes: names of this model's arguments with new values, parts built.
+
+        Raises:
+            ValueError: the model has no such settings; none has any by default.
+        """
+        if changes:
+            raise ValueError(
+                f"{type(self).__name__} has no setting that an evaluation may change: leave out "
+                f"{', '.join(changes)}, or let the model take it in prepare_evaluation"
+            )
 
     def encoded(self, batch: Batch) -> Batch:
         """The batch with the backbone's features, with gradient, in the place of pixels."""

@@ -8,7 +8,7 @@ et al., 2021).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,13 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.register_buffer("entities", None)
         if entities is not None:
             self._set_entities(entities)
+
+    def prepare_evaluation(self, changes: Mapping[str, Any]) -> None:
+        """Find other entities in photos: arguments of `use_entities`."""
+        known = ("entities", "num_entities", "temperature", "threshold")
+        super().prepare_evaluation({k: v for k, v in changes.items() if k not in known})
+        if changes:
+            self.use_entities(**changes)
 
     def use_entities(
         self,

@@ -101,7 +101,7 @@ class File(TypedDict):
 
 
 class Entities(TypedDict):
-    """How ViECap finds a photo's entities; None: as the model says."""
+    """How a model finds a photo's entities; None: as the model says."""
 
     photo_names: NotRequired[Name | None]
     threshold: NotRequired[Fraction | None]

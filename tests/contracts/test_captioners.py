@@ -195,6 +195,14 @@ def test_a_checkpoint_of_another_model_or_vocabulary_is_refused(name: str) -> No
 
 
 @every_model
+def test_an_evaluation_changes_only_what_the_model_takes(name: str) -> None:
+    model = build(name)
+    model.prepare_evaluation({})
+    with pytest.raises(ValueError, match=r"leave out colour, .*prepare_evaluation"):
+        model.prepare_evaluation({"colour": 1})
+
+
+@every_model
 def test_beam_one_is_greedy(name: str) -> None:
     model = build(name, beam_size=1)
     batch = batch_for(model)
