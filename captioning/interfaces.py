@@ -15,8 +15,13 @@ from captioning.types import Parse
 
 
 class AbstractTokenizer(ABC):
-    """Text to token ids and back. Ids are in [0, len(self))."""
+    """Text to token ids and back. Ids are in [0, len(self)).
 
+    Attributes:
+        kind: by which a saved `state` is found to be of this class, where it holds ``"kind"``.
+    """
+
+    kind: str = ""
     pad_id: int
     bos_id: int
     eos_id: int

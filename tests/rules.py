@@ -176,7 +176,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Core knows no paper: these rooms ask a model or method by attributes and hooks alone.
 CORE = (
     *(f"captioning.{room}" for room in ("training", "evaluation", "results", "data", "decoding")),
-    *(f"captioning.{room}" for room in ("vision", "metrics")),
+    *(f"captioning.{room}" for room in ("text", "vision", "metrics")),
     "curation",
 )
 # What belongs to one paper; configs name it.
@@ -184,6 +184,8 @@ OF_PAPERS = (
     *(f"captioning.models.{name}" for name in ("blip", "cic_bart", "cos_cvae", "updown", "viecap")),
     "captioning.models.layers.vl_bart",
     *("captioning.vision.blip", "captioning.vision.blip_matching"),
+    *("captioning.text.tokenizers.bart", "captioning.text.tokenizers.published_words"),
+    "captioning.text.tokenizers.subwords",  # BLIP's
 )
 NAMES_OF_PAPERS = ("blip", "cic_bart", "cos_cvae", "updown", "viecap")
 # The contracts use torch, the type of pictures, marks of ranges and the standard library alone.

@@ -28,7 +28,7 @@ from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.entities import read_photo_names
-from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.restore import restored
 from captioning.training.data_checks import check_opened, tell_of_trained
 from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.parts import build_part

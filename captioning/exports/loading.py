@@ -41,7 +41,7 @@ from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
-from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.restore import restored
 from captioning.training.inputs import Inputs, Pictures, further_readers
 from captioning.training.parts import build_part
 from captioning.training.run import build_model

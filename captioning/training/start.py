@@ -24,7 +24,7 @@ from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.text.control_tokens import CONTROL_TOKENS
-from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.words import WordTokenizer
 
 log = logging.getLogger(__name__)

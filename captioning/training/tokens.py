@@ -21,7 +21,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.data.token_table import TokenTable, id_type
 from captioning.files import read_json, write_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.treebank import SplitCaptions
 from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus

@@ -36,6 +36,8 @@ class BartTokenizer(AbstractTokenizer):
         ValueError: the definition lacks tokens, or the control tokens are not its last ones.
     """
 
+    kind = "bart"
+
     def __init__(self, *, definition: str, max_tokens: int = 200) -> None:
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.no_padding()
@@ -129,7 +131,7 @@ class BartTokenizer(AbstractTokenizer):
 
     def state(self) -> dict[str, Any]:
         """Plain values."""
-        return {"definition": self._definition, "max_tokens": self.max_tokens, "kind": "bart"}
+        return {"definition": self._definition, "max_tokens": self.max_tokens, "kind": self.kind}
 
 
 def _read(folder: Path) -> Tokenizer:

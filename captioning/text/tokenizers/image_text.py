@@ -36,6 +36,8 @@ class ImageTextTokenizer(AbstractTokenizer):
         ValueError: an id outside [0, V).
     """
 
+    kind = "image_text"
+
     def __init__(
         self,
         *,
@@ -175,7 +177,7 @@ class ImageTextTokenizer(AbstractTokenizer):
     def state(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            "kind": "image_text",
+            "kind": self.kind,
             "definition": self._definition,
             "size": self._size,
             "before": self._before,

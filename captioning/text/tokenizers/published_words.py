@@ -35,6 +35,8 @@ class PublishedWords(AbstractTokenizer):
         ValueError: words twice, or marks that are not where the layout has them.
     """
 
+    kind = "published_words"
+
     def __init__(self, *, words: Sequence[str], layout: Layout, max_words: int = 20) -> None:
         if len(set(words)) != len(words):
             raise ValueError("words must be distinct")
@@ -123,7 +125,7 @@ class PublishedWords(AbstractTokenizer):
     def state(self) -> dict[str, Any]:
         """Words and settings, plain."""
         return {
-            "kind": "published_words",
+            "kind": self.kind,
             "words": list(self._words),
             "layout": self.layout,
             "max_words": self.max_words,

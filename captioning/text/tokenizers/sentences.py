@@ -36,6 +36,8 @@ class SentenceTokenizer(AbstractTokenizer):
         ValueError: an id outside [0, V), more tokens than V, or no token that is the full stop.
     """
 
+    kind = "sentences"
+
     def __init__(self, *, definition: str, size: int, start_id: int, max_tokens: int = 64) -> None:
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.no_padding()

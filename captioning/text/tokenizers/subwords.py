@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,18 +14,8 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.loadable import loadable
 from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
-from captioning.text.tokenizers.bart import BartTokenizer
-from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
-from captioning.text.tokenizers.published_words import PublishedWords
-from captioning.text.tokenizers.sentences import SentenceTokenizer
-from captioning.text.tokenizers.words import WordTokenizer
 
-WITH_KIND = {
-    "bart": BartTokenizer,
-    "image_text": ImageTextTokenizer,
-    "published_words": PublishedWords,
-}
 FILE_NAME = "tokenizer.json"
 _MARKS = re.compile(r"[.!\"()*#:;~]")
 
@@ -48,6 +38,8 @@ class SubwordTokenizer(AbstractTokenizer):
     Raises:
         ValueError: an id outside [0, V), or more tokens than V.
     """
+
+    kind = "subwords"
 
     def __init__(
         self,
@@ -166,13 +158,3 @@ class SubwordTokenizer(AbstractTokenizer):
             "max_words": self.max_words,
             "max_tokens": self.max_tokens,
         }
-
-
-def restored(state: Mapping[str, Any]) -> AbstractTokenizer:
-    """The tokenizer of a checkpoint, from its `AbstractTokenizer.state`."""
-    if state.get("kind") in WITH_KIND:
-        values = {name: value for name, value in state.items() if name != "kind"}
-        return WITH_KIND[state["kind"]](**values)
-    if "start_id" in state:
-        return SentenceTokenizer(**state)
-    return SubwordTokenizer(**state) if "definition" in state else WordTokenizer(**state)

@@ -34,6 +34,8 @@ class WordTokenizer(AbstractTokenizer):
 
     pad_id, bos_id, eos_id, unk_id = range(4)
 
+    kind = "words"
+
     def __init__(
         self, *, words: Sequence[str], counts: Sequence[int] | None = None, max_words: int = 20
     ) -> None:

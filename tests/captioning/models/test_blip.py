@@ -19,7 +19,8 @@ from transformers import BlipConfig, BlipForConditionalGeneration
 from captioning.configuration import compose_config
 from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
-from captioning.text.tokenizers.subwords import SubwordTokenizer, restored
+from captioning.text.tokenizers.restore import restored
+from captioning.text.tokenizers.subwords import SubwordTokenizer
 from captioning.training.adapt import adapt
 from captioning.training.speed import HalfWeights
 from captioning.types import Batch

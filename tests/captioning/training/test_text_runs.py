@@ -13,7 +13,7 @@ from captioning.configuration import compose_config
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.results.checkpoints import load_checkpoint
-from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.restore import restored
 from captioning.training import run as run_module
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus

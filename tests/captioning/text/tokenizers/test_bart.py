@@ -10,7 +10,7 @@ import pytest
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.text.control_tokens import CONTROL_TOKENS, level_id, place_id
 from captioning.text.tokenizers.bart import BartTokenizer
-from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.restore import restored
 from tests.captioning.data.byte_pairs import write_byte_pairs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from captioning.text.tokenizers.published_words import PublishedWords
-from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.restore import restored
 
 CAPTIONS = ["a dog runs", "a dog sits", "a cat"]
 

@@ -12,8 +12,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.words import bind_search
+from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.sentences import SentenceTokenizer
-from captioning.text.tokenizers.subwords import restored
 from tests.causal_folder import save_causal
 
 
