@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
@@ -15,9 +15,11 @@ from captioning.setting_error import Setting, SettingNotFoundError
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl"})  # photos that are not opened
 MASK_ENDS = ("-masklabel", "-condlabel")  # pictures that go with a photo, as OneTrainer names them
+_NUM_ALIKE = 5  # photos of a name that are shown
 _DRIVE = re.compile(r"\A[A-Za-z]:/")
 _MARK = r"/[0-9a-f]{8}-(?=[^/]+\Z)"  # before names of files that were uploaded to Label Studio
 _NUMBER = re.compile(r"(?:.*[_-])?0*([0-9]+)")
+_WHOLE = re.compile(r"0*([0-9]+)(?:\.0+)?")  # a number, which tables of floats write as 42.0
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
@@ -112,6 +114,7 @@ class PhotoFolder:
             )
         self._names: dict[str, frozenset[str]] = {}
         self._stems: dict[str, dict[str, str]] = {}
+        self._spellings: dict[str, dict[str, list[str]]] = {}
 
     def names(self, directory: str = "") -> frozenset[str]:
         """File names in a directory below the folder; empty when there is none."""
@@ -124,12 +127,19 @@ class PhotoFolder:
     def find(self, file_name: str) -> Path | None:
         """The path of a photo, or None when it is not there.
 
-        A name without suffix is of the one photo of that name; a number finds ``0042.jpg``, too.
+        A name without suffix is of the one photo of that name; a number finds ``0042.jpg``, too,
+        also as ``42.0``. Else the one photo counts whose name differs in case, or in how accents
+        are stored.
         """
         directory, _, base = file_name.rpartition("/")
         if base in self.names(directory):
             return self.folder / file_name
-        name = None if has_photo_suffix(base) else self._by_stem(directory).get(base)
+        name = None
+        if not has_photo_suffix(base):
+            stems, number = self._by_stem(directory), _WHOLE.fullmatch(base)
+            name = stems.get(base) or (stems.get(number[1]) if number else None)
+        alike = () if name else self._spelt_as(directory, base)
+        name = alike[0] if len(alike) == 1 else name
         return None if name is None else self.folder / directory / name
 
     def below(self, names: Iterable[str]) -> dict[str, str]:
@@ -167,11 +177,36 @@ class PhotoFolder:
             }
         return self._stems[directory]
 
-    def spelt_otherwise(self, file_name: str) -> str | None:
-        """A photo whose name differs in case or in how accents are stored alone, or None."""
-        directory, _, base = file_name.rpartition("/")
-        names = sorted(name for name in self.names(directory) if _plain(name) == _plain(base))
-        return names[0] if names and base not in names else None
+    def below_or_cut(self, names: Sequence[str]) -> dict[str, str]:
+        """`below`; where none of relative names is there, their first folders are cut off, too."""
+        found = self.below(names)
+        if found or not any("/" in name for name in names) or any(map(self.find, names)):
+            return found
+        cut = self.below([f"/{name}" for name in names])
+        return {name: cut[f"/{name}"] for name in names}
+
+    def _spelt_as(self, directory: str, base: str) -> Sequence[str]:
+        """Photos of a directory whose names differ in case or in how accents are stored alone."""
+        if directory not in self._spellings:
+            spellings: dict[str, list[str]] = {}
+            for name in sorted(filter(has_photo_suffix, self.names(directory))):
+                spellings.setdefault(_plain(name), []).append(name)
+            self._spellings[directory] = spellings
+        return self._spellings[directory].get(_plain(base), ())
+
+    def alike(self, file_name: str) -> list[str]:
+        """Photos below the folder, of this stem or of a name that differs in case, five at most."""
+        base = _plain(file_name.rpartition("/")[2])
+        stem = os.path.splitext(base)[0]
+        found: list[str] = []
+        for place, _, names in os.walk(self.folder):
+            inside = Path(place).relative_to(self.folder)
+            for name in sorted(filter(has_photo_suffix, names)):
+                if stem in (_plain(name), _plain(os.path.splitext(name)[0])):
+                    found.append((inside / name).as_posix())
+            if len(found) >= _NUM_ALIKE:
+                break
+        return found[:_NUM_ALIKE]
 
     def unclaimed(self, claimed: Iterable[str]) -> list[str]:
         """Photos in the directories listed so far that ``claimed`` does not name, sorted."""
@@ -181,8 +216,8 @@ class PhotoFolder:
             for name in without_masks(names)
             if has_photo_suffix(name)
         )
-        names = (name if has_photo_suffix(name) else self._full_name(name) for name in claimed)
-        return sorted(set(known_names).difference(names))
+        known = set(known_names)
+        return sorted(known.difference(n if n in known else self._full_name(n) for n in claimed))
 
     def _full_name(self, file_name: str) -> str:
         path = self.find(file_name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -256,6 +257,35 @@ def _with_views(root: Path, captions: dict[str, list[str]]) -> pa.Table:
     return pa.table(
         {"file_name": names.cast(pa.string_view()), "caption": texts.dictionary_encode()}
     )
+
+
+def _renamed(
+    name: Callable[[int, str], str], write: Callable[[Path], None]
+) -> Callable[[Path], None]:
+    """Photos in a folder under other names than files of captions have."""
+
+    def written(root: Path) -> None:
+        (root / "images").mkdir(parents=True)
+        for number, own in enumerate(CAPTIONS):
+            (root / "images" / name(number, own)).write_bytes(photo(number))
+        write(root)
+
+    return written
+
+
+def _numbers(kind: type) -> Callable[[Path], None]:
+    ids = list(map(kind, range(1, len(CAPTIONS) + 1)))
+    rows = pa.table({"file": ids, "caption": list(CAPTIONS.values())})
+    return lambda root: write_parquet(root / "data.parquet", rows) and None
+
+
+def _table(root: Path) -> None:
+    (root / "all.csv").write_text(usual.table_text())
+
+
+def _accents(root: Path) -> None:
+    rows = [f'Hüte_{name},"{text}"' for name, texts in CAPTIONS.items() for text in texts]
+    (root / "all.csv").write_text("\n".join(["image,caption", *rows]), encoding="utf-8")
 
 
 LAYOUTS = (
@@ -714,6 +744,40 @@ LAYOUTS = (
         "Parquet and Arrow of polars, categories of pandas",
         "types `string_view`, `dictionary`",
         "polars, pandas",
+    ),
+    Layout(
+        _renamed(lambda n, _: f"{n + 1:012d}.jpg", _numbers(int)),
+        "Parquet with numbers in the place of names",
+        "`42` for `000000000042.jpg`",
+        "the hub, pandas",
+    ),
+    Layout(
+        _renamed(lambda n, _: f"{n + 1:04d}.jpg", _numbers(float)),
+        "the same as floats",
+        "`42.0` for `0042.jpg`",
+        "pandas, where values are missing",
+    ),
+    Layout(
+        _renamed(lambda n, own: own.replace(".jpg", ".JPG"), _table),
+        "names in other letters",
+        "`a.jpg` for `a.JPG`",
+        "cameras, Windows",
+    ),
+    Layout(
+        _renamed(lambda n, own: unicodedata.normalize("NFD", f"Hüte_{own}"), _accents),
+        "names whose accents are stored otherwise",
+        "`Hüte.jpg`",
+        "macOS",
+    ),
+    Layout(
+        _json(
+            "llava.json",
+            lambda c: [_chat(f"coco/train2017/{n}", t) for n, x in c.items() for t in x],
+        ),
+        "names in folders that are not there",
+        "`coco/train2017/a.jpg` for `images/a.jpg`",
+        "LLaVA, ShareGPT4V",
+        has_splits=None,
     ),
     Layout(usual.arrow, "Arrow files", "`data-00000-of-00001.arrow`", "`Dataset.save_to_disk`"),
     Layout(

@@ -14,7 +14,7 @@ from captioning.data.readers.caption_columns import (
     has_addresses,
     usual_captions,
 )
-from captioning.data.readers.record_keys import ANSWERS, FILES
+from captioning.data.readers.record_keys import ANSWERS, FILES, number_name
 from captioning.data.readers.split_words import (
     COLUMN,
     SPLITS,
@@ -288,6 +288,8 @@ def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str 
         return values.is_valid().to_pylist(), nowhere
     if types.is_string(values.type) or types.is_large_string(values.type):
         return [False] * len(values), values.to_pylist()
+    if types.is_integer(values.type) or types.is_floating(values.type):  # ids, without zeros
+        return [False] * len(values), [number_name(one) for one in values.to_pylist()]
     names = [part.name for part in values.type] if types.is_struct(values.type) else []
     if not {"bytes", "path"}.intersection(names):
         raise SettingError(

@@ -303,10 +303,11 @@ def _below(
     entries: Sequence[ImageEntry], known_files: Iterable[str], folder: PhotoFolder | None
 ) -> tuple[Sequence[ImageEntry], Iterable[str]]:
     """Entries and files with names below the photo folder in the place of absolute ones."""
-    names = [name for name in (e.file_name for e in entries) if name.startswith("/")]
-    if not names:
+    given = [entry.file_name for entry in entries]
+    names = [name for name in given if name.startswith("/")]
+    new = {name: name[1:] for name in names} if folder is None else folder.below_or_cut(given)
+    if not new:
         return entries, known_files
-    new = {name: name[1:] for name in names} if folder is None else folder.below(names)
     if folder and len(names) == len(entries) and not any(map(folder.find, new.values())):
         lie = (
             os.path.commonpath(list(map(os.path.dirname, names))) if Path(names[0]).exists() else ""
@@ -346,12 +347,13 @@ def _photo_paths(
     entries: Sequence[ImageEntry], folder: PhotoFolder, rules: Rules, dropped: list[Dropped]
 ) -> dict[str, Path]:
     paths = {entry.image_id: folder.find(entry.file_name) for entry in entries}
+    _check_apart(entries, paths)
     missing = [entry for entry in entries if paths[entry.image_id] is None]
     if missing and rules.missing_photos == "error":
         first = missing[0]
         raise SettingError(
             f"{first.where}: no photo {first.file_name!r} in {folder.folder}"
-            f"{_and_more(missing)}{_spelt_otherwise(first.file_name, folder)}; add the photos, or "
+            f"{_and_more(missing)}{_alike(first.file_name, folder)}; add the photos, or "
             "set ",
             Setting("missing_photos", "drop"),
             " to leave these images out (keep, where features were imported)",
@@ -366,13 +368,27 @@ def _first(left_out: Sequence[Dropped], image_folder: str | Path | None) -> str:
     first = next((one for one in left_out if one.rule == NO_PHOTO), left_out[0])
     hint = ""
     if image_folder is not None and first.rule == NO_PHOTO:
-        hint = _spelt_otherwise(first.item, PhotoFolder(folder=image_folder))
+        hint = _alike(first.item, PhotoFolder(folder=image_folder))
     return f", the first: {first.item!r:.80}: {first.rule}{hint}"
 
 
-def _spelt_otherwise(name: str, folder: PhotoFolder) -> str:
-    found = folder.spelt_otherwise(name)
-    return "" if found is None else f", but {found!r}: write names as the files have them"
+def _alike(name: str, folder: PhotoFolder) -> str:
+    found = folder.alike(name)
+    shown = f"{found[0]!r}" if len(found) == 1 else f"{found}"
+    return f", but {shown}: write names as the files have them" if found else ""
+
+
+def _check_apart(entries: Sequence[ImageEntry], paths: Mapping[str, Path | None]) -> None:
+    """Raises ValueError where names of two entries are of one photo."""
+    known: dict[Path, ImageEntry] = {}
+    for entry in entries:
+        path = paths[entry.image_id]
+        first = entry if path is None else known.setdefault(path, entry)
+        if first is not entry:
+            raise ValueError(
+                f"{entry.where}: {given_name(entry.file_name)!r} is the photo {path}, and so is "
+                f"{given_name(first.file_name)!r} at {first.where}; give it one name"
+            )
 
 
 def _samples(

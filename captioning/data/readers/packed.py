@@ -173,9 +173,11 @@ def _problem(photo: PackedPhoto, rules: Rules) -> str:
             )
         return photo.problem
     if photo.path is None and rules.missing_photos != "keep":
+        named = f" {photo.name!r}" if photo.name else ""
         if rules.missing_photos == "error":
             raise SettingError(
-                f"{photo.where}: has captions and no photo; add it, or leave such captions out by ",
+                f"{photo.where}: has captions and no photo{named}; add it, or leave such captions "
+                "out by ",
                 Setting("missing_photos", "drop"),
             )
         return NO_PHOTO

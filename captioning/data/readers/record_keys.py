@@ -80,7 +80,13 @@ def _name_in(value: Any) -> str | None:
         return _name_in(value[0]) if len(value) == 1 else None
     if isinstance(value, dict):
         return next((name for key in _PATHS if (name := _name_in(value.get(key)))), None)
-    return str(value) if type(value) is int else value if isinstance(value, str) else None
+    return value if isinstance(value, str) else number_name(value)
+
+
+def number_name(value: Any) -> str | None:
+    """The name of a photo that a number is, also one of a table of floats; None: it is none."""
+    is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if is_whole else None
 
 
 def _photo_in_chat(record: Record) -> str | None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
+from unicodedata import normalize
 
 from captioning.data.json_files import Record, parse_json
 from captioning.data.line_files import read_text
@@ -308,12 +309,13 @@ def _texts(place: Path, names: Sequence[str]) -> dict[str, list[Path]]:
     for name in names:
         stem, end = os.path.splitext(name)
         if end.lower() in (*TEXTS, *RECORDS):
-            found.setdefault(stem, {})[end.lower()] = place / name
+            found.setdefault(normalize("NFC", stem), {})[end.lower()] = place / name
     return {stem: list(own.values()) for stem, own in found.items()}
 
 
 def _of(photo: Path, texts: Mapping[str, list[Path]]) -> list[Path]:
-    return [*texts.get(photo.stem, ()), *texts.get(photo.name, ())]
+    names = (normalize("NFC", name) for name in (photo.stem, photo.name))
+    return [path for name in names for path in texts.get(name, ())]
 
 
 def _rows(root: Path, files: _Files, unread: list[str]) -> Iterator[Row]:

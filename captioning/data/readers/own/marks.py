@@ -58,7 +58,7 @@ def split_marks(
     marks = list(_column(kind, path, file_column))
     below = {}
     if marks and kind != "coco":  # whose numbers are no names
-        below = PhotoFolder(folder=photos).below(mark.image_id for mark in marks)
+        below = PhotoFolder(folder=photos).below_or_cut([mark.image_id for mark in marks])
     if kind in ("imagefolder", "table") or below:
         ids = _ids_by_name(photos, roster)
         names = [below.get(mark.image_id, mark.image_id) for mark in marks]

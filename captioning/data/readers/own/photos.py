@@ -24,10 +24,15 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
         ValueError: several folders have them; lists these.
     """
     names = list(_plain_names(names))
-    are_absolute = any(name.startswith("/") for name in names)
     folders = [root, *folders_below(root, _DEPTH)]
     splits = {folder: split_of(str(folder.relative_to(root))) for folder in folders}
-    places = {folder: _found(PhotoFolder(folder=folder), names) for folder in folders}
+    listed = {folder: PhotoFolder(folder=folder) for folder in folders}
+    places = {folder: _found(photos, names) for folder, photos in listed.items()}
+    if not any(places.values()) and any("/" in name for name in names):
+        # of a set whose photos lie in other folders here
+        names = [name if name.startswith("/") else f"/{name}" for name in names]
+        places = {folder: _found(photos, names) for folder, photos in listed.items()}
+    are_absolute = any(name.startswith("/") for name in names)
     counts = {folder: len(found) for folder, found in places.items()}
     of_split = [f for f in folders if split is not None and splits[f] == split]
     if any(counts[folder] for folder in of_split):

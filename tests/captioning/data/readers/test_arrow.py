@@ -129,6 +129,7 @@ def test_one_set_is_divided(tmp_path):
 def test_columns(tmp_path, kind):
     raw = [{"raw": f"raw {number}", "id": number} for number in range(5)]
     content = table(PHOTOS, CAPTIONS, sentences=[[r, r] for r in raw], one=list("abcde"), n=[1] * 5)
+    content = content.append_column("flag", pa.array([True] * 5))
     file = WRITERS[kind](tmp_path / f"t.{kind}", content)
 
     def captions(*columns: str) -> list[str]:
@@ -140,7 +141,8 @@ def test_columns(tmp_path, kind):
     for settings, message in (
         ({}, r"\['captions', 'sentences'\] could be meant .*choose caption_columns="),
         ({"caption_columns": "capt"}, r"no column 'capt'; it has \['image', 'captions', 'sent"),
-        ({"caption_columns": "one", "image_column": "n"}, "'n' holds int64, not photos"),
+        ({"caption_columns": "one", "image_column": "flag"}, "'flag' holds bool, not photos"),
+        ({"caption_columns": "one", "image_column": "n"}, "row 0: has captions and no photo '1'"),
         (
             {"caption_columns": "one", "id_column": "n"},
             "image id '1' is used twice, first at .*row 0",

@@ -8,6 +8,7 @@ from PIL import Image
 
 from captioning.data.photo_folder import PhotoFolder
 from captioning.data.readers.coco import load_annotations, read_coco
+from captioning.data.readers.own.own import read_own
 
 IMAGES = [
     {"id": 7, "file_name": "a.jpg", "width": 40, "height": 20},
@@ -228,11 +229,12 @@ def test_real_photos_with_boxes(shared_data, split):
     assert {drop.rule for drop in roster.dropped} <= {"crowd region"}
 
 
-@pytest.mark.parametrize("name", ["A.JPG", "B.jpg"])
+@pytest.mark.parametrize("name", ["sub/A.JPG", "a.png", "B.jpg"])
 def test_a_photo_whose_name_is_spelt_otherwise_is_named(tmp_path, name) -> None:
     arguments = write(tmp_path, annotations=CAPTIONS[1:2])
+    (tmp_path / "sub").mkdir()
     (tmp_path / "a.jpg").rename(tmp_path / name)
-    hint = r", but 'A\.JPG': write names as the files have them" if name == "A.JPG" else ""
+    hint = "" if name == "B.jpg" else rf", but '{name}': write names as the files have them"
     with pytest.raises(ValueError, match=rf"no photo 'a\.jpg' in \S+{hint}; add the photos"):
         read_coco(**arguments, missing_captions="drop")
     dropped = rf"no samples for c .* the first: \S+ photo missing{hint}\); check"
@@ -240,9 +242,35 @@ def test_a_photo_whose_name_is_spelt_otherwise_is_named(tmp_path, name) -> None:
         read_coco(**arguments, missing_captions="drop", missing_photos="drop")
 
 
-def test_names_whose_accents_are_stored_otherwise_are_named(tmp_path) -> None:
-    (tmp_path / "Gro\u0308ße.jpg").touch()
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("Gro\u0308ße.jpg", "Größe.jpg"),
+        ("Größe.jpg", "Gro\u0308ße.jpg"),
+        ("A.JPG", "a.jpg"),
+        ("a.jpg", "A.JPG"),
+        ("0012.jpg", "12.0"),
+        ("12.jpg", "0012"),
+    ],
+)
+def test_photos_are_found_by_other_spellings_of_their_names(tmp_path, file, name) -> None:
+    (tmp_path / file).touch()
     photos = PhotoFolder(folder=tmp_path)
-    assert photos.find("Größe.jpg") is None
-    assert photos.spelt_otherwise("Größe.jpg") == "Gro\u0308ße.jpg"
-    assert photos.spelt_otherwise("Gro\u0308ße.jpg") is None
+    assert photos.find(name) == tmp_path / file
+    assert photos.unclaimed([name]) == []
+    assert photos.find("12.5") is None
+
+
+def test_a_spelling_of_two_photos_finds_neither(tmp_path) -> None:
+    for name in ("A.JPG", "A.jpg"):
+        (tmp_path / name).touch()
+    assert PhotoFolder(folder=tmp_path).find("a.jpg") is None
+    assert PhotoFolder(folder=tmp_path).find("A.jpg") == tmp_path / "A.jpg"
+
+
+def test_two_names_of_one_photo_are_refused(tmp_path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"")
+    (tmp_path / "all.csv").write_text("image,caption\na.jpg,A dog.\nA.JPG,A cat.\n")
+    message = r"all.csv:3: 'A.JPG' is the photo \S+a.jpg, and so is 'a.jpg' at .*all.csv:2; give"
+    with pytest.raises(ValueError, match=message):
+        read_own(name="o", folder=tmp_path)
