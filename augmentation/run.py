@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,17 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.captions.caption_set import PARTS, write_captions
-from augmentation.captions.new_captions import AbstractCaptionMethod
-from augmentation.captions.toca.answering import SpreadAnswers
-from augmentation.captions.toca.method import ToCa
+from augmentation.captions.new_captions import (
+    AbstractCaptionMethod,
+    AbstractCorpusMethod,
+    Elsewhere,
+)
 from augmentation.images.training.card import write_card
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from augmentation.settings import AugmentationSettings
-from augmentation.workers import answering, photo_worker, plain_values, read_photos
+from augmentation.workers import corpus_worker, photo_worker, plain_values, read_photos
 from captioning.config_check.check import check_config
 from captioning.data.roster import Roster
 from captioning.spread.base import AbstractSpread
@@ -60,8 +63,8 @@ def augment(config: DictConfig) -> dict[str, Any]:
     check_config(config, AugmentationSettings)
     folder = Path(config.out)
     method = build_part(config.method)
-    if isinstance(method, ToCa):
-        _refuse_photo_settings(config)
+    if isinstance(method, AbstractCorpusMethod):
+        _refuse_photo_settings(config, method)
         return _augment_texts(config, method)
     if isinstance(method, AbstractCaptionMethod):
         _refuse_max_augmented(config)
@@ -105,21 +108,23 @@ def _pair_settings(config: DictConfig, roster: Roster) -> dict[str, Any]:
     return settings | {"data": data_identity(roster)}
 
 
-def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
+def _augment_texts(config: DictConfig, method: AbstractCorpusMethod) -> dict[str, Any]:
     """Make a corpus of ``config.corpus``, with a card."""
     _refuse_max_augmented(config)
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
     settings = without_execution_keys(plain_values(config, TEXT_SET_KEYS))
-    settings["method"]["pace"]["num_captions"] = None  # a finished set may be extended
+    if method.size_setting:  # a finished set may be extended
+        *parts, size = method.size_setting.split(".")
+        reduce(getitem, parts, settings["method"])[size] = None
     fingerprints = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
     files = _files_of(settings)
     claim_folder(folder, settings | fingerprints | files)
     spread = _spread(config)
-    elsewhere = spread and SpreadAnswers(
+    elsewhere = spread and Elsewhere(
         spread=spread,
-        build=answering(config),
+        build=corpus_worker(config),
         settings=settings | fingerprints | files,
         folder=folder / PARTS,
         plugins=list(config.get("plugins") or []),
@@ -135,7 +140,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     shutil.rmtree(folder / PARTS, ignore_errors=True)  # answers that were not needed
     return write_card(
         folder,
-        description="captions synthesised by a language model, no photo stands behind them",
+        description=method.description,
         rosters=rosters,
         config=OmegaConf.create(plain_values(config, (*TEXT_SET_KEYS, "out"))),
         share={group: config[group].share for group in groups},
@@ -203,12 +208,13 @@ def _refuse_max_pairs(config: DictConfig) -> None:
         )
 
 
-def _refuse_photo_settings(config: DictConfig) -> None:
+def _refuse_photo_settings(config: DictConfig, method: AbstractCorpusMethod) -> None:
     names = [*config.steps, *([] if config.split == "train" else [f"split={config.split}"])]
     if names:
         raise ValueError(
-            f"method=toca reads the captions of corpus= alone, so steps and split of photos do "
-            f"nothing: leave out {', '.join(names)}; corpus.share= takes a part of the corpus"
+            f"method={method.name} reads the captions of corpus= alone, so steps and split of "
+            f"photos do nothing: leave out {', '.join(names)}; corpus.share= takes a part of the "
+            "corpus"
         )
 
 

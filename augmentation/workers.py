@@ -12,7 +12,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.captions.caption_set import PhotoWorker
-from augmentation.captions.toca.answering import Answering
 from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import Roster
 from captioning.text.lemmas import load_lemmas
@@ -34,15 +33,15 @@ def _photo_worker(values: dict[str, Any]) -> PhotoWorker:
     return PhotoWorker(method=build_part(config.method), roster=read_photos(config))
 
 
-def answering(config: DictConfig) -> Callable[[], Answering]:
-    """A maker of workers that answer sentence templates of a config's corpus."""
-    return partial(_answering, plain_values(config, TEXT_KEYS))
+def corpus_worker(config: DictConfig) -> Callable[[], Any]:
+    """A maker of `AbstractCorpusMethod.worker`, with the captions of a config's corpus."""
+    return partial(_corpus_worker, plain_values(config, TEXT_KEYS))
 
 
-def _answering(values: dict[str, Any]) -> Answering:
+def _corpus_worker(values: dict[str, Any]) -> Any:
     config = OmegaConf.create(values)
     captions = [sample.caption for sample in read_corpus(config).samples]
-    return build_part(config.method).answering(captions)
+    return build_part(config.method).worker(captions)
 
 
 def read_photos(config: DictConfig) -> Roster:

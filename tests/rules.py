@@ -178,6 +178,8 @@ CORE = (
     *(f"captioning.{room}" for room in ("training", "evaluation", "results", "data", "decoding")),
     *(f"captioning.{room}" for room in ("text", "vision", "metrics")),
     "curation",
+    *(f"augmentation.{name}" for name in ("base", "run", "workers", "set_folder", "settings")),
+    *("augmentation.captions.caption_set", "augmentation.captions.new_captions"),
 )
 # What belongs to one paper; configs name it.
 OF_PAPERS = (
@@ -186,8 +188,13 @@ OF_PAPERS = (
     *("captioning.vision.blip", "captioning.vision.blip_matching"),
     *("captioning.text.tokenizers.bart", "captioning.text.tokenizers.published_words"),
     "captioning.text.tokenizers.subwords",  # BLIP's
+    *("augmentation.captions.ssa", "augmentation.captions.toca"),
+    *("augmentation.regions.cutswap", "augmentation.regions.novel_objects"),
 )
-NAMES_OF_PAPERS = ("blip", "cic_bart", "cos_cvae", "updown", "viecap")
+NAMES_OF_PAPERS = (
+    *("blip", "cic_bart", "cos_cvae", "updown", "viecap"),
+    *("ssa", "toca", "cutswap", "novel_objects"),
+)
 # The contracts use torch, the type of pictures, marks of ranges and the standard library alone.
 THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types", "safetensors")
 

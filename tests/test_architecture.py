@@ -147,6 +147,7 @@ BAD = [
     (rules.forbidden_imports, {"captioning.decoding.beam": "from train import main"}),
     (rules.forbidden_imports, {"elsewhere": ""}),
     (rules.knots, {"captioning.evaluation.a": "from captioning.models.viecap import ViECap"}),
+    (rules.knots, {"augmentation.run": "from augmentation.captions.toca.method import ToCa"}),
     (rules.knots, {"captioning.training.a": "if config.model.name == 'viecap':\n    f()"}),
     (
         rules.knots,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from captioning.data.roster import Roster
+from captioning.spread.base import AbstractSpread
 from captioning.types import Phrase, Sample
 
 
@@ -67,6 +70,79 @@ class AbstractCaptionMethod(ABC):
             ValueError: the roster lacks something that the method needs.
             OSError: a model or file cannot be reached.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Other processes, in which a part of a method's work is done.
+
+    Attributes:
+        spread: where they are.
+        build: makes `AbstractCorpusMethod.worker` in each process.
+        settings: plain values that the work depends on.
+        folder: of the shards' files.
+        plugins, uses_gpu: see `captioning.spread.base.Job`.
+    """
+
+    spread: AbstractSpread
+    build: Callable[[], Any]
+    settings: Any
+    folder: Path
+    plugins: Sequence[str] = ()
+    uses_gpu: bool = True
+
+
+class AbstractCorpusMethod(ABC):
+    """Makes a corpus of captions from another one; no photo stands behind them."""
+
+    name: str
+    """In messages: what ``method=`` chooses."""
+    description: str
+    """A line for the set's card that says what the captions are."""
+    size_setting: str = ""
+    """Dotted key of its config that says how many captions are made; empty: there is none. A
+    finished set may be extended by another number."""
+    uses_gpu: bool = True
+    """Whether it computes on a GPU where there is one."""
+
+    @abstractmethod
+    def synthesise(
+        self,
+        corpus: Roster,
+        folder: Path,
+        *,
+        prior: Roster | None = None,
+        max_captions: int | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> dict[str, Any]:
+        """Write a new corpus into a folder, or continue an interrupted synthesis.
+
+        Args:
+            corpus: the captions that new ones are made of.
+            folder: of the new corpus.
+            prior: a second corpus; None: there is none.
+            max_captions: an upper limit of the number that its config gives.
+            elsewhere: processes that `worker` is asked in; None: this one.
+
+        Returns:
+            Counts for the card, ``captions`` among them.
+
+        Raises:
+            ValueError: nothing can be made of the corpus.
+            OSError: something cannot be written or reached.
+        """
+
+    @abstractmethod
+    def worker(self, captions: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
+        """What works in a process of its own: items to plain records; see `captioning.spread.base`.
+
+        Args:
+            captions: of the corpus.
+        """
+
+    @abstractmethod
+    def report(self) -> dict[str, Any]:
+        """Plain values for the card, after `synthesise`."""
 
 
 def placed_phrases(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
-from augmentation.run import CAPTION_SET_KEYS, _augment_captions, _augment_texts
+from augmentation.captions.new_captions import (
+    AbstractCaptionMethod,
+    AbstractCorpusMethod,
+    NewCaption,
+    PhotoCaptions,
+)
+from augmentation.run import CAPTION_SET_KEYS, _augment_captions, _augment_texts, augment
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample
@@ -106,8 +111,13 @@ class Echo(AbstractCaptionMethod):
             yield PhotoCaptions(captions=[caption])
 
 
-class NoTexts:
-    """Stands for `ToCa`, and makes nothing."""
+class NoTexts(AbstractCorpusMethod):
+    """Makes nothing."""
+
+    name, description, size_setting = "nothing", "captions of a test", "pace.num_captions"
+
+    def worker(self, captions: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
+        return list
 
     def synthesise(self, corpus: Roster, folder: Path, **settings: Any) -> dict[str, int]:
         return {"captions": 0}
@@ -163,3 +173,34 @@ def test_texts_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_text("others")
     with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
         _augment_texts(config, NoTexts())
+
+
+class Reversed(AbstractCorpusMethod):
+    """The corpus with its words in reverse: a method that no module of the project knows."""
+
+    name, description = "reversed", "captions in reverse"
+
+    def worker(self, captions: Sequence[str]) -> Callable[[Sequence[Any]], list[Any]]:
+        return list
+
+    def synthesise(self, corpus: Roster, folder: Path, **settings: Any) -> dict[str, int]:
+        lines = [" ".join(sample.caption.split()[::-1]) for sample in corpus.samples]
+        (folder / "captions.txt").write_text("".join(line + "\n" for line in lines))
+        return {"captions": len(lines)}
+
+    def report(self) -> dict[str, Any]:
+        return {"reversed": True}
+
+
+def test_any_method_of_a_corpus_is_given_the_corpus(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("a cat sits\nthe dog runs\n")
+    options = ("corpus=lines", f"corpus.train.path={tmp_path / 'corpus.txt'}")
+    config = config_of(tmp_path, "method=toca", *options)
+    config.method = {"_target_": f"{__name__}.Reversed"}
+    card = augment(config)
+    assert card["what"] == "captions in reverse"
+    assert (card["counts"], card["method"]) == ({"captions": 2}, {"reversed": True})
+    assert (tmp_path / "out" / "captions.txt").read_text() == "sits cat a\nruns dog the\n"
+    config.split = "val"
+    with pytest.raises(ValueError, match="method=reversed reads the captions of corpus="):
+        augment(config)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from augmentation.captions.new_captions import Elsewhere
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.writing.writers import AbstractWriter, Answer
-from captioning.spread.base import AbstractSpread, Job
+from captioning.spread.base import Job
 
 BATCHES_AT_ONCE = 8  # between two files
 
@@ -60,22 +60,9 @@ class Answering:
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadAnswers:
-    """Answers from the workers of a cluster.
+    """Answers from other processes, each with an `Answering`."""
 
-    Attributes:
-        spread: where they work.
-        build: makes an `Answering` in each process.
-        settings: plain values that answers depend on.
-        folder: of the shards' files.
-        plugins, uses_gpu: see `Job`.
-    """
-
-    spread: AbstractSpread
-    build: Callable[[], Answering]
-    settings: Any
-    folder: Path
-    plugins: Sequence[str] = ()
-    uses_gpu: bool = True
+    elsewhere: Elsewhere
 
     def __call__(
         self, batches: Iterator[Numbered], begun: int, wanted: Callable[[], int]
@@ -88,21 +75,22 @@ class SpreadAnswers:
             wanted: how many more are likely to be needed; so many are worked on together, and
                 those that are not needed after all are lost.
         """
-        size = self.spread.shard_size(unit=1, save_every=BATCHES_AT_ONCE)
+        there = self.elsewhere
+        size = there.spread.shard_size(unit=1, save_every=BATCHES_AT_ONCE)
         rest = islice(batches, begun // size * size, None)  # shards begin as in the first run
         while wave := list(islice(rest, -(-max(1, wanted()) // size) * size)):
             job = Job(
                 name="answers",
-                build=self.build,
+                build=there.build,
                 items=wave,
                 unit=1,
                 save_every=size,
-                settings=self.settings,
-                folder=self.folder,
-                plugins=self.plugins,
-                uses_gpu=self.uses_gpu,
+                settings=there.settings,
+                folder=there.folder,
+                plugins=there.plugins,
+                uses_gpu=there.uses_gpu,
             )
-            records = chain.from_iterable(self.spread.results(job))
+            records = chain.from_iterable(there.spread.results(job))
             for batch, record in zip(wave, records, strict=True):
                 if batch[0] >= begun:
                     yield batch, [Answer(text=t, problem=p, likelihood=v) for t, p, v in record]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from rich.progress import track
 
+from augmentation.captions.new_captions import AbstractCorpusMethod, Elsewhere
 from augmentation.captions.toca.answering import Answering, SpreadAnswers
 from augmentation.captions.toca.corpus_statistics import (
     CorpusStatistics,
@@ -33,7 +34,7 @@ NUM_EXAMPLE_CAPTIONS = 500  # captions that examples are drawn from
 FORMAT = 3  # increased when the same corpus gives other statistics
 
 
-class ToCa:
+class ToCa(AbstractCorpusMethod):
     """Deconstructs a corpus, draws sentence templates, lets a language model complete them.
 
     Args:
@@ -46,6 +47,10 @@ class ToCa:
         pace: arguments of `Pace`.
         seed: of all draws.
     """
+
+    name = "toca"
+    description = "captions synthesised by a language model, no photo stands behind them"
+    size_setting = "pace.num_captions"
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class ToCa:
         *,
         prior: Roster | None = None,
         max_captions: int | None = None,
-        elsewhere: SpreadAnswers | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> dict[str, Any]:
         """Write ``captions.txt`` and ``provenance.jsonl``, or continue an interrupted synthesis.
 
@@ -94,7 +99,7 @@ class ToCa:
             folder: of the new corpus.
             prior: X, whose words and lexical pairs are used, too.
             max_captions: an upper limit of `Pace.num_captions`.
-            elsewhere: see `Synthesis`.
+            elsewhere: see `AbstractCorpusMethod`.
 
         Returns:
             Counts, see `Synthesis.run`.
@@ -123,13 +128,13 @@ class ToCa:
             ),
             pace=replace(self.pace, num_captions=num_captions),
             seed=self._seed,
-            elsewhere=elsewhere,
+            elsewhere=elsewhere and SpreadAnswers(elsewhere=elsewhere),
         )
         if elsewhere is None:
             self.learn(captions)
         return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)
 
-    def answering(self, captions: Sequence[str]) -> Answering:
+    def worker(self, captions: Sequence[str]) -> Answering:
         """What asks the language model, for a process of its own."""
         self.learn(captions)
         return Answering(
