@@ -148,6 +148,10 @@ BAD = [
     (rules.forbidden_imports, {"elsewhere": ""}),
     (rules.knots, {"captioning.evaluation.a": "from captioning.models.viecap import ViECap"}),
     (rules.knots, {"augmentation.run": "from augmentation.captions.toca.method import ToCa"}),
+    (
+        rules.knots,
+        {"captioning.commands.a": "def f():\n    import augmentation.captions.toca.method"},
+    ),
     (rules.knots, {"captioning.training.a": "if config.model.name == 'viecap':\n    f()"}),
     (
         rules.knots,

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Gt, Lt, MinLen
 
-from augmentation.captions.toca.prompts import PromptWriter
 from captioning.commands.asset_settings import (
     Autoencoder,
     CaptionParser,
@@ -186,7 +185,7 @@ class Teach(AbstractMaking, total=False):
     name: Name
     corpus: Corpus
     tagger: Part
-    prompts: Annotated[Mapping[str, Any], ArgumentsOf(PromptWriter)]
+    prompts: Part
     full_template_share: Fraction
     num_epochs: PositiveFloat
     val_share: Annotated[float, Gt(0), Lt(1)]

@@ -81,6 +81,8 @@ def teach(config: DictConfig) -> dict[str, Any]:
     # words that the corpus has not keep their meaning beside those that it has
     network.get_input_embeddings().requires_grad_(False)
     identity = training_identity(config, {"corpus": roster}, starts={"name": config.name})
+    if identity["prompts"]["_target_"] == f"{PromptWriter.__module__}.{PromptWriter.__name__}":
+        del identity["prompts"]["_target_"]  # checkpoints of before it could be chosen have none
     before, history = fit(network, lessons, config, identity=identity)
     save_causal(network, tokenizer, Path(config.out))
     return write_card(
@@ -171,7 +173,7 @@ def read_lessons(roster: Roster, tokenizer: Any, config: DictConfig) -> dict[str
     return {
         part: Lessons(
             [captions[place] for place in places],
-            prompts=PromptWriter(**config.prompts),
+            prompts=build_part(config.prompts),
             tokenizer=tokenizer,
             full_template_share=config.full_template_share,
         )

@@ -161,10 +161,7 @@ def test_a_model_that_learned_a_corpus_by_heart_writes_its_captions(
 
 def test_the_taught_model_is_asked_as_it_was_taught() -> None:
     method = config("augmentation", "method=toca_taught", "method.writer.name=x").method
-    assert method.prompts == {
-        "_target_": "augmentation.captions.toca.prompts.PromptWriter",
-        **config("teaching").prompts,
-    }
+    assert method.prompts == config("teaching").prompts
     assert method.writer.max_small_words is None
 
 
@@ -321,3 +318,18 @@ def test_a_corpus_of_one_caption_and_wrong_settings_are_refused(
         teach(settings(folder, path))
     with pytest.raises(ValueError, match="precision must be one of .*: got 'half'"):
         teach(settings(folder, path, "precision=half"))
+
+
+def test_checkpoints_of_before_prompts_were_a_part_are_gone_on_with(
+    folder: Path, corpus: Path, monkeypatch
+) -> None:
+    seen = {}
+
+    def stopped(*_, identity) -> None:
+        seen.update(identity)
+        raise ConnectionError("stopped")
+
+    monkeypatch.setattr(teaching, "fit", stopped)
+    with pytest.raises(ConnectionError):
+        teach(settings(folder, corpus))
+    assert seen["prompts"] == WORDS_ONLY
