@@ -1,10 +1,28 @@
-"""Text files read strictly: UTF-8 or an error that names the file and the line."""
+"""Text files read strictly: UTF-8, or UTF-16, or an error that names the file and the line."""
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import logging
 import re
+import zlib
+from functools import cache
 from pathlib import Path
+from typing import Literal
 
+log = logging.getLogger(__name__)
+
+GZIP = ".gz"  # after a name: the file is read as what it holds
+# What files begin with whose characters have two bytes or four; names as iconv has them.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32LE"),
+    (codecs.BOM_UTF32_BE, "UTF-32BE"),
+    (codecs.BOM_UTF16_LE, "UTF-16LE"),
+    (codecs.BOM_UTF16_BE, "UTF-16BE"),
+)
+
+_HEAD, _SHARE = 4096, 8  # bytes by which two bytes a character are told; one in 8 must be zero
 # Encodings of texts whose letters are mostly beyond ASCII: name, codec, letters, and which share of
 # what is beyond ASCII these are at least. The first that fits counts.
 _OTHER_SCRIPTS = (
@@ -26,14 +44,65 @@ _ACCENTS = (
 
 
 def read_text(path: str | Path) -> str:
-    """The whole of a UTF-8 file (a byte order mark is left out).
+    """The whole of a file of text (a byte order mark is left out), which gzip may have packed.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: bytes that are not UTF-8.
+        ValueError: bytes that are no text, see `decode`.
     """
     check_file(path)
-    return decode(Path(path).read_bytes(), str(path))
+    return decode(_read(Path(path)), str(path))
+
+
+def read_head(path: Path, size: int, *, errors: Literal["strict", "replace"] = "replace") -> str:
+    """The beginning of a file of text, of which the last character may be cut.
+
+    Args:
+        path: the file.
+        size: in bytes.
+        errors: ``"strict"``: bytes that are no text are an error, see `decode`.
+    """
+    data = _read(path, size)
+    decoder = codecs.getincrementaldecoder(_wide(data) or "utf-8-sig")(errors)
+    try:
+        return decoder.decode(data).removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        return decode(data, str(path))
+
+
+def ending(path: Path) -> str:
+    """The suffix of a file in lower case, without what gzip adds."""
+    name = path.name.lower().removesuffix(GZIP)
+    return Path(name).suffix
+
+
+def _read(path: Path, size: int = -1) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(size)
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        with gzip.open(path) as packed:
+            return packed.read(size)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: not whole as gzip packs it ({error}); get it again") from error
+
+
+def _wide(data: bytes) -> str:
+    """The encoding of text whose characters have two bytes or four; empty: it is another."""
+    marked = next((name for mark, name in _MARKS if data.startswith(mark)), "")
+    if marked:
+        return marked
+    # without a mark: zeros, which texts have not, in one of two places
+    even, odd = data[0:_HEAD:2].count(0), data[1:_HEAD:2].count(0)
+    if (even and odd) or _SHARE * (even + odd) < len(data[:_HEAD]):
+        return ""
+    return "UTF-16LE" if odd else "UTF-16BE" if even else ""
+
+
+@cache  # once for all files of a folder
+def _say(place: str, kind: str) -> None:
+    log.warning(f"{place}: read as {kind}; save texts as UTF-8 for other tools")
 
 
 def check_file(path: str | Path) -> None:
@@ -49,14 +118,18 @@ def check_file(path: str | Path) -> None:
 
 
 def decode(data: bytes, where: str) -> str:
-    """Text of UTF-8 bytes, ``where`` naming them in the error.
+    """Text of UTF-8 bytes, ``where`` naming them in the error; of UTF-16 and UTF-32, which is said.
 
     Raises:
-        ValueError: bytes that are not UTF-8.
+        ValueError: bytes that are neither.
     """
+    wide = _wide(data)
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(wide or "utf-8-sig").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
+        if wide:
+            problem = f"{where}: not whole as {wide} ({error.reason}); get it again"
+            raise ValueError(problem) from error
         line = data.count(b"\n", 0, error.start) + 1
         kind = _encoding_of(data)
         advice = f", such as by iconv -f {kind} -t UTF-8" if kind else ""
@@ -64,13 +137,15 @@ def decode(data: bytes, where: str) -> str:
             f"{where}: line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the file as "
             f"UTF-8{advice}"
         ) from error
+    if wide:
+        _say(str(Path(where).parent / f"*{Path(where).suffix}"), wide)
     # carriage returns alone end lines of old and of some spreadsheets' files
     return text if "\n" in text else text.replace("\r", "\n")
 
 
 def _encoding_of(data: bytes) -> str:
     """What bytes that are not UTF-8 are likely in, as iconv calls it; empty: cannot be told."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if b"\0" in data:
         return "UTF-16"
     beyond = re.findall(rb"[\x80-\xff]+", data)
     is_accents = 2 * sum(len(run) for run in beyond if len(run) <= 2) >= sum(map(len, beyond))

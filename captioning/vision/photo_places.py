@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 from captioning.vision.shards.tar_member import read_member
 
-_IN_SHARD = re.compile(r"(.+?\.(?:tar|arrow|parquet))/@([^/]+)/(.+)", re.DOTALL)
+_IN_SHARD = re.compile(r"(.+?\.(?:tar|arrows?|feather|ipc|parquet|pq))/@([^/]+)/(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

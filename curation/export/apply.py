@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.readers import imagefolder
+from captioning.data.readers.arrow_files import SUFFIXES
 from captioning.data.readers.own.kinds import Kind
 from captioning.data.readers.own.layout import recognise
 from captioning.data.readers.own.marks import splits_by_id
@@ -47,7 +48,7 @@ FORMAT_OF: dict[Kind, str] = {
     "jsonl": "jsonl", "table": "csv", "arrow": "parquet", "webdataset": "webdataset",
     "text_files": "imagefolder", "file_names": "imagefolder",
 }  # fmt: skip
-PACKED = (".parquet", ".arrow", ".tar")
+PACKED = (*SUFFIXES, ".tar")
 ENDINGS = (".json", ".jsonl", ".csv", ".txt", ".token")
 # Arguments of the reader by which layouts are recognised, too.
 OF_LAYOUT = {

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import unicodedata
@@ -281,6 +282,29 @@ def _numbers(kind: type) -> Callable[[Path], None]:
 
 def _table(root: Path) -> None:
     (root / "all.csv").write_text(usual.table_text())
+
+
+def _ipc(name: str, new: Callable[..., Any]) -> Callable[[Path], None]:
+    """A file of Arrow's under another suffix, with paths of photos."""
+
+    def written(root: Path) -> None:
+        photos(root / "images")
+        rows = pa.table({"file_name": list(CAPTIONS), "caption": list(CAPTIONS.values())})
+        with pa.OSFile(str(root / name), "wb") as file, new(file, rows.schema) as writer:
+            writer.write_table(rows)
+
+    return written
+
+
+def _packed_texts(root: Path) -> None:
+    _multi30k(root)
+    for path in (root / "task1" / "raw").iterdir():
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+def _wide_table(root: Path, captions: dict[str, list[str]]) -> None:
+    (root / "all.txt").write_text(usual.table_text("\t"), encoding="utf-16")
 
 
 def _accents(root: Path) -> None:
@@ -779,6 +803,14 @@ LAYOUTS = (
         "LLaVA, ShareGPT4V",
         has_splits=None,
     ),
+    Layout(_ipc("data.feather", pa.ipc.new_file), "Feather", "`data.feather`", "pandas, polars, R"),
+    Layout(
+        _ipc("data.ipc", pa.ipc.new_stream),
+        "Arrow files under other suffixes",
+        "`.ipc`, `.arrows`",
+        "polars",
+    ),
+    Layout(_in("images", _wide_table), "text in UTF-16", "`all.txt`", "Excel's Unicode text"),
     Layout(usual.arrow, "Arrow files", "`data-00000-of-00001.arrow`", "`Dataset.save_to_disk`"),
     Layout(
         _repeats,
@@ -829,6 +861,14 @@ LAYOUTS = (
         _multi30k,
         "texts with a list of photos, line by line",
         "`image_splits/train.txt`, `raw/train.en`",
+        "Multi30k",
+        {"caption_columns": "en"},
+        has_splits=True,
+    ),
+    Layout(
+        _packed_texts,
+        "the same packed by gzip, and other texts",
+        "`raw/train.en.gz`, `all.csv.gz`",
         "Multi30k",
         {"caption_columns": "en"},
         has_splits=True,

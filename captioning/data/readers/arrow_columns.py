@@ -28,6 +28,7 @@ from captioning.setting_error import Setting, SettingError
 from captioning.vision.shards.arrow_rows import (
     arrow,
     arrow_errors,
+    is_parquet,
     open_table,
     parquet,
     plain_values,
@@ -193,7 +194,7 @@ def _image_columns(types: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _schema(file: Path) -> Any:
-    if file.suffix == ".parquet":
+    if is_parquet(file):
         return parquet().read_schema(file)
     return open_table(str(file)).schema
 
@@ -225,14 +226,14 @@ def read_rows(file: Path, columns: Columns) -> Iterator[Rows]:
 
 def _batches(file: Path, columns: Columns) -> Iterator[Any]:
     names = columns.names()
-    if file.suffix == ".parquet":
+    if is_parquet(file):
         with parquet().ParquetFile(file) as source:
             names[0] = _without_bytes(source, columns.image)
     yield from _batches_of(file, names)
 
 
 def _batches_of(file: Path, names: Sequence[str]) -> Iterator[Any]:
-    if file.suffix == ".arrow":
+    if not is_parquet(file):
         yield from open_table(str(file)).select(names).to_batches(_BLOCK)
         return
     with parquet().ParquetFile(file) as source:
@@ -302,7 +303,7 @@ def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str 
         return field(values, "bytes").is_valid().to_pylist(), paths
     # of Parquet with the bytes of every photo, these were not read
     is_there = values.is_valid().to_pylist() if is_list else [True] * len(values)
-    return [one and file.suffix == ".parquet" for one in is_there], paths
+    return [one and is_parquet(file) for one in is_there], paths
 
 
 def _values(batch: Any, name: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from captioning.data.json_files import load_json
@@ -10,8 +11,8 @@ from captioning.data.readers.packed import Part
 from captioning.data.readers.shard_names import shard_files
 from captioning.data.readers.split_words import SPLIT_WORDS, split_of
 from captioning.setting_error import Setting, SettingError, SettingNotFoundError
+from captioning.vision.shards.arrow_rows import SUFFIXES, is_parquet
 
-SUFFIXES = (".arrow", ".parquet")
 _STATS = "_stats.json"  # behind a shard's number, by img2dataset
 _STATE = "state.json"  # of a folder that `save_to_disk` wrote
 _INDICES = ("_indices_files", "_indices_data_files")  # rows in another order, as it once wrote
@@ -52,9 +53,10 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
             " the column that says it, or divide one set by ",
             Setting("held_out", "0.01"),
         )
-    if len({path.suffix for path in chosen}) > 1:
+    ends = sorted({path.suffix for path in chosen})
+    if len(ends) > 1:
         raise SettingError(
-            f"{folder}: both .arrow and .parquet files; name those wanted by ", Setting("files")
+            f"{folder}: both {' and '.join(ends)} files; name those wanted by ", Setting("files")
         )
     return chosen
 
@@ -69,11 +71,11 @@ def all_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise SettingNotFoundError(f"{folder}: no such folder; correct ", Setting("folder"))
     paths = [
-        path
-        for suffix in SUFFIXES
-        for path in folder.rglob(f"*{suffix}")
+        Path(place, name)
+        for place, _, names in os.walk(folder)
+        for name in names
         # results of `map` and of `shuffle` are kept beside the data
-        if not path.name.startswith((".", "cache-", "tmp"))
+        if name.endswith(SUFFIXES) and not name.startswith((".", "cache-", "tmp"))
     ]
     listed = {parent: _listed(parent) for parent in {path.parent for path in paths}}
     return sorted(
@@ -85,7 +87,7 @@ def all_files(folder: Path) -> list[Path]:
 
 def of_photos(files: list[Path]) -> list[Path]:
     """Files without the tables that img2dataset writes beside its shards or folders of photos."""
-    return [path for path in files if not (path.suffix == ".parquet" and _is_beside(path))]
+    return [path for path in files if not (is_parquet(path) and _is_beside(path))]
 
 
 def _is_beside(path: Path) -> bool:

@@ -29,7 +29,7 @@ _LINE = re.compile(r"(?P<file>[^\t]+?)#(?P<key>[0-9]{1,6})\t(?P<caption>.*)", re
 _OTHER_LINE = re.compile(
     r"(?P<file>[^\t ]+?)#[a-z]{2,4}#(?P<key>[0-9]{1,6})[\t ](?P<caption>.*)", re.DOTALL
 )
-FIRST_LINE = re.compile(rb"(?m)^[^\t\n]+(?:#0\t|#[a-z]{2,4}#0[\t ])")
+FIRST_LINE = re.compile(r"(?m)^[^\t\n]+(?:#0\t|#[a-z]{2,4}#0[\t ])")
 
 
 @loadable

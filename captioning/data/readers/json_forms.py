@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.json_files import DECODER, Record, as_record, parse_json, shown
-from captioning.data.line_files import read_lines, read_text
+from captioning.data.line_files import ending, read_head, read_lines, read_text
 from captioning.data.photo_folder import has_photo_suffix
 from captioning.data.readers.record_keys import file_name_of, names_photo_and_caption
 from captioning.data.readers.split_words import COLUMN, split_of
@@ -35,7 +35,7 @@ def records_of(path: Path) -> Iterator[Record]:
         ValueError: it is none of these.
     """
     text = read_text(path)
-    if path.suffix.lower() != ".json" and not text.lstrip().startswith("["):
+    if ending(path) != ".json" and not text.lstrip().startswith("["):
         for number, line in read_lines(path):
             yield _plain(as_record(parse_json(line, f"{path}:{number}"), f"{path}:{number}"))
         return
@@ -59,8 +59,7 @@ def first_records(path: Path) -> list[Record]:
     Raises:
         ValueError: see `records_of`.
     """
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        head = file.read(_HEAD).lstrip()
+    head = read_head(path, _HEAD).lstrip()
     found, place = [], 1
     while head.startswith("[") and len(found) < _NUM_FIRST:
         try:

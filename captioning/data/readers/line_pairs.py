@@ -7,14 +7,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from captioning.data.line_files import read_text
+from captioning.data.line_files import GZIP, ending, read_head, read_text
 from captioning.data.photo_folder import has_photo_suffix
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
 from captioning.data.readers.rows import Row, entries_of
 from captioning.data.roster import Dropped, Roster
 from captioning.setting_error import Setting, SettingError
 
-_HEAD = 1 << 12  # characters by which a list is recognised
+_HEAD = 1 << 12  # bytes by which a list is recognised
 
 
 def lists_below(root: Path) -> dict[Path, dict[str, list[Path]]]:
@@ -29,20 +29,19 @@ def lists_below(root: Path) -> dict[Path, dict[str, list[Path]]]:
         photos = {os.path.splitext(name)[0] for name in names if has_photo_suffix(name)}
         plain = [name for name in sorted(names) if not has_photo_suffix(name)]
         for path in (Path(place, name) for name in plain if name.partition(".")[0] not in photos):
-            if path.suffix == ".txt" and _is_list(path):
+            if ending(path) == ".txt" and _is_list(path):
                 lists[path] = {}
-            else:
+            elif path.suffix != GZIP or path.name.removesuffix(GZIP) not in names:
                 others.setdefault(path.name.partition(".")[0], []).append(path)
     for path, texts in lists.items():
-        for other in others.get(path.stem, ()):
-            end = re.sub(r"^\d+\.", "", other.name.partition(".")[2])
+        for other in others.get(path.name.partition(".")[0], ()):
+            end = re.sub(r"^\d+\.", "", other.name.partition(".")[2]).removesuffix(GZIP)
             texts.setdefault(end, []).append(other)
     return {path: texts for path, texts in lists.items() if texts}
 
 
 def _is_list(path: Path) -> bool:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        lines = file.read(_HEAD).split("\n")
+    lines = read_head(path, _HEAD).split("\n")
     lines = [line.strip() for line in lines[: -1 if len(lines) > 1 else None] if line.strip()]
     return bool(lines) and all(has_photo_suffix(line) and " " not in line for line in lines)
 

@@ -15,7 +15,7 @@ from captioning.data.file_lock import locked
 from captioning.files import write_atomically
 from captioning.vision.line_store import key_of
 from captioning.vision.photo_places import photo_stamp
-from captioning.vision.shards.arrow_rows import arrow, arrow_errors, parquet
+from captioning.vision.shards.arrow_rows import arrow, arrow_errors, is_parquet, parquet
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def as_arrow(files: Sequence[Path], columns: Sequence[str], cache_folder: Path) 
 
 
 def _target(file: Path, columns: Sequence[str], cache_folder: Path) -> Path:
-    if file.suffix != ".parquet":
+    if not is_parquet(file):
         return file
     stamp = map(str, photo_stamp(file))
     key = key_of(os.path.abspath(file), *stamp, *columns)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from captioning.data.line_files import decode, read_text
+from captioning.data.line_files import ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers.caption_columns import (
     ADDRESSES,
@@ -41,7 +41,7 @@ FILE_COLUMNS = (
 ID = "image_id"  # which each photo has one of its own of, or none counts
 SAMPLE_ID = "sample_id"  # of the caption in a row
 _DELIMITER = re.compile(r'\s*"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)  # a first line for Excel
-_HEAD = 65_536  # characters from which a table is recognised
+_HEAD = 65_536  # bytes from which a table is recognised
 _LONGEST_CELL = 1 << 24
 
 
@@ -118,11 +118,8 @@ def problem_of(
         path: the file.
         file_column, captions: names of columns; None: usual ones.
     """
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
     try:
-        text = decode(head[: head.rfind(b"\n") + 1] or head, str(path))
-        columns_of(text, str(path), file_column, captions)
+        columns_of(_begin(path), str(path), file_column, captions)
     except ValueError as error:
         return error
     return None
@@ -130,12 +127,20 @@ def problem_of(
 
 def column_names(path: Path) -> list[str]:
     """Names in the first row of a table, in lower case; empty where it cannot be read."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
     with suppress(ValueError):
-        text = decode(head[: head.rfind(b"\n") + 1] or head, str(path))
-        return [cell.strip().lower() for cell in next(_cells(text, str(path)), (0, []))[1]]
+        return [cell.strip().lower() for cell in next(_cells(_begin(path), str(path)), (0, []))[1]]
     return []
+
+
+def _begin(path: Path) -> str:
+    """The first lines of a file.
+
+    Raises:
+        ValueError: it is no text.
+    """
+    text = read_head(path, _HEAD, errors="strict").replace("\r\n", "\n")
+    text = text if "\n" in text else text.replace("\r", "\n")
+    return text[: text.rfind("\n") + 1] or text
 
 
 def file_names(
@@ -232,7 +237,7 @@ def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
     above = 0 if said is None else said[0].count("\n")
     text = text if said is None else text[said.end() :]
     first = text.lstrip("\n").partition("\n")[0]
-    delimiter = "\t" if where.endswith(".tsv") else max(",;\t|", key=first.count)
+    delimiter = "\t" if ending(Path(where)) == ".tsv" else max(",;\t|", key=first.count)
     delimiter = delimiter if said is None else said[1]
     csv.field_size_limit(_LONGEST_CELL)
     file = io.StringIO(text, newline="")

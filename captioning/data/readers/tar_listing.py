@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from captioning.data.line_files import decode
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.caption_columns import numbered_captions
 from captioning.data.readers.entries import NO_CAPTION, stated_id, stated_ids
@@ -227,7 +228,10 @@ def _describe(item: Item, found: dict[str, _Captions], caption_key: str | None) 
 def _captions(data: bytes, suffix: str, caption_key: str | None) -> _Captions:
     """The captions of a member."""
     try:
-        value: Any = data.decode("utf-8-sig")
+        value: Any = decode(data, f"members/x.{suffix}")
+    except ValueError:
+        return _Captions(problem=f"its .{suffix} is not UTF-8")
+    try:
         record = json.loads(value) if suffix == JSON else None
         if suffix == JSON:
             value = _value(record, caption_key)
@@ -238,8 +242,6 @@ def _captions(data: bytes, suffix: str, caption_key: str | None) -> _Captions:
             return _Captions(image_id=named)
         good, bad = good_and_bad(values)
         return _Captions(good, bad, NO_CAPTION, named, stated_ids(about.get("sample_ids")))
-    except UnicodeDecodeError:
-        return _Captions(problem=f"its .{suffix} is not UTF-8")
     except (ValueError, RecursionError):
         return _Captions(problem="its .json is not JSON")
 

@@ -7,11 +7,15 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from captioning.extras import import_extra
 from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
 
+PARQUET = (".parquet", ".pq")
+SUFFIXES = (".arrow", ".arrows", ".feather", ".ipc", *PARQUET)
+_FEATHER_1 = b"FEA1"  # as Feather began, before it was Arrow's file format
 _MAGIC = b"ARROW1"  # of Arrow's file format; its stream format, which `datasets` writes, has none
 KEPT_FILES = 256
 KEPT_GROUPS = 2  # row groups of Parquet that are held in memory
@@ -64,7 +68,7 @@ def read_row(file: str, column: str, name: str) -> bytes:
         raise ValueError(f"{name[:40]!r} is not the number of a row")
     row = int(digits)
     with arrow_errors(file):
-        value = _group_value(file, column, row) if _is_parquet(file) else _value(file, column, row)
+        value = _group_value(file, column, row) if is_parquet(file) else _value(file, column, row)
     if value is None:
         raise FileNotFoundError(f"{file}: no photo in column {column!r} of row {row}")
     if len(value) > MAX_PHOTO_BYTES:
@@ -72,15 +76,19 @@ def read_row(file: str, column: str, name: str) -> bytes:
     return value
 
 
-def _is_parquet(file: str) -> bool:
-    return file.endswith(".parquet")
+def is_parquet(file: str | Path) -> bool:
+    """Whether a file is Parquet, by its name; else it is Arrow's file or stream format."""
+    return str(file).endswith(PARQUET)
 
 
 def open_table(file: str) -> Any:
     """The table of an Arrow file, mapped into memory."""
     pa = arrow()
     source = pa.memory_map(file)
-    is_file = source.read(len(_MAGIC)) == _MAGIC
+    begin = source.read(len(_MAGIC))
+    if begin.startswith(_FEATHER_1):
+        raise ValueError(f"{file}: Feather of version 1, which is not read; write version 2")
+    is_file = begin == _MAGIC
     source.seek(0)
     reader: Callable[[Any], Any] = pa.ipc.open_file if is_file else pa.ipc.open_stream
     return reader(source).read_all()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from captioning.data.json_files import Record
 from captioning.data.json_streams import stream_records
+from captioning.data.line_files import GZIP, ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, has_photo_suffix
 from captioning.data.readers import (
     arrow_files,
@@ -32,7 +33,7 @@ from captioning.data.readers.record_keys import has_photo, names_photo_and_capti
 from captioning.data.readers.split_words import SPLITS, Split, split_of
 from captioning.setting_error import Setting, SettingError, SettingNotFoundError, pieces_of
 
-_COCO = re.compile(rb'"(?:images|annotations)"\s*:\s*\[\s*[{\]]')
+_COCO = re.compile(r'"(?:images|annotations)"\s*:\s*\[\s*[{\]]')
 _HEAD = 1 << 16  # bytes from which a file is recognised
 # Layouts with a file of captions, which may lie in the folder of its split: train/captions.csv.
 _ONE_FILE: tuple[Kind, ...] = ("coco", "jsonl", "table")
@@ -107,7 +108,7 @@ class _Search:
     def files(self, suffixes: tuple[str, ...], *folders: str) -> list[Path]:
         """Files that could have captions, in order."""
         if self.annotations is not None:
-            return [self.annotations] if self.annotations.name.lower().endswith(suffixes) else []
+            return [self.annotations] if ending(self.annotations) in suffixes else []
         places = [self.root / folder for folder in folders or ("",)]
         if self.in_splits:
             places = [folder for folder in folders_below(self.root) if split_of(folder.name)]
@@ -284,7 +285,7 @@ def _token_file(search: _Search) -> Iterator[Source]:
 def _karpathy(search: _Search) -> Iterator[Source]:
     for path in search.json_files():
         head = _head(path)
-        if b'"sentences"' in head and not _is_list(head):
+        if '"sentences"' in head and not _is_list(head):
             names = {record.value.get("split") for record in stream_records(str(path), "images")}
             splits = {karpathy.split_named(name) for name in names}
             present: list[Split | None] = [split for split in SPLITS if split in splits]
@@ -298,8 +299,8 @@ def _coco(search: _Search) -> Iterator[Source]:
         is_coco = _COCO.search(head) is not None
         # files of photos alone, as of test sets whose captions are withheld, or of boxes are none
         is_asked_for = search.kind == "coco" or search.annotations is not None
-        is_coco = is_coco and (is_asked_for or _holds(path, b'"caption"'))
-        if is_coco and b'"sentences"' not in head and not _is_list(head):
+        is_coco = is_coco and (is_asked_for or _holds(path, '"caption"'))
+        if is_coco and '"sentences"' not in head and not _is_list(head):
             yield Source(path, search.split_of(path))
 
 
@@ -339,7 +340,7 @@ def _table(search: _Search) -> Iterator[Source]:
         if problem is None:
             known.add(path.parent)
             yield Source(path, search.split_of(path))
-        elif is_asked_for or path.suffix.lower() != ".txt":  # texts may be about anything
+        elif is_asked_for or ending(path) != ".txt":  # texts may be about anything
             search.problems.append(problem)
 
 
@@ -450,8 +451,8 @@ def _inventory(root: Path) -> str:
     return ", ".join(f"{number:,} {end}" for end, number in ends.most_common(5)) or "nothing"
 
 
-def _is_list(head: bytes) -> bool:
-    return head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"[")
+def _is_list(head: str) -> bool:
+    return head.lstrip().startswith("[")
 
 
 def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -459,15 +460,19 @@ def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     if not folder.is_dir():
         return []
     names = (entry.name for entry in os.scandir(folder) if entry.is_file())
-    return [folder / name for name in sorted(names) if name.lower().endswith(suffixes)]
+    paths = [folder / name for name in sorted(names) if ending(Path(name)) in suffixes]
+    known = {path.name for path in paths}  # a file packed by gzip may lie beside what it holds
+    return [
+        path for path in paths if path.suffix != GZIP or path.name.removesuffix(GZIP) not in known
+    ]
 
 
-def _holds(path: Path, text: bytes) -> bool:
+def _holds(path: Path, text: str) -> bool:
     """Whether a text stands anywhere in a file."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(text) >= 0
+        is_plain = content.find(b"\0") < 0 and path.suffix != GZIP
+        return content.find(text.encode()) >= 0 if is_plain else text in read_text(path)
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD)
+def _head(path: Path) -> str:
+    return read_head(path, _HEAD)

@@ -434,9 +434,10 @@ class _Reader:
 
     def arrow(self, name: str, source: Source) -> Roster:
         files = self._names_of(source, all_files(source.path))
-        if len({Path(file).suffix for file in files}) > 1:  # one is likely made of the other
+        ends = sorted({Path(file).suffix for file in files})
+        if len(ends) > 1:  # one is likely made of the other
             raise ValueError(
-                f"{source.path}: both .arrow and .parquet files of one split, such as {files[0]} "
+                f"{source.path}: both {' and '.join(ends)} files of one split, such as {files[0]} "
                 f"and {files[-1]}; move one kind out of the folder"
             )
         column = self._file_column

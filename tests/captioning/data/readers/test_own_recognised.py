@@ -52,11 +52,10 @@ def test_columns_of_captions_are_all_read(root):
     assert captions_of(root, caption_columns="a") == ["a 1"] * 2
 
 
-@pytest.mark.parametrize(
-    ("encoding", "message"), [("latin-1", "line 2: not UTF-8"), ("utf-16", "iconv -f UTF-16")]
-)
-def test_a_table_that_cannot_be_read_is_said(root, encoding, message):
-    (root / "all.csv").write_bytes(rows("image", "caption").replace("n 0", "n é").encode(encoding))
+@pytest.mark.parametrize("message", ["line 2: not UTF-8", "iconv -f WINDOWS-1252"])
+def test_a_table_that_cannot_be_read_is_said(root, message):
+    text = rows("image", "caption").replace("n 0", "n é")
+    (root / "all.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(FileNotFoundError, match=rf"no captions .*all.csv: .*{message}"):
         read_own(name="o", folder=root)
     for settings in ({"layout": "table"}, {"annotations": "all.csv"}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -195,12 +196,55 @@ def test_a_list_that_was_cut_is_refused(root, cell):
         ("cp949", "EUC-KR", "개가 눈 속을 달린다."),
         ("gb18030", "GB18030", "一只狗在雪地里奔跑。"),
         ("big5", "BIG5", "一隻狗在雪地裡奔跑。"),
-        ("utf-16", "UTF-16", "A dog."),
+        ("utf-16-le", "UTF-16", "一只狗在 A 雪地里奔跑。"),
     ],
 )
 def test_the_encoding_of_a_text_is_named(encoding, name, text):
     with pytest.raises(ValueError, match=f"a.txt: line 1: not UTF-8 .* iconv -f {name} -t UTF-8"):
         decode(text.encode(encoding), "a.txt")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("file", ["all.csv", "all.token.txt", "all.json", "p1.txt"])
+def test_texts_of_wide_characters_are_read_and_said(root, caplog, encoding, file):
+    captions = {name: f"Ein Mädchen, {name[1]}." for name in NAMES}
+    text = {
+        "all.csv": "".join(f'{name},"{text}"\n' for name, text in captions.items()),
+        "all.token.txt": "".join(f"{name}#0\t{text}\n" for name, text in captions.items()),
+        "all.json": json.dumps([{"image": n, "caption": t} for n, t in captions.items()]),
+        "p1.txt": captions["p1.jpg"],
+    }[file]
+    (root / file).write_bytes(text.encode(encoding))
+    assert first_captions(root, missing_captions="drop") == ["Ein Mädchen, 1."]
+    name = encoding.upper().replace("-16-", "-16") + ("LE" if encoding[-2:].isdigit() else "")
+    assert f"*.{file.rpartition('.')[2]}: read as {name}; save" in caplog.text
+
+
+def test_wide_characters_that_are_cut_are_refused():
+    with pytest.raises(ValueError, match=r"a.txt: not whole as UTF-16LE \(truncated data\); get"):
+        decode("A dog.".encode("utf-16")[:-1], "a.txt")
+    assert decode(b"A dog runs over the wet grass.\0", "a.txt").endswith("\0")  # is refused later
+
+
+@pytest.mark.parametrize("file", ["all.csv.gz", "all.jsonl.gz", "all.json.gz", "all.token.gz"])
+def test_files_packed_by_gzip_are_read(root, file):
+    captions = {name: f"A dog, {name[1]}." for name in NAMES}
+    records = [{"image": name, "caption": text} for name, text in captions.items()]
+    text = {
+        "all.csv.gz": "image,caption\n" + "".join(f'{n},"{t}"\n' for n, t in captions.items()),
+        "all.jsonl.gz": "\n".join(map(json.dumps, records)),
+        "all.json.gz": json.dumps(records),
+        "all.token.gz": "".join(f"{name}#0\t{text}\n" for name, text in captions.items()),
+    }[file]
+    packed = gzip.compress(text.encode())
+    (root / file).write_bytes(packed)
+    assert first_captions(root) == ["A dog, 1."]
+    (root / file.removesuffix(".gz")).write_text(text)  # beside what it holds
+    assert first_captions(root) == ["A dog, 1."]
+    (root / file.removesuffix(".gz")).unlink()
+    (root / file).write_bytes(packed[:-12])
+    with pytest.raises(ValueError, match=rf"{file}: not whole as gzip packs it .*; get it again"):
+        read_own(name="o", folder=root, annotations=file)
 
 
 def test_no_encoding_is_named_where_none_can_be_told():
@@ -431,3 +475,9 @@ def test_captions_of_several_languages_are_asked_about(root):
     with pytest.raises(ValueError, match=r"all.jsonl:1: 'caption' holds an object .*caption.en"):
         read_own(name="o", folder=root)
     assert first_captions(root, caption_columns="caption.de") == ["Ein Hund."]
+
+
+def test_the_first_version_of_feather_is_named(root):
+    (root / "all.feather").write_bytes(b"FEA1" + bytes(64) + b"FEA1")
+    with pytest.raises(ValueError, match=r"all.feather: Feather of version 1, which is not read"):
+        read_own(name="o", folder=root)
