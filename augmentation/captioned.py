@@ -18,7 +18,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.regions.annotations import records
-from augmentation.regions.cutswap.objects import build_labels
 from augmentation.regions.detection_comparison import compare_detections, detection_shares
 from augmentation.regions.proposal import draw_key
 from augmentation.regions.sheet import pair_sheet, with_regions
@@ -29,6 +28,7 @@ from captioning.loadable import loadable
 from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.results.table_formats import markdown_lines
 from captioning.results.versions import versions
+from captioning.text.object_words import build_labels
 from captioning.text.plurals import pluralise
 from captioning.text.word_forms import form_patterns, mentioned_classes
 from captioning.types import Region

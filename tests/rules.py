@@ -183,6 +183,16 @@ CORE = (
 )
 # Commands of one paper, whose tasks these import where they are run.
 COMMANDS_OF_PAPERS = ("captioning.commands.augmentation",)
+# Methods of augmentation, none of which imports another one.
+METHODS = {
+    "cutswap": ("augmentation.regions.cutswap",),
+    "novel_objects": (
+        *(f"augmentation.regions.novel_{name}" for name in ("objects", "class", "captions")),
+        "augmentation.regions.candidates",
+    ),
+    "ssa": ("augmentation.captions.ssa", "augmentation.captions.ssa_authors"),
+    "toca": ("augmentation.captions.toca",),
+}
 # What belongs to one paper; configs name it.
 OF_PAPERS = (
     *(f"captioning.models.{name}" for name in ("blip", "cic_bart", "cos_cvae", "updown", "viecap")),
@@ -190,12 +200,11 @@ OF_PAPERS = (
     *("captioning.vision.blip", "captioning.vision.blip_matching"),
     *("captioning.text.tokenizers.bart", "captioning.text.tokenizers.published_words"),
     "captioning.text.tokenizers.subwords",  # BLIP's
-    *("augmentation.captions.ssa", "augmentation.captions.toca"),
-    *("augmentation.regions.cutswap", "augmentation.regions.novel_objects"),
+    *(module for modules in METHODS.values() for module in modules),
 )
 NAMES_OF_PAPERS = (
     *("blip", "cic_bart", "cos_cvae", "updown", "viecap"),
-    *("ssa", "toca", "cutswap", "novel_objects"),
+    *METHODS,
 )
 # The contracts use torch, the type of pictures, marks of ranges and the standard library alone.
 THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types", "safetensors")
@@ -255,6 +264,23 @@ def forbidden_imports(sources: Sources) -> list[str]:
             if is_internal and not any(within(name, other) for other in allowed):
                 violations.append(f"{module}:{line}: {room} must not import {name}")
     return violations
+
+
+def tied_methods(sources: Sources) -> list[str]:
+    """Methods of augmentation that import another one, and shared modules that import one."""
+    return [
+        f"{module}:{line}: must not import {name}, which is {other}'s: share it or cut it"
+        for module, source in sources.items()
+        if within(module, "augmentation")
+        for name, line in imports(source)
+        if (other := _method_of(name)) not in (None, _method_of(module))
+    ]
+
+
+def _method_of(name: str) -> str | None:
+    """The method that a module belongs to."""
+    rooms = ((method, room) for method, modules in METHODS.items() for room in modules)
+    return next((method for method, room in rooms if within(name, room)), None)
 
 
 def knots(sources: Sources) -> list[str]:

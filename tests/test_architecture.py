@@ -55,6 +55,7 @@ def modules() -> Iterator[dict[str, str]]:
 STRUCTURE = [
     rules.forbidden_imports,
     rules.knots,
+    rules.tied_methods,
     rules.cycles,
     rules.long_functions,
     rules.deep_nesting,
@@ -152,6 +153,11 @@ BAD = [
         rules.knots,
         {"captioning.commands.a": "def f():\n    import augmentation.captions.toca.method"},
     ),
+    (
+        rules.tied_methods,
+        {"augmentation.captions.toca.compare": "from augmentation.regions.cutswap.a import x"},
+    ),
+    (rules.tied_methods, {"augmentation.regions.mentions": "import augmentation.captions.ssa.a"}),
     (rules.knots, {"captioning.training.a": "if config.model.name == 'viecap':\n    f()"}),
     (
         rules.knots,

@@ -40,6 +40,16 @@ _FEMININE = """
     woman girl lady mother mom daughter sister wife bride queen grandmother aunt ballerina
     bridesmaid cheerleader waitress female grandma
 """
+_PLAIN_COLOURS = """
+    aqua beige black blond blonde blue brown brunette burgundy colored colorful coloured colourful
+    crimson cyan gray green grey indigo magenta maroon mauve multicolored multicoloured navy purple
+    red scarlet tan teal turquoise white yellow
+"""
+# Colours that are also nouns: an orange, ice cream.
+_THING_COLOURS = """
+    amber bronze cream gold golden ivory khaki lavender lime olive orange peach pink rose silver
+    violet
+"""
 
 # Adjectives that say which or how many, not what an object looks like: they are not removed and
 # are never given to another object.
@@ -61,5 +71,8 @@ COUNT_DETERMINERS = frozenset(("a", "an", "one", "another", "each", "every", "ei
 SIZES_AND_AGES = frozenset(("little", "big", "small", "large", "young", "old"))
 # Determiners that a mass noun may have.
 MASS_DETERMINERS = frozenset(("all", "some", "much", "any"))
+PLAIN_COLOURS = frozenset(_PLAIN_COLOURS.split())
+THING_COLOURS = frozenset(_THING_COLOURS.split())
+COLOURS = PLAIN_COLOURS | THING_COLOURS
 # Words that join attributes.
 CONNECTORS = frozenset(("and", "or", ",", "but", "&"))

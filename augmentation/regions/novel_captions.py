@@ -12,24 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from augmentation.regions.closed_classes import COLOURS, PLAIN_COLOURS, THING_COLOURS
 from augmentation.regions.inflection import indefinite_article
 from captioning.ranges import NonNegativeInt
 from captioning.text.parts import NOUNS, children_of
 from captioning.text.word_forms import NUMBER_WORDS
 from captioning.types import Parse, Token
-
-_PLAIN = (
-    "aqua beige black blond blonde blue brown brunette burgundy colored colorful coloured "
-    "colourful crimson cyan gray green grey indigo magenta maroon mauve multicolored multicoloured "
-    "navy purple red scarlet tan teal turquoise white yellow"
-)
-# Colours that are also nouns: an orange, ice cream.
-_THINGS = (
-    "amber bronze cream gold golden ivory khaki lavender lime olive orange peach pink rose silver "
-    "violet"
-)
-PLAIN_COLOURS, THING_COLOURS = frozenset(_PLAIN.split()), frozenset(_THINGS.split())
-COLOURS = PLAIN_COLOURS | THING_COLOURS
 
 NO_OBJECT = "caption without the object"
 OTHER_NAME = "object's word is part of another name"

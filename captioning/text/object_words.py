@@ -6,7 +6,8 @@ around them. Objects are words and pairs of words of a list, compared by their l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,8 @@ COCO_OBJECTS = (
 
 # Plurals without a plural ending.
 UNMARKED_PLURALS = ("people", "cattle", "police")
+Labels = Mapping[str, frozenset[str]]
+"""Names of a class, by each of them."""
 LEMMAS = Path(__file__).parent / "weights" / "captions_parser" / "lemmas.json"
 
 
@@ -137,3 +140,28 @@ def build_object_words(source: str = "coco") -> ObjectWords:
         lines = Path(source).read_text(encoding="utf-8").splitlines()
     names = [name.strip() for line in lines for name in line.split(",")]
     return ObjectWords(names=names, lemmatizer=load_lemmas(LEMMAS))
+
+
+def build_labels(source: str = "coco") -> Labels:
+    """Which box labels show an object, by the object's name, besides its own name.
+
+    Args:
+        source: as of `build_object_words`; the names of one class
+            mean the same boxes: a man has a box labelled person.
+
+    Raises:
+        FileNotFoundError: no such file.
+    """
+    lines: Iterable[str] = COCO_OBJECTS
+    if source != "coco":
+        if not Path(source).is_file():
+            raise FileNotFoundError(
+                f"labels={source}: no such file; give coco or a list of classes"
+            )
+        lines = Path(source).read_text(encoding="utf-8").splitlines()
+    groups: dict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        names = [name.strip().lower() for name in line.split(",") if name.strip()]
+        for name in names:
+            groups[name].update(names)
+    return {name: frozenset(labels) for name, labels in groups.items()}

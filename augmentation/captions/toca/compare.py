@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from augmentation.captions.toca.corpus_similarity import compare_corpora, draw_neighbourhoods
 from augmentation.captions.toca.method import corpus_statistics
 from augmentation.images.training.card import write_card
-from augmentation.regions.cutswap.cluster_report import two_dimensions
+from augmentation.plane import two_dimensions
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from augmentation.captions.toca.corpus_statistics import CorpusStatistics
 from augmentation.captions.toca.templates import slots_of
-from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from captioning.files import write_atomically
 
 Item = TypeVar("Item")
@@ -99,7 +98,7 @@ def draw_neighbourhoods(
     embed: Callable[[Sequence[str]], Tensor],
     ratios: Sequence[float],
     num_target: int,
-    project: Callable[[WordEmbeddings], np.ndarray],
+    project: Callable[[np.ndarray], np.ndarray],
     generator: np.random.Generator,
 ) -> dict[str, int]:
     """Figure 3: texts of both corpora in the plane, with more synthetic ones in each panel.
@@ -110,7 +109,7 @@ def draw_neighbourhoods(
         embed: unit vectors ``(N, E)`` of texts.
         ratios: synthetic captions shown for each one of the target; at most all of them.
         num_target: captions of the target that are shown.
-        project: to the plane, ``(N, 2)``.
+        project: vectors to the plane, ``(N, 2)``.
         generator: draws the captions.
 
     Returns:
@@ -124,7 +123,7 @@ def draw_neighbourhoods(
         synthetic_texts = _draw(synthetic, max(1, round(ratio * len(target_texts))), generator)
         texts = (*target_texts, *synthetic_texts)
         vectors = embed(texts).float().cpu().numpy()
-        points = project(WordEmbeddings(words=texts, vectors=vectors))
+        points = project(vectors)
         axes.scatter(*points[: len(target_texts)].T, s=2, label=f"target, {len(target_texts):,}")
         axes.scatter(*points[len(target_texts) :].T, s=2, label=f"made, {len(synthetic_texts):,}")
         axes.set(title=f"{ratio:g}x", xticks=[], yticks=[])

@@ -10,17 +10,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from augmentation.plane import two_dimensions
 from augmentation.regions.cutswap.clusters import (
     METHODS,
     Clusters,
     Method,
     label_vectors,
     save_clusters,
-    scikit_learn,
     silhouette,
     sum_of_squares,
 )
@@ -28,7 +27,6 @@ from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from augmentation.regions.cutswap.objects import ObjectTable
 from captioning.files import write_atomically, write_json, write_text
 
-PERPLEXITY = 30.0
 # Fewer words have no neighbourhoods to be kept.
 MIN_WORDS_OF_PLOT = 5
 
@@ -152,21 +150,6 @@ def cluster_markdown(clusters: Clusters, table: ObjectTable | None = None) -> st
     return "\n".join(lines) + "\n"
 
 
-def two_dimensions(embeddings: WordEmbeddings, *, seed: int = 0) -> np.ndarray:
-    """Words in the plane by t-SNE with cosine distances, ``(W, 2) float32``.
-
-    Raises:
-        ModuleNotFoundError: scikit-learn is not installed.
-    """
-    model = scikit_learn("manifold").TSNE(
-        perplexity=min(PERPLEXITY, (len(embeddings.words) - 1) / 3),
-        metric="cosine",
-        init="random",
-        random_state=seed,
-    )
-    return model.fit_transform(embeddings.vectors.astype(np.float64)).astype(np.float32)
-
-
 def _draw_curves(curves: Sequence[CurvePoint]) -> Figure:
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -184,7 +167,7 @@ def _draw_curves(curves: Sequence[CurvePoint]) -> Figure:
 
 
 def _draw_words(embeddings: WordEmbeddings, clusters: Clusters, seed: int) -> Figure:
-    points = two_dimensions(embeddings, seed=seed)
+    points = two_dimensions(embeddings.vectors, seed=seed)
     label_of = dict(zip(clusters.words, clusters.labels, strict=True))
     labels = [label_of.get(word, 0) for word in embeddings.words]
     figure = Figure(figsize=(12, 12), layout="constrained")

@@ -17,7 +17,7 @@ from typing import Any
 from augmentation.regions.mentions import Mention, MentionRules, clean, find_mentions, offsets
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
-from captioning.text.object_words import COCO_OBJECTS, ObjectWords
+from captioning.text.object_words import Labels, ObjectWords, build_labels
 from captioning.text.plurals import pluralise
 from captioning.types import Parse, Sample
 
@@ -34,9 +34,6 @@ MIN_FRAME_SHARES = {"counted": 0.05, "bare": 0.05, "of": 0.05, "who": 0.004}
 # A thing may be counted, or a mass without article, if that is not far rarer than the other.
 OPPOSITE = {"counted": "bare", "bare": "counted"}
 MIN_OPPOSITE_RATIO = 0.5
-
-
-Labels = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,31 +120,6 @@ class ObjectTable:
     def names(self) -> tuple[str, ...]:
         """Names in the singular, sorted: what is clustered (section 4.4.1)."""
         return tuple(sorted({object_class.name for object_class in self.classes}))
-
-
-def build_labels(source: str = "coco") -> Labels:
-    """Which box labels show an object, by the object's name, besides its own name.
-
-    Args:
-        source: as of `captioning.text.object_words.build_object_words`; the names of one class
-            mean the same boxes: a man has a box labelled person.
-
-    Raises:
-        FileNotFoundError: no such file.
-    """
-    lines: Iterable[str] = COCO_OBJECTS
-    if source != "coco":
-        if not Path(source).is_file():
-            raise FileNotFoundError(
-                f"labels={source}: no such file; give coco or a list of classes"
-            )
-        lines = Path(source).read_text(encoding="utf-8").splitlines()
-    groups: dict[str, set[str]] = defaultdict(set)
-    for line in lines:
-        names = [name.strip().lower() for name in line.split(",") if name.strip()]
-        for name in names:
-            groups[name].update(names)
-    return {name: frozenset(labels) for name, labels in groups.items()}
 
 
 def labels_of(objects: str | None) -> Labels:

@@ -25,13 +25,13 @@ from augmentation.regions.boxes import (
     pixels,
     without_duplicates,
 )
+from augmentation.regions.closed_classes import COLOURS
 from augmentation.regions.cutswap.descriptions import description_words
-from augmentation.regions.cutswap.objects import Labels, boxes_of, shares_boxes
+from augmentation.regions.cutswap.objects import boxes_of, shares_boxes
 from augmentation.regions.mentions import Mention
-from augmentation.regions.novel_captions import COLOURS
 from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
 from captioning.ranges import Fraction, NonNegativeFloat
-from captioning.text.object_words import COCO_OBJECTS
+from captioning.text.object_words import COCO_OBJECTS, Labels
 from captioning.types import Parse, Region, Sample
 from captioning.vision.boxes import coverage
 from captioning.vision.photos import photo_sizes

@@ -30,11 +30,11 @@ from augmentation.regions.closed_classes import (
 )
 from augmentation.regions.cutswap.clusters import Clusters
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
-from augmentation.regions.cutswap.objects import Labels, ObjectClass, ObjectTable, boxes_of
+from augmentation.regions.cutswap.objects import ObjectClass, ObjectTable, boxes_of
 from augmentation.regions.mentions import Mention, MentionRules, find_mentions
 from augmentation.regions.proposal import drawn_generator
 from captioning.ranges import PositiveInt
-from captioning.text.object_words import ObjectWords
+from captioning.text.object_words import Labels, ObjectWords
 from captioning.types import Parse, Sample
 
 NUM_CAPTIONS = 32

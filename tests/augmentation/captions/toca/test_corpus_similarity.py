@@ -54,9 +54,9 @@ def test_slots_are_structures_without_function_words() -> None:
 def test_the_figure_shows_as_many_as_there_are(tmp_path: Path) -> None:
     sizes: list[int] = []
 
-    def project(embeddings) -> np.ndarray:
-        sizes.append(len(embeddings.words))
-        return embeddings.vectors
+    def project(vectors) -> np.ndarray:
+        sizes.append(len(vectors))
+        return vectors
 
     counts = draw_neighbourhoods(
         tmp_path / "tsne.png",

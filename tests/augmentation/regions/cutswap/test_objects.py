@@ -11,7 +11,6 @@ from small_set import BOX, ROSTER, grounded, sample
 from augmentation.regions.cutswap.objects import (
     ObjectClass,
     boxes_of,
-    build_labels,
     build_object_table,
     labels_of,
     load_object_table,
@@ -20,7 +19,7 @@ from augmentation.regions.cutswap.objects import (
 )
 from augmentation.regions.mentions import find_mentions
 from captioning.data.roster import Roster
-from captioning.text.object_words import build_object_words
+from captioning.text.object_words import build_labels, build_object_words
 from captioning.types import Region
 
 
