@@ -23,6 +23,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from page_tables import read_records
+from report_parts import METRIC
+from study_mending_report import ARMS, report
 
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster
@@ -32,27 +34,6 @@ from captioning.training.parts import build_part
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "records" / "mending.jsonl"
-METRIC = "CIDEr-D"
-ORACLE = "curation/score=truth"
-# The rows: overrides of captioning train. Those of the oracle know the planted words.
-ARMS: dict[str, list[str]] = {
-    "no curation": ["curation=none"],
-    "oracle: mend": ["curation=replace_word", ORACLE],
-    "oracle: remove": [
-        *("curation=remove", ORACLE, "curation/select=above"),
-        "curation/schedule=before_training",
-    ],
-    "oracle: mask": ["curation=mask_words", ORACLE],
-    "replace_word": ["curation=replace_word"],
-    "replace_word, from 0.5": ["curation=replace_word", "curation.amend.threshold=0.5"],
-    "replace_word, from 0.7": ["curation=replace_word", "curation.amend.threshold=0.7"],
-    "mask_words": ["curation=mask_words"],
-    "remove by words": [
-        *("curation=remove", "curation/score=words", "curation/select=above"),
-        "curation/schedule=before_training",
-    ],
-    "condition": ["curation=condition"],
-}
 # Of the benchmark's experiments; small enough for many runs, long enough that wrong words cost.
 SCALE = {
     "miniworld": ["first_images=600", "num_epochs=8", "loader.batch_size=75"],
@@ -77,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--report", action="store_true", help="the tables alone")
     options = parser.parse_args(arguments[:cut])
     if options.report:
-        from study_mending_report import report  # beside this file
-
         report(read_records(options.records))
         return
     if options.losses:

@@ -10,13 +10,32 @@ from typing import Any
 
 import numpy as np
 from page_tables import fill
-from report_parts import ROOT, spread
-from study_mending import ARMS, METRIC
+from report_parts import METRIC, ROOT, spread
 
 from captioning.results.significance import paired_bootstrap, pool_runs
 from captioning.results.table_formats import markdown_lines
 
 PAGE = ROOT / "docs" / "words.md"
+ORACLE = "curation/score=truth"
+# The rows: overrides of captioning train. Those of the oracle know the planted words.
+ARMS: dict[str, list[str]] = {
+    "no curation": ["curation=none"],
+    "oracle: mend": ["curation=replace_word", ORACLE],
+    "oracle: remove": [
+        *("curation=remove", ORACLE, "curation/select=above"),
+        "curation/schedule=before_training",
+    ],
+    "oracle: mask": ["curation=mask_words", ORACLE],
+    "replace_word": ["curation=replace_word"],
+    "replace_word, from 0.5": ["curation=replace_word", "curation.amend.threshold=0.5"],
+    "replace_word, from 0.7": ["curation=replace_word", "curation.amend.threshold=0.7"],
+    "mask_words": ["curation=mask_words"],
+    "remove by words": [
+        *("curation=remove", "curation/score=words", "curation/select=above"),
+        "curation/schedule=before_training",
+    ],
+    "condition": ["curation=condition"],
+}
 PLAIN, BEST = "no curation", "oracle: mend"
 # No share is shown where the oracle gains less with one of the seeds: seeds alone can cause it.
 MIN_ORACLE_GAIN = 0.01

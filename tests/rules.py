@@ -231,18 +231,11 @@ NESTING = (ast.If, ast.For, ast.While, ast.Try, ast.Match, ast.AsyncFor)
 
 def imports(source: str) -> Iterator[tuple[str, int]]:
     """Names of imported modules (and of what is imported from them) with their lines."""
-    tree = parse(source)
-    tree.body = [node for node in tree.body if not _is_entry(node)]
-    for node in ast.walk(tree):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
-
-
-def _is_entry(node: ast.stmt) -> bool:
-    """Whether it is ``if __name__ == "__main__"``: run then, but never when imported."""
-    return isinstance(node, ast.If) and "__main__" in ast.dump(node.test)
 
 
 def within(name: str, room: str) -> bool:

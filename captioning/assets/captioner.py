@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -222,9 +221,3 @@ def _check_size(folder: Path) -> None:
     missing = [name for name in (RECORD, CONFIG, WEIGHTS, CARD) if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"the bundle lacks {', '.join(missing)}: such a model cannot be shipped")
-
-
-if __name__ == "__main__":
-    from captioning.commands.main import main
-
-    sys.exit(main(["assets", "captioner", *sys.argv[1:]]))
