@@ -27,6 +27,12 @@ def read_modules() -> dict[str, str]:
     return {module_name(file): file.read_text(encoding="utf-8") for file in sorted(files)}
 
 
+def read_scripts() -> dict[str, str]:
+    """Studies, benchmarks and examples by name."""
+    files = [file for name in rules.SCRIPTS for file in (REPOSITORY / name).rglob("*.py")]
+    return {module_name(file): file.read_text(encoding="utf-8") for file in sorted(files)}
+
+
 def module_name(file: Path) -> str:
     parts = file.relative_to(REPOSITORY).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -71,7 +77,13 @@ def test_product_code_keeps_the_rule(rule: Callable[..., list[str]], modules: di
     assert rule(modules) == []
 
 
+@pytest.mark.parametrize("rule", [rules.forbidden_imports, rules.cycles])
+def test_scripts_keep_the_rules_of_imports(rule: Callable[..., list[str]]):
+    assert rule(read_scripts()) == []
+
+
 def test_the_walk_sees_the_code(modules: dict[str, str]):
+    assert {"studies.page_tables", "benchmarks.bench_updown"} <= set(read_scripts())
     assert {"captioning.types", "captioning.data.roster", "curation", "augmentation"} <= set(
         modules
     )
@@ -147,6 +159,13 @@ BAD = [
     (rules.forbidden_imports, {"captioning.types": "from captioning import interfaces"}),
     (rules.forbidden_imports, {"captioning.decoding.beam": "from train import main"}),
     (rules.forbidden_imports, {"elsewhere": ""}),
+    (rules.forbidden_imports, {"curation.base": "from studies.report_parts import spread"}),
+    (rules.forbidden_imports, {"studies.a": "from tests.tiny import build"}),
+    (rules.forbidden_imports, {"benchmarks.a": "from studies.page_tables import fill"}),
+    (
+        rules.cycles,
+        {"studies.a": "def f():\n    from b import x", "studies.b": "from a import y"},
+    ),
     (rules.knots, {"captioning.evaluation.a": "from captioning.models.viecap import ViECap"}),
     (rules.knots, {"augmentation.run": "from augmentation.captions.toca.method import ToCa"}),
     (
