@@ -1,6 +1,10 @@
 """The rules of the house as pure functions: source texts in, sentences about violations out.
 
 A source is known by its module name; scripts of the root by their stem, such as ``train``.
+
+    .venv/bin/python -m tests.rules
+
+puts the table of who may import whom into docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -8,7 +12,11 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from captioning.results.table_formats import markdown_lines, put_between_marks
 
 Sources = Mapping[str, str]
 
@@ -251,6 +259,39 @@ def our_imports(module: str, sources: Sources) -> Iterator[tuple[str, int]]:
     for name, line in imports(sources[module]):
         beside = f"{folder}.{name}" if folder in SCRIPTS else name
         yield beside if _target(beside, sources) else name, line
+
+
+def import_table() -> list[str]:
+    """`MAY_IMPORT` in Markdown, a row for all rooms that may import the same."""
+    rooms = defaultdict(list)
+    for room, allowed in MAY_IMPORT.items():
+        rooms[allowed].append(room)
+    rows = [
+        [_braced(alike), _named(allowed) or "nothing of ours"] for allowed, alike in rooms.items()
+    ]
+    return markdown_lines(["room", "may import, besides itself"], rows)
+
+
+def _named(allowed: tuple[str, ...]) -> str:
+    """Rooms in short: the contracts as one word."""
+    if not set(CONTRACTS) <= set(allowed):
+        return _braced(allowed)
+    others = [name for name in allowed if name not in CONTRACTS]
+    return ", ".join(["the contracts", *([_braced(others)] if others else [])])
+
+
+def _braced(names: Iterable[str]) -> str:
+    """Names in code, those of one folder together: ``captioning.text.{prompts,spaceless}``."""
+    folders = defaultdict(list)
+    for name in dict.fromkeys(names):
+        folder, _, module = name.rpartition(".")
+        folders[folder].append(module)
+    texts = []
+    for folder, modules in folders.items():
+        if folder and len(modules) > 1:
+            modules = [f"{{{','.join(modules)}}}"]
+        texts += [f"{folder}.{module}".lstrip(".") for module in modules]
+    return ", ".join(f"`{text}`" for text in texts)
 
 
 def within(name: str, room: str) -> bool:
@@ -501,3 +542,9 @@ def forbidden_texts(texts: Mapping[str, str]) -> list[str]:
             if LEFT_OVER.search(line):
                 violations.append(f"{name}:{number}: unfinished work: {line.strip()[:80]}")
     return violations
+
+
+PAGE, MARK = Path(__file__).resolve().parent.parent / "docs" / "architecture.md", "imports"
+
+if __name__ == "__main__":
+    put_between_marks(PAGE, "\n".join(["", *import_table(), "", ""]), MARK)

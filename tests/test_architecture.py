@@ -119,6 +119,26 @@ def test_texts_speak_of_the_project_alone():
     assert rules.forbidden_texts(read_texts()) == []
 
 
+def test_the_page_shows_who_may_import_whom():
+    shown = rules.PAGE.read_text(encoding="utf-8").partition("<!-- imports -->")[2]
+    shown = shown.partition("<!-- /imports -->")[0].strip().splitlines()
+    assert shown == rules.import_table(), (
+        f"{rules.PAGE.name} shows another table than MAY_IMPORT of tests/rules.py: make it anew by "
+        ".venv/bin/python -m tests.rules"
+    )
+
+
+def test_rooms_of_one_folder_are_shown_together(monkeypatch: pytest.MonkeyPatch):
+    may_import = {
+        "captioning.a.b": (*rules.CONTRACTS, "captioning.x.c", "curation", "captioning.x.d"),
+        "captioning.a.e": (*rules.CONTRACTS, "captioning.x.c", "curation", "captioning.x.d"),
+        "train": (),
+    }
+    monkeypatch.setattr(rules, "MAY_IMPORT", may_import)
+    first = "| `captioning.a.{b,e}` | the contracts, `captioning.x.{c,d}`, `curation` |"
+    assert rules.import_table()[2:] == [first, "| `train` | nothing of ours |"]
+
+
 def undeclared(names: dict[str, str], declared: set[str]) -> list[str]:
     """Imported packages that no declared distribution brings."""
     brings = packages_distributions()
