@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any
 
 from captioning.setting_error import Setting, SettingError
@@ -14,7 +16,25 @@ from captioning.setting_error import Setting, SettingError
 CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 TURNS = ("conversations", "messages")  # of chats about a photo, as LLaVA and others have them
 # Beside a caption they are no captions.
-OTHER_COLUMNS = ("caption_text", "caption_str", "description", "comment")
+OTHER_COLUMNS = (
+    "caption_text", "caption_str", "description", "comment", "alt_text", "alttext", "alt", "raw",
+    "report", "paragraph", "utterance", "narrative",
+)  # fmt: skip
+FILE_COLUMNS = (
+    "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
+    "file", "image", "img", "photo", "path", "image_file_name", "image_filename", "img_path",
+    "img_name",
+)  # fmt: skip
+# Where there is none of these in small letters.
+_OTHER_FILE_COLUMNS = (
+    *FILE_COLUMNS, "img_file", "img_filename", "img_fn", "fname", "picture", "local_path",
+    "relative_path", "img_local_path", "image_local_path", "media_path",
+)  # fmt: skip
+# Names of photos where nothing else is, and photos are called so.
+ID_COLUMNS = (
+    "image_id", "img_id", "imageid", "imgid", "photo_id", "id", "key", "__key__", "uid",
+    "example_id", "image_key",
+)  # fmt: skip
 # The captions of sets for image generators; of chats it is the question beside one of the answers.
 PROMPT, ANSWERS = "prompt", ("completion", "response", "answer", "output", "chosen")
 ADDRESSES = (
@@ -26,12 +46,36 @@ _ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|null|nan)\s*
 _LISTS = re.compile(r"(?:array\()?([\[({])\s*(?=['\"\])]|None|null|nan)")
 _LIST_ENDS = re.compile(r"\s*[\])}](?:,\s*dtype=\w+)?\)?\s*")
 _OBJECTS = re.compile(r"\s*(?:\[\s*)*\{\s*['\"]|\s*\[\s*\[\s*['\"]")
-_NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _-]?\d+")
+_CAPTION = re.compile(r"captions?(?![a-z])")  # in names such as caption_en and vlm_caption
+_ABOUT = re.compile(  # which says something of captions
+    r"(?:^|[^a-z])(?:ids?|idx|index|tokens?|len|length|count|num|number|n|source|model|lang|language"
+    r"|scores?|urls?|type|hash|embeddings?|file|path|split|by|author|times?|date|start|end|status"
+    r"|confidence|rating|quality|timed|probs?|is|has|negative|rejected)(?:$|[^a-z])"
+)
+_NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _#/.-]?\d+")
 
 
 def has_addresses(names: Iterable[str]) -> bool:
     """Whether one of the columns, or of a first row's cells, is of addresses."""
     return any(re.match(r"(image[_ ]?)?urls?$|https?://", name.strip().lower()) for name in names)
+
+
+@lru_cache
+def file_columns(names: tuple[str, ...]) -> list[str]:
+    """Those of some names that are of columns of file names; of usual ones, the usual first."""
+    usual = [name for one in FILE_COLUMNS for name in names if name == one]
+    wanted = {_squeezed(name) for name in _OTHER_FILE_COLUMNS}
+    return usual or [name for name in names if _squeezed(name) in wanted]
+
+
+def are_of_one_photo(names: Iterable[object]) -> bool:
+    """Whether several names are of one photo, but for folders and suffix."""
+    stems = {PurePosixPath(str(name).replace("\\", "/")).stem for name in names}
+    return len(stems) == 1 and "" not in stems
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def found_captions(names: Sequence[str], where: str) -> list[int]:
@@ -51,8 +95,10 @@ def found_captions(names: Sequence[str], where: str) -> list[int]:
     numbered = _numbered(head)
     present = [name for name in CAPTION_COLUMNS if name in head]
     if not present:
-        words = set(numbered.values()) or OTHER_COLUMNS
-        present = [name for name in OTHER_COLUMNS if name in head and name in words]
+        words = set(numbered.values()) or {*OTHER_COLUMNS, *filter(_is_caption, head)}
+        present = [name for name in dict.fromkeys(head) if name in words]
+    if not present and sorted(head) == ["filepath", "title"]:  # open_clip's
+        present = ["title"]
     if not present and not numbered and PROMPT in head and not set(ANSWERS) & set(head):
         present = [PROMPT]
     if len(present) > 1:
@@ -64,6 +110,11 @@ def found_captions(names: Sequence[str], where: str) -> list[int]:
         return list(numbered)
     same = [place for place, name in enumerate(head) if name == present[0]]
     return sorted([*same, *numbered_captions(names, present[0])])
+
+
+def _is_caption(name: str) -> bool:
+    """Whether a name such as ``caption_en`` is of captions, and not of something about them."""
+    return bool(_CAPTION.search(name)) and not _ABOUT.search(name)
 
 
 def numbered_captions(names: Sequence[str], name: str) -> list[int]:

@@ -14,6 +14,7 @@ from captioning.data.line_files import ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers.caption_columns import (
     ADDRESSES,
+    file_columns,
     has_addresses,
     listed,
     usual_captions,
@@ -33,11 +34,6 @@ from captioning.data.roster import Dropped, Roster
 from captioning.ranges import Name
 from captioning.setting_error import Setting, SettingError
 
-FILE_COLUMNS = (
-    "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
-    "file", "image", "img", "photo", "path", "image_file_name", "image_filename", "img_path",
-    "img_name",
-)  # fmt: skip
 ID = "image_id"  # which each photo has one of its own of, or none counts
 SAMPLE_ID = "sample_id"  # of the caption in a row
 _DELIMITER = re.compile(r'\s*"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)  # a first line for Excel
@@ -188,9 +184,17 @@ def columns_of(
     if file_column is None and captions is None and _is_row(first):
         file = 0 if _is_photo(first[0]) else 1
         return Columns(file, (1 - file,), 2, has_head=False)
-    if file_column is None and has_addresses(first) and not set(head).intersection(FILE_COLUMNS):
+    if (
+        file_column in ("0", "1")
+        and captions is None
+        and len(first) == 2
+        and file_column not in head
+    ):
+        return Columns(int(file_column), (1 - int(file_column),), 2, has_head=False)
+    files = file_columns(tuple(dict.fromkeys(head))) if file_column is None else [file_column]
+    if not files and has_addresses(first):
         raise ValueError(f"{where}: {ADDRESSES}")
-    file = _position(head, file_column, FILE_COLUMNS, where, "file_column")
+    file = _position(head, file_column, files, where, "file_column")
     if head.count(head[file]) > 1:
         raise ValueError(f"{where}: column {head[file]!r} stands twice; rename one of the two")
     if captions is None:
@@ -224,11 +228,10 @@ def _position(
         if column.strip().lower() not in head:
             raise ValueError(f"{where}: no column {column!r}; it has {list(head)}")
         return head.index(column.strip().lower())
-    present = [name for name in usual if name in head]
-    if len(present) != 1:
-        problem = f"{present} could be meant" if present else "none has a usual name"
+    if len(usual) != 1:
+        problem = f"{usual} could be meant" if usual else "none has a usual name"
         raise SettingError(f"{where}: {problem} of the columns {list(head)}; choose ", Setting(key))
-    return head.index(present[0])
+    return head.index(usual[0])
 
 
 def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:

@@ -257,9 +257,20 @@ def records_beside(root: Path) -> Iterator[tuple[str, Record]]:
                     yield photo.relative_to(root).as_posix(), Record(value, str(path))
 
 
-def has_captions(path: Path) -> bool:
-    """Whether a text file, or a JSON or YAML file, has captions of its photo."""
-    return bool(_Files(path.parent, None, "line").captions([path]))
+def has_captions(
+    path: Path, columns: str | Sequence[str] | None, problems: list[ValueError]
+) -> bool:
+    """Whether a text file, or a JSON or YAML file, has captions of its photo.
+
+    Args:
+        path: the file.
+        columns: keys of captions; None: usual names.
+        problems: why it cannot be read is added to it.
+    """
+    files = _Files(path.parent, columns, "line")
+    found = files.captions([path])
+    problems += [error for error in files.bad.values() if isinstance(error, ValueError)]
+    return bool(found)
 
 
 def pairs_below(root: Path) -> Iterator[tuple[Path, list[Path]]]:

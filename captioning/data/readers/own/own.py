@@ -6,6 +6,7 @@ import inspect
 import itertools
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,6 +76,7 @@ _READ_BY: dict[str, tuple[Kind, ...]] = {
     ),
     "caption_per": ("text_files",),
 }
+_NAME_OF_CAPTION = re.compile(r"\S+\.(?:jpe?g|png|webp)[#:]\S+", re.IGNORECASE)
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
 
 
@@ -174,9 +176,22 @@ def read_own(
         draw = partial(_drawn_by_content, held_out=held_out, seed=seed, keys_folder=keys_folder)
         each = f"about {each}"
     roster, splits = _part(read, name, part, draw)
+    _check_captions(found, roster)
     _say(name, read, part, splits, each, seed)
     folders = {os.fspath(path) for path in read.folders} or {os.fspath(found.root)}
     return replace(roster, photo_root=Path(os.path.commonpath(folders)))
+
+
+def _check_captions(found: Layout, roster: Roster) -> None:
+    """Raises ValueError where captions are names of captions of photos, as of ratings."""
+    if all(_NAME_OF_CAPTION.fullmatch(sample.caption) for sample in roster.samples):
+        raise SettingError(
+            f"{found.root} is read as {found.description}, and captions such as "
+            f"{roster.samples[0].caption!r} are names of captions in another file; give that by ",
+            Setting("annotations", "NAME"),
+            ", or choose other ",
+            Setting("caption_columns"),
+        )
 
 
 @_own_settings()
@@ -262,6 +277,7 @@ def _reader(
                 f"for {', '.join(_READ_BY[key])}: leave it out, or choose ",
                 Setting("layout"),
             )
+    file_column = file_column or found.file_column
     return _Reader(found, image_folder, file_column, caption_columns, caption_per, rules)
 
 

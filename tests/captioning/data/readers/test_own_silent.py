@@ -481,3 +481,53 @@ def test_the_first_version_of_feather_is_named(root):
     (root / "all.feather").write_bytes(b"FEA1" + bytes(64) + b"FEA1")
     with pytest.raises(ValueError, match=r"all.feather: Feather of version 1, which is not read"):
         read_own(name="o", folder=root)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (
+            "sits_val.csv",
+            "image,caption,score\n" + "".join(f"{n},{n}#2,4.5\n" for n in NAMES),
+            r"captions such as 'p0.jpg#2' are names of captions in another file; give that by",
+        ),
+        (
+            "sbu.json",
+            json.dumps({"image_urls": ["https://x/p0.jpg"], "captions": ["A dog."]}),
+            r"sbu.json: holds addresses of photos and no photos; download",
+        ),
+        (
+            "pairs.jsonl",
+            json.dumps({"image_0": "p0", "image_1": "p1", "caption_0": "A dog."}),
+            r"pairs.jsonl:1: none of the keys \['image_0', .*such as 'image' .*file_column=",
+        ),
+        (
+            "results.json",
+            json.dumps([{"image_id": 77, "caption": "A dog."}]),
+            r"results.json: none of the keys \['image_id', 'caption'\] .*or is one that photos",
+        ),
+        (
+            "all.csv",
+            "image,original_caption,vlm_caption,caption_id\n" + "p0.jpg,A dog.,Dogs.,3\n",
+            r"all.csv: \['original_caption', 'vlm_caption'\] could be meant",
+        ),
+    ],
+)
+def test_what_files_lack_is_said(root, file, content, message):
+    (root / file).write_text(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read_own(name="o", folder=root)
+
+
+def test_json_of_each_photo_with_several_captions_is_asked_about(root):
+    for name in NAMES:
+        about = json.dumps({"image": name, "short_caption": "A.", "long_caption": "B."})
+        (root / "annotations").mkdir(exist_ok=True)
+        (root / "annotations" / name).with_suffix(".json").write_text(about)
+    (root / "photos").mkdir()
+    for name in NAMES:
+        (root / name).rename(root / "photos" / name)
+    with pytest.raises(FileNotFoundError, match=r"\['short_caption', 'long_caption'\] could be"):
+        read_own(name="o", folder=root)
+    roster = read_own(name="o", folder=root, caption_columns="long_caption")
+    assert [sample.caption for sample in roster.samples] == ["B."] * 6
