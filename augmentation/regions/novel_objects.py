@@ -43,9 +43,9 @@ from augmentation.regions.turns import counted, in_turns
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
 from captioning.ranges import Seed
+from captioning.text.inflection import pluralise
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.text.plurals import pluralise
 from captioning.text.word_forms import words_of
 from captioning.types import Region, Sample
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from augmentation.captions.ssa.conjugation import ing, participle, third_person
 from augmentation.captions.ssa.graph import COORDINATORS, Edge, Graph
 from augmentation.captions.ssa.lexicon import (
     ADVERB_ROLES,
@@ -25,7 +24,13 @@ from augmentation.captions.ssa.lexicon import (
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.sampling import POSSESSION_CONCEPTS, is_attribute, is_colour
 from augmentation.captions.ssa.sentences import Piece
-from augmentation.regions.inflection import indefinite_article, possessive_mark
+from captioning.text.inflection import (
+    indefinite_article,
+    ing,
+    participle,
+    possessive_mark,
+    third_person,
+)
 
 STYLES = ("progressive", "simple", "phrase")
 LIST_STYLES = STYLES[:2]

@@ -16,9 +16,10 @@ from augmentation.captions.ssa.lexicon import COLOURS, concept_of, is_living, su
 from augmentation.captions.ssa.words import Words
 from captioning.data.miniworld.actions import ACTIONS
 from captioning.data.miniworld.captions import RESTING_VERBS, SIZE_WORDS, Narrator
-from captioning.data.miniworld.grammar import for_many, plural
+from captioning.data.miniworld.grammar import for_many
 from captioning.data.miniworld.sample import sample_scene
 from captioning.data.miniworld.scene import Scene, SceneObject
+from captioning.text.inflection import pluralise
 
 WAYS = ("bare", "doing", "phrase", "relating", "existing", "place_first", "scenery", "picturing")
 PLAIN = ("in", "on", "at")
@@ -127,7 +128,7 @@ class _Truth:
         else:
             core, colour, clothes = text, "", ""
         roles = ACTIONS[thing.action].roles if thing.action else ()
-        names = [name for name in (*kind.names, *roles) for form in (name, plural(name))
+        names = [name for name in (*kind.names, *roles) for form in (name, pluralise(name))
                  if core == form or core.endswith(f" {form}")]  # fmt: skip
         noun = max(names, key=len)
         said = core.split()[: -len(noun.split())]
