@@ -10,7 +10,7 @@ import pytest
 from captioning.data.miniworld.actions import ACTIONS
 from captioning.data.miniworld.build import make_captions
 from captioning.data.miniworld.captions import DECOR, PLACE, Caption
-from captioning.data.miniworld.facts import describe, words_of
+from captioning.data.miniworld.facts import describe
 from captioning.data.miniworld.grammar import article, for_many
 from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.places import PLACES
@@ -242,7 +242,3 @@ def test_article() -> None:
 def test_several_ride_several() -> None:
     assert for_many("riding a bike") == "riding bikes"
     assert for_many("running") == "running"
-
-
-def test_words_of_leaves_out_punctuation() -> None:
-    assert words_of("A dog, two cats.") == ["a", "dog", "two", "cats"]
