@@ -334,6 +334,12 @@ def _each_of_one(root: Path) -> None:
         _dump(root / "annotations" / name.replace(".jpg", ".json"), about)
 
 
+def _joined(separator: str) -> Callable[[Path], None]:
+    rows = [f'{name},"{separator.join(texts)}"' for name, texts in CAPTIONS.items()]
+    text = "\n".join(["image,caption", *rows])
+    return _in("images", lambda root, _: (root / "all.csv").write_text(text) and None)
+
+
 def _accents(root: Path) -> None:
     rows = [f'Hüte_{name},"{text}"' for name, texts in CAPTIONS.items() for text in texts]
     (root / "all.csv").write_text("\n".join(["image,caption", *rows]), encoding="utf-8")
@@ -401,6 +407,19 @@ LAYOUTS = (
         "the same as pandas writes it",
         "`['A dog.' 'Dogs.']`",
         "pandas, `Dataset.to_csv`",
+    ),
+    Layout(
+        _joined("|"),
+        "captions joined in one cell, where it is clear",
+        "`A dog runs.\\|Dogs run.`, also `;` and line breaks",
+        "spreadsheets",
+    ),
+    Layout(
+        _joined("\n"),
+        "the same where it is said",
+        "`A dog runs.`, line break, `Dogs run.`",
+        "spreadsheets",
+        {"caption_per": "line"},
     ),
     Layout(
         usual.coco, "COCO's captions", "`annotations/captions_val2017.json`", "COCO, NoCaps, VizWiz"
@@ -1007,7 +1026,7 @@ def test_a_layout_is_read(tmp_path: Path, layout: Layout) -> None:
     roster = read_own(name="own", folder=tmp_path, **layout.settings)
     groups = [[text.removesuffix(".") for text in group] for group in roster.references().values()]
     expected = [[text.removesuffix(".") for text in texts] for texts in CAPTIONS.values()]
-    if layout.settings.get("caption_per"):
+    if layout.settings.get("caption_per") == "file":
         expected = [[" ".join(texts).removesuffix(".")] for texts in CAPTIONS.values()]
     elif layout.only_first:
         expected = [texts[:1] for texts in expected]

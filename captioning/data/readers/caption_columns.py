@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from captioning.setting_error import Setting, SettingError
 
+log = logging.getLogger(__name__)
+
+# What is one caption: of text files beside photos a line or file, of cells of tables the others.
+CaptionPer = Literal["line", "file", "cell", "bar", "semicolon"]
+_SEPARATORS: dict[str, str] = {"bar": "|", "line": "\n", "semicolon": ";"}
+_NUM_LOOKED_AT = 500  # cells by which captions that are joined are told
+_LONGEST = 40  # words of a line that is a caption, and no paragraph
 CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 TURNS = ("conversations", "messages")  # of chats about a photo, as LLaVA and others have them
 # Beside a caption they are no captions.
@@ -46,6 +55,7 @@ _ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|null|nan)\s*
 _LISTS = re.compile(r"(?:array\()?([\[({])\s*(?=['\"\])]|None|null|nan)")
 _LIST_ENDS = re.compile(r"\s*[\])}](?:,\s*dtype=\w+)?\)?\s*")
 _OBJECTS = re.compile(r"\s*(?:\[\s*)*\{\s*['\"]|\s*\[\s*\[\s*['\"]")
+_BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
 _CAPTION = re.compile(r"captions?(?![a-z])")  # in names such as caption_en and vlm_caption
 _ABOUT = re.compile(  # which says something of captions
     r"(?:^|[^a-z])(?:ids?|idx|index|tokens?|len|length|count|num|number|n|source|model|lang|language"
@@ -195,3 +205,91 @@ def _literal(item: str) -> str:
     """A text in quotation marks; JSON alone escapes / and half pairs of surrogates."""
     value = ast.literal_eval(item.replace("\\/", "/").replace("\n", "\\n"))
     return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def separator_of(texts: Iterable[object], per: CaptionPer | None, where: str) -> str:
+    """What stands between captions that are joined in one cell; empty: a cell is one caption.
+
+    Args:
+        texts: cells; what is no text is left alone.
+        per: ``"bar"``, ``"semicolon"`` or ``"line"``: stands between them; ``"cell"``: nothing
+            does; None: it is told by the first cells where it is clear, and said.
+        where: the file, for the message.
+    """
+    if per is not None:
+        return _SEPARATORS.get(per, "")
+    given = (one for one in islice(texts, _NUM_LOOKED_AT) if isinstance(one, str) and one.strip())
+    cells = [one for one in given if not (_LISTS.match(one) or _OBJECTS.match(one))]
+    for name, separator in _SEPARATORS.items():
+        pieces = [pieces_of_cell(cell, separator) for cell in cells]
+        joined = [own for own in pieces if len(own) > 1]
+        if not joined or 2 * len(joined) < len(cells):
+            continue
+        are_apart = separator == "\n" and any(map(_BLANK_LINE.search, cells))  # of paragraphs
+        is_usual = 5 * len(joined) >= 4 * len(cells) >= 12
+        if is_usual and not are_apart and _ARE_CAPTIONS[name](joined):
+            _say(
+                f"{where}: several captions stand in one cell, joined by {separator!r}: each is "
+                "read; the setting caption_per=cell takes a cell as one"
+            )
+            return separator
+        _say(
+            f"{where}: {len(joined)} of the first {len(cells)} captions have {separator!r} in "
+            f"them, and each is read as one; the setting caption_per={name} splits them, "
+            "caption_per=cell says that they are right"
+        )
+        break
+    return ""
+
+
+def pieces_of_cell(text: str, separator: str) -> list[str]:
+    """The captions of a cell, which is one itself where nothing stands between any."""
+    if not separator:
+        return [text]
+    return [one.strip() for one in text.split(separator) if one.strip()] or [text]
+
+
+@cache  # once for all parts of a set
+def _say(message: str) -> None:
+    log.warning(message)
+
+
+def _are_sentences(joined: Sequence[Sequence[str]]) -> bool:
+    """Whether nearly all pieces have several words, and three in the middle."""
+    numbers = sorted(_num_words(one) for pieces in joined for one in pieces)
+    return numbers[len(numbers) // 20] > 1 and numbers[len(numbers) // 2] > 2
+
+
+def _num_words(text: str) -> int:
+    return len(text.split()) + sum(ord(character) > _CJK for character in text) // 2
+
+
+_CJK = 0x2E80  # from here on scripts that have no spaces
+
+
+def _are_as_many(joined: Sequence[Sequence[str]], least: int) -> bool:
+    numbers = [len(pieces) for pieces in joined]
+    usual = max(set(numbers), key=numbers.count)
+    return usual >= least and 10 * numbers.count(usual) >= 9 * len(numbers)
+
+
+def _are_joined_by_semicolons(joined: Sequence[Sequence[str]]) -> bool:
+    """Whether pieces begin or end as sentences do, or are as many in each cell."""
+    later = [one for pieces in joined for one in pieces[1:]]
+    ended = sum(pieces[0][-1] in ".!?\u3002" for pieces in joined)
+    begun = sum(one[0].isupper() or one[0].isdigit() for one in later)
+    whole = 10 * ended >= 9 * len(joined) or 10 * begun >= 9 * len(later)
+    return _are_sentences(joined) and (whole or _are_as_many(joined, 3))
+
+
+def _are_joined_by_lines(joined: Sequence[Sequence[str]]) -> bool:
+    """Whether lines are as many in each cell, and none is a paragraph."""
+    longest = max(_num_words(one) for pieces in joined for one in pieces)
+    return _are_sentences(joined) and _are_as_many(joined, 2) and longest <= _LONGEST
+
+
+_ARE_CAPTIONS = {
+    "bar": _are_sentences,
+    "line": _are_joined_by_lines,
+    "semicolon": _are_joined_by_semicolons,
+}

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -14,9 +15,12 @@ from captioning.data.line_files import ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers.caption_columns import (
     ADDRESSES,
+    CaptionPer,
     file_columns,
     has_addresses,
     listed,
+    pieces_of_cell,
+    separator_of,
     usual_captions,
 )
 from captioning.data.readers.collector import collector_paused
@@ -60,6 +64,7 @@ def read_table(
     image_folder: str | Path | None,
     file_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
+    caption_per: CaptionPer | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
@@ -79,6 +84,7 @@ def read_table(
         file_column: None: the one with a usual name, such as ``file_name`` or ``image``.
         caption_columns: None: those with a usual name, such as ``caption`` or ``text``, and
             ``caption_0``, ``caption_1`` and so on. Columns of the same name are all read.
+        caption_per: what joins captions in a cell, see `separator_of`.
         missing_photos, missing_captions, bad_captions: see `Rules`; of ``bad_captions`` are rows of
             too few or too many cells, too.
 
@@ -93,7 +99,9 @@ def read_table(
     bad = dropped if bad_captions == "drop" else None
     text, where = read_text(annotations), str(annotations)
     columns = columns_of(text, where, file_column, caption_columns)
-    entries = entries_of(_rows(text, where, columns, bad), bad)
+    cells = (row[place] for row in _full_rows(text, where, columns) for place in columns.captions)
+    separator = separator_of(cells, caption_per, where)
+    entries = entries_of(_rows(text, where, columns, bad, separator), bad)
     return roster_from_entries(
         name=name,
         source=where,
@@ -259,7 +267,17 @@ def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _rows(text: str, where: str, columns: Columns, dropped: list[Dropped] | None) -> Iterator[Row]:
+def _full_rows(text: str, where: str, columns: Columns) -> Iterator[list[str]]:
+    """Rows of as many cells as there should be, up to one that cannot be read."""
+    with suppress(ValueError):
+        for _, row in islice(_cells(text, where), int(columns.has_head), None):
+            if len(row) == columns.number:
+                yield row
+
+
+def _rows(
+    text: str, where: str, columns: Columns, dropped: list[Dropped] | None, separator: str = ""
+) -> Iterator[Row]:
     rows = _cells(text, where)
     if columns.has_head:
         next(rows)
@@ -267,7 +285,12 @@ def _rows(text: str, where: str, columns: Columns, dropped: list[Dropped] | None
         place = f"{where}:{line}"
         try:
             _check_number(cells, columns, place)
-            captions = [t for column in columns.captions for t in listed(cells[column], place)]
+            captions = [
+                caption
+                for column in columns.captions
+                for text in listed(cells[column], place)
+                for caption in pieces_of_cell(text, separator)
+            ]
         except ValueError as error:
             if dropped is None:
                 raise SettingError(f"{error}, or leave such rows out by ", LEAVE_OUT) from error

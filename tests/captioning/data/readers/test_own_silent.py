@@ -531,3 +531,80 @@ def test_json_of_each_photo_with_several_captions_is_asked_about(root):
         read_own(name="o", folder=root)
     roster = read_own(name="o", folder=root, caption_columns="long_caption")
     assert [sample.caption for sample in roster.samples] == ["B."] * 6
+
+
+def write_cells(root: Path, file: str, cells: list[str]) -> None:
+    rows = list(zip(NAMES, cells, strict=True))
+    if file.endswith(".parquet"):
+        content = {"file_name": NAMES, "caption": cells}
+        write_parquet(root / file, pa.table(content))
+    elif file.endswith(".jsonl"):
+        lines = [json.dumps({"file_name": name, "caption": cell}) for name, cell in rows]
+        (root / file).write_text("\n".join(lines))
+    else:
+        lines = [f'{name},"{cell}"' for name, cell in rows]
+        (root / file).write_text("\n".join(["file_name,caption", *lines]))
+
+
+FILES = ["all.csv", "metadata.csv", "all.jsonl", "all.parquet"]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    ("separator", "name", "pieces"),
+    [
+        ("|", "bar", ["a dog runs fast", "a brown dog"]),
+        (" || ", "bar", ["A dog runs.", "Dogs run."]),
+        ("; ", "semicolon", ["A dog runs.", "Two dogs run."]),
+        (";", "semicolon", ["a dog runs", "a brown dog", "one dog on grass"]),
+        ("\n", "line", ["a dog runs", "a brown dog on grass"]),
+        (
+            "|",
+            "bar",
+            ["\u72d7\u5728\u96ea\u5730\u91cc\u5954\u8dd1", "\u4e00\u53ea\u72d7\u5728\u8dd1\u6b65"],
+        ),
+    ],
+)
+def test_captions_joined_in_cells_are_told(root, caplog, file, separator, name, pieces):
+    write_cells(root, file, [separator.join(pieces)] * 5 + [pieces[0]])
+    roster = read_own(name="o", folder=root)
+    assert list(roster.references().values()) == [pieces] * 5 + [pieces[:1]]
+    assert "several captions stand in one cell, joined by" in caplog.text
+    whole = read_own(name="o", folder=root, caption_per="cell")
+    assert len(whole) == 6
+    said = read_own(name="o", folder=root, caption_per=name)
+    assert [s.caption for s in said.samples] == [s.caption for s in roster.samples]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ("a dog runs; it is brown and wet", "semicolon"),
+        ("dog|snow|tree", "bar"),
+        ("The photo shows a dog.\n\nIt is brown.", "line"),
+        ("A dog.\n" + "It runs on and on over the wet grass of the park. " * 5, "line"),
+    ],
+)
+def test_marks_in_captions_that_may_join_them_are_said(root, caplog, file, cell, name):
+    write_cells(root, file, [cell] * 6)
+    roster = read_own(name="o", folder=root)
+    assert [s.caption for s in roster.samples] == [" ".join(cell.split())] * 6
+    assert f"and each is read as one; the setting caption_per={name} splits them" in caplog.text
+    caplog.clear()
+    assert len(read_own(name="o", folder=root, caption_per=name)) > 6
+    assert len(read_own(name="o", folder=root, caption_per="cell")) == 6
+    assert not caplog.text
+
+
+def test_few_marks_in_captions_are_not_said(root, caplog):
+    write_cells(root, "all.csv", ["A dog; it runs."] * 2 + ["A dog."] * 4)
+    assert len(read_own(name="o", folder=root)) == 6
+    assert not caplog.text
+
+
+def test_what_joins_captions_is_for_cells_and_files_for_texts(root):
+    write_texts(root, ".txt")
+    with pytest.raises(ValueError, match=r"text files beside them.* does not read caption_per=bar"):
+        read_own(name="o", folder=root, caption_per="bar")
+    assert len(read_own(name="o", folder=root, caption_per="line")) == 6
