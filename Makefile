@@ -48,7 +48,7 @@ test-all: env
 
 .PHONY: gpu-test
 gpu-test: env
-	GPU_TESTS=1 $(BIN)/python -m pytest tests/captioning/gpu tests/augmentation/images/test_pictures_on_a_gpu.py tests/augmentation/captions/writing/test_writer_on_a_gpu.py
+	GPU_TESTS=1 $(BIN)/python -m pytest tests/captioning/gpu tests/augmentation/image_replacement/test_pictures_on_a_gpu.py tests/augmentation/writing/test_writer_on_a_gpu.py
 
 .PHONY: families
 families: env
@@ -141,8 +141,8 @@ tables: env
 	  $(TABLE) $$runs --group curation.name --metrics $(SCORES) $$against > docs/results/noise_$${data}_$$noise.md; \
 	  [ $$noise = none ] || $(TABLE) $$runs --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
 	done; done
-	@set -e; for data in flickr8k flickr8k_2000 flickr8k_one miniworld; do $(BIN)/python studies/study_curation.py --data $$data --report; done
-	$(BIN)/python studies/study_mending.py --report
-	$(BIN)/python studies/models_report.py
+	@set -e; for data in flickr8k flickr8k_2000 flickr8k_one miniworld; do $(BIN)/python tools/studies/study_curation.py --data $$data --report; done
+	$(BIN)/python tools/studies/study_mending.py --report
+	$(BIN)/python tools/studies/models_report.py
 	@set -e; for paper in $(basename $(notdir $(wildcard docs/papers/*.yaml))); do \
 	  $(BIN)/captioning paper $$paper --page docs/papers/$$paper.md; done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from captioning.extras import import_extra
+from captioning.runtime.extras import import_extra
 
 PERPLEXITY = 30.0
 

@@ -23,13 +23,13 @@ from augmentation.captions.new_captions import (
     AbstractCorpusMethod,
     Elsewhere,
 )
-from augmentation.images.training.card import write_card
+from augmentation.image_replacement.training.card import write_card
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from augmentation.settings import AugmentationSettings
 from augmentation.workers import corpus_worker, photo_worker, plain_values, read_photos
-from captioning.config_check.check import check_config
+from captioning.config.check.check import check_config
 from captioning.data.roster import Roster
 from captioning.spread.base import AbstractSpread
 from captioning.spread.choice import chosen_spread

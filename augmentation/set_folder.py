@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.roster import Roster
-from captioning.files import read_json, write_json
+from captioning.runtime.files import read_json, write_json
 from captioning.types import Sample
 
 

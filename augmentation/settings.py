@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
-from captioning.ranges import Name, NonNegativeInt, PositiveInt, Seed
+from captioning.config.ranges import Name, NonNegativeInt, PositiveInt, Seed
 from captioning.training.settings import Corpus, Data, Part, Paths
 
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captioning.allocator import keep_freed_memory, step_ended
 from captioning.results.versions import versions
+from captioning.runtime.allocator import keep_freed_memory, step_ended
 from captioning.text.tokenizers.words import WordTokenizer
 
 SIZES = {

@@ -18,9 +18,9 @@ import torch
 from omegaconf import OmegaConf
 
 from captioning import Captioner
-from captioning.configuration import compose_config
-from captioning.exports.loading import LoadedCaptioner, _inputs
-from captioning.exports.photo_batches import photo_samples
+from captioning.config.compose import compose_config
+from captioning.inference.loading import LoadedCaptioner, _inputs
+from captioning.inference.photo_batches import photo_samples
 from captioning.results.versions import versions
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.training.run import build_model

@@ -26,7 +26,7 @@ from captioning.data.features.importing import import_features
 from captioning.data.features.index import FeatureIndex
 from captioning.data.features.store import FeatureStore
 from captioning.data.features.writer import FeatureWriter
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 
 BLOCK = 512
 

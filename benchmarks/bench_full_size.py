@@ -33,12 +33,12 @@ from torch import Tensor
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.latent_draws import LatentSearch
 from captioning.decoding.search import AbstractSearch
-from captioning.devices import chosen_device
 from captioning.models.base import AbstractCaptioner
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.updown import UpDown
 from captioning.results.versions import versions
-from captioning.sample_dropout import use_torchs
+from captioning.runtime.devices import chosen_device
+from captioning.runtime.sample_dropout import use_torchs
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
 from curation.loop.ledger import LossLedger

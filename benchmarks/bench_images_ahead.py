@@ -15,9 +15,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.images.generated import GeneratedImages
-from captioning.configuration import compose_config
-from captioning.files import read_json
+from augmentation.image_replacement.generated import GeneratedImages
+from captioning.config.compose import compose_config
+from captioning.runtime.files import read_json
 from captioning.training.run import train
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"

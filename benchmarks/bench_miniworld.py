@@ -17,18 +17,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from captioning.data.miniworld.backdrop import backdrop
-from captioning.data.miniworld.build import (
+from captioning.miniworld.backdrop import backdrop
+from captioning.miniworld.build import (
     Settings,
     annotate,
     encode,
     make_captions,
     make_settings,
 )
-from captioning.data.miniworld.dataset import read_miniworld
-from captioning.data.miniworld.draw import draw_scene
-from captioning.data.miniworld.icons import masks, mirrored
-from captioning.data.miniworld.sample import sample_scene
+from captioning.miniworld.dataset import read_miniworld
+from captioning.miniworld.draw import draw_scene
+from captioning.miniworld.icons import masks, mirrored
+from captioning.miniworld.sample import sample_scene
 
 
 def stages(settings: Settings, indices: range, folder: Path) -> dict[str, float]:

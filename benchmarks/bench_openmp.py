@@ -19,7 +19,7 @@ import time
 import torch
 from torch import nn
 
-from captioning.cores import num_cores
+from captioning.runtime.cores import num_cores
 
 BATCH, HIDDEN, VOCABULARY, WORDS = 64, 256, 4000, 12
 

@@ -35,18 +35,18 @@ from types import SimpleNamespace
 import numpy as np
 from PIL import Image
 
+from augmentation.cutswap.clusters import Clustering
+from augmentation.cutswap.embeddings import by_texts
+from augmentation.cutswap.method import CutSwap
+from augmentation.cutswap.patches import Areas
+from augmentation.cutswap.text import SwapRules
 from augmentation.regions.boxes import Limits
-from augmentation.regions.cutswap.clusters import Clustering
-from augmentation.regions.cutswap.embeddings import by_texts
-from augmentation.regions.cutswap.method import CutSwap
-from augmentation.regions.cutswap.patches import Areas
-from augmentation.regions.cutswap.text import SwapRules
 from augmentation.regions.paste import Blending, Paste, paste
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.rendering import PictureFormat, Renderer
 from augmentation.regions.writer import write_set
-from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.roster import Roster, build_roster
+from captioning.miniworld.dataset import read_miniworld
 from captioning.text.parser import build_caption_parser
 from captioning.text.sentences import build_sentence_encoder
 from captioning.types import Region, Sample

@@ -26,19 +26,19 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from augmentation.images.autoencoder import PatchAutoencoder
-from augmentation.images.generator import Job
-from augmentation.images.stable_diffusion import StableDiffusion
-from augmentation.images.training.closeups import read_closeups
-from augmentation.images.training.sheet import picture_sheet
-from captioning.data.miniworld.build import make_settings, render
-from captioning.data.miniworld.captions import PLACE, Caption
-from captioning.data.miniworld.dataset import read_miniworld
-from captioning.data.miniworld.object_class import COLOURS
-from captioning.data.miniworld.places import PLACES
-from captioning.data.miniworld.scene import Scene
-from captioning.data.miniworld.vocabulary import CLASSES
-from captioning.files import write_atomically
+from augmentation.image_replacement.autoencoder import PatchAutoencoder
+from augmentation.image_replacement.generator import Job
+from augmentation.image_replacement.stable_diffusion import StableDiffusion
+from augmentation.image_replacement.training.closeups import read_closeups
+from augmentation.image_replacement.training.sheet import picture_sheet
+from captioning.miniworld.build import make_settings, render
+from captioning.miniworld.captions import PLACE, Caption
+from captioning.miniworld.dataset import read_miniworld
+from captioning.miniworld.object_class import COLOURS
+from captioning.miniworld.places import PLACES
+from captioning.miniworld.scene import Scene
+from captioning.miniworld.vocabulary import CLASSES
+from captioning.runtime.files import write_atomically
 from captioning.vision.backbones import build_backbone
 from captioning.vision.photos import load_rgb
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from augmentation.captions.ssa import clustering, method
-from augmentation.captions.ssa.filters import CrossFittedScores, Rules
-from augmentation.captions.ssa.merging import Merging
-from captioning.data.miniworld.dataset import read_miniworld
+from augmentation.ssa import clustering, method
+from augmentation.ssa.filters import CrossFittedScores, Rules
+from augmentation.ssa.merging import Merging
+from captioning.miniworld.dataset import read_miniworld
 from captioning.text.parser import SpacyParser, build_caption_parser
 from captioning.text.word_tables import build_token_table
 

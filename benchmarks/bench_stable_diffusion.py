@@ -23,13 +23,13 @@ import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from augmentation.images.generator import Job
-from augmentation.images.stable_diffusion import StableDiffusion
-from captioning.devices import chosen_device
+from augmentation.image_replacement.generator import Job
+from augmentation.image_replacement.stable_diffusion import StableDiffusion
 from captioning.results.versions import versions
+from captioning.runtime.devices import chosen_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.augmentation.images.tiny_pipeline import letters, pipeline_of
+from tests.augmentation.image_replacement.tiny_pipeline import letters, pipeline_of
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"precision": "float16", "batch_size": 4},

@@ -24,18 +24,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from augmentation.captions.toca.corpus_statistics import (
+from augmentation.toca.corpus_statistics import (
     CorpusStatistics,
     count_corpus,
     load_statistics,
     save_statistics,
 )
-from augmentation.captions.toca.joined_words import join_word_parts
-from augmentation.captions.toca.prompts import PromptWriter
-from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSampler
-from augmentation.captions.toca.templates import deconstruct
-from augmentation.captions.writing.acceptance import Judge
-from augmentation.captions.writing.causal_writer import CausalWriter
+from augmentation.toca.joined_words import join_word_parts
+from augmentation.toca.prompts import PromptWriter
+from augmentation.toca.sampling import SentenceTemplate, TemplateSampler
+from augmentation.toca.templates import deconstruct
+from augmentation.writing.acceptance import Judge
+from augmentation.writing.causal_writer import CausalWriter
 from captioning.data.readers.coco import read_coco
 from captioning.results.versions import versions
 from captioning.text.tagger import CaptionTagger, Tagged

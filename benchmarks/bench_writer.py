@@ -27,10 +27,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedTokenizerFast
 
-from augmentation.captions.writing import causal_writer
-from augmentation.captions.writing.prompt import Prompt
-from captioning.devices import chosen_device
+from augmentation.writing import causal_writer
+from augmentation.writing.prompt import Prompt
 from captioning.results.versions import versions
+from captioning.runtime.devices import chosen_device
 
 VOCABULARY = 32_000
 CONFIGS: dict[str, Callable[[], Any]] = {

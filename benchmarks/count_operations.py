@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.models.layers import bart_reader
 from captioning.results.versions import versions
-from captioning.sample_dropout import use_torchs
+from captioning.runtime.sample_dropout import use_torchs
 
 GPU = torch.device("cuda")
 OTHER_VIEWS = ("aten::_unsafe_view", "aten::empty", "aten::new_empty", "aten::detach")

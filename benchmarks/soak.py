@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_atomically
 from captioning.results.versions import versions
+from captioning.runtime.files import write_atomically
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MIB = 2**20

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import captioning.run_names  # noqa: F401  # configs use its resolver, whichever part reads them
-from captioning.cores import set_up_openmp
+import captioning.config.run_names  # noqa: F401  # configs use its resolver, whichever part reads them
+from captioning.runtime.cores import set_up_openmp
 
 if TYPE_CHECKING:
-    from captioning.exports.captioner import CaptionedPhoto as CaptionedPhoto
-    from captioning.exports.captioner import Captioner as Captioner
+    from captioning.inference.captioner import CaptionedPhoto as CaptionedPhoto
+    from captioning.inference.captioner import Captioner as Captioner
 
 __version__ = "0.1.0"
 
@@ -22,6 +22,6 @@ _SLOW = ("Captioner", "CaptionedPhoto")
 def __getattr__(name: str) -> Any:
     if name not in _SLOW:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from captioning.exports import captioner
+    from captioning.inference import captioner
 
     return getattr(captioner, name)

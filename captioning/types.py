@@ -177,8 +177,8 @@ class Control:
             them; ``()`` for the photo as a whole; None: no request, all regions are shown.
         ordered: whether the order of ``regions`` is requested; if not, they are a set.
         num_words: exact number of words, or None.
-        level: of the length, 1 (below 10 words) to 5 (from 40), see `captioning.lengths`; None:
-            that of ``num_words``.
+        level: of the length, 1 (below 10 words) to 5 (from 40), see `captioning.text.lengths`;
+            None: that of ``num_words``.
         verbs: words for what happens, in order.
 
     Raises:

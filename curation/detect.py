@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.files import write_json
 from captioning.metrics.detection import detect_kinds
 from captioning.results.run_folder import RunFolder
+from captioning.runtime.files import write_json
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.training.parts import build_part

@@ -16,8 +16,8 @@ from types import NoneType
 from typing import Any
 
 from captioning.data.roster import Roster, build_roster, planted_origin
-from captioning.files import read_json, write_json, write_lines
 from captioning.results.started import mark_started
+from captioning.runtime.files import read_json, write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import photo_exists
 from curation.loop.truth import load_truth

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from captioning.data.roster import CurationView
-from captioning.files import read_json
+from captioning.runtime.files import read_json
 from captioning.types import Edit, Sample
 from curation.loop.keep import KeepList
 from curation.loop.truth import Mend, fault_of, mend_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from augmentation.captions.writing.writers import LlamaCppWriter
+from augmentation.writing.writers import LlamaCppWriter
 
 READER = "captioning.data.readers.jsonl.read_jsonl"
 UPDOWN = "captioning.models.updown.UpDown"
@@ -14,7 +14,7 @@ UPDOWN = "captioning.models.updown.UpDown"
 def attacks(folder: Path, trace: Path) -> dict[str, dict[str, Any]]:
     """Parts that would run something if they were built."""
     home, text = str(folder), {"path": str(trace), "text": "x"}
-    write = {"_target_": "captioning.files.write_text", **text}
+    write = {"_target_": "captioning.runtime.files.write_text", **text}
     pickled = {"weights_only": False, "map_location": "cpu"}
     return {
         "torch.load": {"_target_": "torch.load", "f": f"{home}/evil.pt", "weights_only": False},
@@ -25,12 +25,16 @@ def attacks(folder: Path, trace: Path) -> dict[str, dict[str, Any]]:
             "model": "model",
         },
         "write_text": write,
-        "write_json": {"_target_": "captioning.files.write_json", "path": str(trace), "value": 1},
+        "write_json": {
+            "_target_": "captioning.runtime.files.write_json",
+            "path": str(trace),
+            "value": 1,
+        },
         "exec": {"_target_": "builtins.exec", "_args_": [f"open({str(trace)!r}, 'w')"]},
         "system": {"_target_": "os.system", "command": f"touch {trace}"},
         "torch.os.system": {"_target_": "torch.os.system", "command": f"touch {trace}"},
         "hydra": {"_target_": "hydra.utils.call", "config": write},
-        "build_part": {"_target_": "captioning.parts.build_part", "config": write},
+        "build_part": {"_target_": "captioning.config.build.build_part", "config": write},
         "partial": {**write, "_partial_": True},
         "nested": {"_target_": READER, "name": write, "annotations": "x", "image_folder": None},
         "deeply nested": {"_target_": READER, "name": {"a": [{"b": write}]}},

@@ -24,7 +24,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 
 import captioning  # noqa: F401  # registers what configs use
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 from captioning.results import versions
 from tests.browser import Browser, missing
 from tests.kept_configs import kept_configs

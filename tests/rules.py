@@ -22,37 +22,31 @@ Sources = Mapping[str, str]
 
 PACKAGES = ("captioning", "curation", "augmentation")
 # Folders of scripts beside the packages; a script imports those beside it by their stems.
-SCRIPTS = ("benchmarks", "examples", "studies", "tools")
+SCRIPTS = ("benchmarks", "examples", "tools")
 CONTRACTS = (
-    *("captioning.types", "captioning.interfaces", "captioning.files", "captioning.sample_dropout"),
-    *("captioning.model_folder", "captioning.processors", "captioning.lengths", "captioning.slurm"),
-    *("captioning.tensor_files", "captioning.work_ahead", "captioning.cores", "captioning.sharing"),
-    *("captioning.extras", "captioning.loadable", "captioning.ranges", "captioning.devices"),
-    "captioning.setting_error",
+    *("captioning.types", "captioning.interfaces", "captioning.runtime", "captioning.text.lengths"),
+    *(f"captioning.config.{name}" for name in ("loadable", "ranges", "setting_error")),
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
 AUGMENTATION_ENTRIES = (
-    *(f"augmentation.{name}" for name in ("run", "workers", "pictures", "captioned")),
-    *(f"augmentation.images.{name}" for name in ("training", "round_trip")),
-    *(f"augmentation.captions.toca.{name}" for name in ("compare", "teaching")),
+    *("augmentation.run", "augmentation.workers", "augmentation.regions.captioned"),
+    *(f"augmentation.image_replacement.{name}" for name in ("pictures", "round_trip", "training")),
+    *(f"augmentation.toca.{name}" for name in ("compare", "teaching")),
 )
 
 # Room -> what it may import besides itself; the longest matching name is a module's room.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(CONTRACTS, ()),
-    "captioning.config_folders": (),
-    "captioning.plugins": ("captioning.config_folders", "captioning.loadable"),
     "captioning.interfaces": ("captioning.types",),
-    "captioning.model_folder": ("captioning.config_folders", "captioning.sample_dropout"),
-    **dict.fromkeys(("captioning.tensor_files", "captioning.extras"), ("captioning.files",)),
-    "captioning.sample_dropout": ("captioning.types",),
-    "captioning.processors": ("captioning.files", "captioning.model_folder"),
-    "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
-    "captioning.parts": ("captioning.plugins", "captioning.setting_error"),
-    "captioning.figures": ("captioning.files",),
+    "captioning.runtime": ("captioning.types", "captioning.config.folders"),
+    "captioning.config.folders": (),
+    "captioning.config.plugins": ("captioning.config.folders", "captioning.config.loadable"),
+    "captioning.config.check": ("captioning.config.ranges", "captioning.config.plugins"),
+    "captioning.config.build": ("captioning.config.plugins", "captioning.config.setting_error"),
+    "captioning.results.figures": ("captioning.runtime.files",),
     # Work in other processes, which import a user's plugins first.
-    "captioning.spread": (*CONTRACTS, "captioning.plugins", "captioning.parts"),
+    "captioning.spread": (*CONTRACTS, "captioning.config.plugins", "captioning.config.build"),
     **dict.fromkeys(PARTS, CONTRACTS),
     # A photo and its prompt are one call of a processor.
     "captioning.vision.prompt_tensors": (
@@ -64,8 +58,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
-    "captioning.results": (*CONTRACTS, "captioning.metrics", "captioning.plugins"),
-    "captioning.papers": (*CONTRACTS, "captioning.config_folders", "captioning.results"),
+    "captioning.results": (
+        *(*CONTRACTS, "captioning.metrics", "captioning.config.plugins", "captioning.config.moved"),
+    ),
+    "captioning.papers": (*CONTRACTS, "captioning.config.folders", "captioning.results"),
     "captioning": ("captioning",),  # training, prepare
     # The subcommands join all packages; nothing else in captioning/ knows the other two.
     "captioning.commands": ("captioning", "augmentation", "curation"),
@@ -74,29 +70,30 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation": (*CONTRACTS, *PARTS, "captioning.data.roster", "captioning.data.photo_folder"),
     # New captions are judged by the score that tables report, and counted by coverage as they are
     # mixed in.
-    "augmentation.captions": (
-        *CONTRACTS,
-        *PARTS,
-        *("captioning.data.roster", "captioning.data.json_files"),
-        "captioning.data.steps.added_captions",
-        "captioning.metrics.well_formedness",
-        "captioning.spread",
-        "augmentation.regions",
-        "augmentation.set_folder",
+    **dict.fromkeys(
+        [f"augmentation.{name}" for name in ("captions", "ssa", "toca", "writing")],
+        (
+            *(*CONTRACTS, *PARTS, "captioning.data.roster", "captioning.data.json_files"),
+            *("captioning.data.steps.added_captions", "captioning.metrics.well_formedness"),
+            *("captioning.spread", "augmentation.base", "augmentation.set_folder"),
+            *(f"augmentation.{name}" for name in ("captions", "regions", "writing")),
+        ),
     ),
     **dict.fromkeys(AUGMENTATION_ENTRIES, ("captioning", "augmentation")),
     "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
     "curation": (
         *CONTRACTS,
-        *("captioning.data.roster", "captioning.data.readers.split_words", "captioning.figures"),
+        *("captioning.data.roster", "captioning.data.readers.split_words"),
+        "captioning.results.figures",
         "captioning.data.readers.generator_folders",
-        "captioning.plugins",  # where the user's data lie
+        "captioning.config.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         *("captioning.vision.photo_keys", "captioning.metrics.detection"),
-        *("captioning.text.word_rows", "captioning.text.word_forms"),
+        "captioning.text.word_rows",
         "captioning.text.begin_tokens",
         "augmentation.base",
     ),
+    "curation.words": (*CONTRACTS, "captioning.text.spaceless"),
     "curation.score.words": (
         *(*CONTRACTS, "captioning.text", "curation.base"),
         "curation.score.caption_fit",
@@ -110,7 +107,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.adapters": (
         *CONTRACTS,
         "captioning.data.roster",
-        "captioning.data.file_lock",
+        "captioning.runtime.file_lock",
         "captioning.vision.photos",
         "curation.base",
         "curation.journal",
@@ -119,9 +116,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.adapters.rosters": (*CONTRACTS, "captioning.data.roster", "captioning.data.readers"),
     "curation.adapters.presets": (
-        *(*CONTRACTS, "captioning.config_check"),
-        "captioning.configuration",
-        "captioning.parts",
+        *(*CONTRACTS, "captioning.config.check"),
+        "captioning.config.compose",
+        "captioning.config.build",
         "curation.loop",
     ),
     # Commands on a finished run or on annotations alone read the data as the run did.
@@ -135,8 +132,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.training.rosters",
         "curation",
     ),
-    "curation.run_report": (
-        *("captioning.data.roster", "captioning.figures", "captioning.metrics.bootstrap"),
+    "curation.review.runs": (
+        *("captioning.data.roster", "captioning.results.figures", "captioning.metrics.bootstrap"),
         *(*CONTRACTS, "captioning.results", "captioning.training.data_checks"),
         *("captioning.training.rosters", "curation"),
     ),
@@ -154,7 +151,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.capfilt": (
         *CONTRACTS,
         "captioning.data.roster",
-        "captioning.data.file_lock",
+        "captioning.runtime.file_lock",
         "captioning.data.steps.caption_slots",
         "captioning.vision.pair_scores",
         "captioning.vision.photo_captions",
@@ -170,9 +167,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # A check reads photos in any layout, and embeds them; it trains nothing.
     "curation.check": (*CONTRACTS, *PARTS[:2], "captioning.data", "curation"),
     # The page captions photos, and shows those of a set.
-    "curation.app": (
-        *(*CONTRACTS, "captioning.data.file_lock", "captioning.data.steps.take_detections"),
-        *("captioning.exports", "captioning.plugins", "captioning.vision", "curation"),
+    "curation.review.app": (
+        *(*CONTRACTS, "captioning.runtime.file_lock", "captioning.data.steps.take_detections"),
+        *("captioning.inference", "captioning.config.plugins", "captioning.vision", "curation"),
     ),
     **dict.fromkeys(
         ("curation.export.annotations", "curation.export.apply"),
@@ -180,10 +177,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     # Nothing imports these but themselves. Some benchmarks borrow small models of the tests.
-    "studies": PACKAGES,
     "examples": PACKAGES,
     "tools": PACKAGES,
-    "benchmarks": (*PACKAGES, "tests.browser", "tests.augmentation.images.tiny_pipeline"),
+    "benchmarks": (
+        *PACKAGES,
+        "tests.browser",
+        "tests.augmentation.image_replacement.tiny_pipeline",
+    ),
     "train": ("captioning.commands",),
     "evaluate": ("captioning.commands",),
 }
@@ -199,13 +199,10 @@ CORE = (
 COMMANDS_OF_PAPERS = ("captioning.commands.augmentation",)
 # Methods of augmentation, none of which imports another one.
 METHODS = {
-    "cutswap": ("augmentation.regions.cutswap",),
-    "novel_objects": (
-        *(f"augmentation.regions.novel_{name}" for name in ("objects", "class", "captions")),
-        "augmentation.regions.candidates",
-    ),
-    "ssa": ("augmentation.captions.ssa", "augmentation.captions.ssa_authors"),
-    "toca": ("augmentation.captions.toca",),
+    "cutswap": ("augmentation.cutswap",),
+    "novel_objects": ("augmentation.novel_objects",),
+    "ssa": ("augmentation.ssa",),
+    "toca": ("augmentation.toca",),
 }
 # What belongs to one paper; configs name it.
 OF_PAPERS = (
@@ -229,8 +226,8 @@ DEEPEST_NESTING = 3
 # The third is copied into exports, where this package need not be installed.
 OPENERS = (
     "captioning.vision.photos",
-    "augmentation.images.cache",
-    "captioning.exports.onnx_caption",
+    "augmentation.image_replacement.cache",
+    "captioning.export.onnx_caption",
 )
 VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc")
 
@@ -254,9 +251,9 @@ def imports(source: str) -> Iterator[tuple[str, int]]:
 
 def our_imports(module: str, sources: Sources) -> Iterator[tuple[str, int]]:
     """Imports of a module, those of scripts beside it by their full names."""
-    folder = module.split(".")[0]
+    folder = module.rpartition(".")[0]
     for name, line in imports(sources[module]):
-        beside = f"{folder}.{name}" if folder in SCRIPTS else name
+        beside = f"{folder}.{name}" if folder.split(".")[0] in SCRIPTS else name
         yield beside if _target(beside, sources) else name, line
 
 

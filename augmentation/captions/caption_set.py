@@ -20,10 +20,10 @@ from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption
 from augmentation.set_folder import claim_folder, data_identity
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import FILE, focus, read_added_captions
-from captioning.files import read_json, write_atomically, write_json, write_lines
-from captioning.lengths import count_words, length_level
+from captioning.runtime.files import read_json, write_atomically, write_json, write_lines
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.local import Local
+from captioning.text.lengths import count_words, length_level
 from captioning.types import Sample
 
 PARTIAL_FILE, STATISTICS = "captions.part.jsonl", "statistics.json"

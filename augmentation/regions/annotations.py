@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_atomically
+from captioning.runtime.files import write_atomically
 
 
 def records(path: Path, *, all_records: bool = False) -> Iterator[dict[str, Any]]:

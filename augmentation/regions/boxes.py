@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioning.ranges import NonNegativeFloat, PositiveFloat
+from captioning.config.ranges import NonNegativeFloat, PositiveFloat
 from captioning.types import Region
 
 Box = tuple[float, float, float, float]

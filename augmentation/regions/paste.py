@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from augmentation.regions.boxes import Box, area, clipped, pixels
-from captioning.ranges import Fraction, NonNegativeInt
+from captioning.config.ranges import Fraction, NonNegativeInt
 from captioning.vision.photos import load_rgb
 
 OUTSIDE = "target box outside the photo"

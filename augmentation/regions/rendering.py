@@ -16,8 +16,8 @@ from augmentation.regions.boxes import area, aspect, clipped, relative_change
 from augmentation.regions.paste import Blending, Paste, Pasted, PhotoCache, paste
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.ranking import Ranker
-from captioning.files import write_atomically
-from captioning.ranges import NonNegativeInt
+from captioning.config.ranges import NonNegativeInt
+from captioning.runtime.files import write_atomically
 
 NO_PHOTO = "photo missing"
 UNREADABLE = "photo unreadable"

@@ -29,8 +29,8 @@ from augmentation.regions.ranking import Ranker
 from augmentation.regions.rendering import PictureFormat, PictureRecord, Renderer
 from augmentation.regions.sheet import pair_sheet
 from augmentation.set_folder import claim_folder
-from captioning.files import write_atomically
-from captioning.sharing import end_with_parent
+from captioning.runtime.files import write_atomically
+from captioning.runtime.sharing import end_with_parent
 from captioning.vision.photos import load_rgb
 
 CHUNK = 16  # proposals sent to a process at once

@@ -25,8 +25,8 @@ from spacy.util import fix_random_seed  # pyright: ignore[reportPrivateImportUsa
 
 from captioning.assets.parser_accuracy import accuracy, read_parses
 from captioning.assets.parser_repairs import repair
-from captioning.files import write_json
 from captioning.results.versions import versions
+from captioning.runtime.files import write_json
 from captioning.text.lemmas import learn_lemmas, save_lemmas
 from captioning.text.parser import LEMMAS_FILE, SpacyParser, content_hash, fast_arrays
 from captioning.types import Parse

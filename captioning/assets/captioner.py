@@ -16,7 +16,10 @@ import torch
 from torch import Tensor
 
 from captioning.data.roster import Roster
-from captioning.exports.bundle import (
+from captioning.export.card import without_folders
+from captioning.export.energy import CardFacts
+from captioning.export.export import export
+from captioning.inference.bundle import (
     CONFIG,
     FEATURES_PREFIX,
     RECORD,
@@ -24,17 +27,14 @@ from captioning.exports.bundle import (
     WEIGHTS,
     in_eight_bits,
 )
-from captioning.exports.captioner import Captioner
-from captioning.exports.card import without_folders
-from captioning.exports.energy import CardFacts
-from captioning.exports.export import export
-from captioning.exports.shipped import SHIPPED
-from captioning.extras import write_sums
-from captioning.files import read_json, write_json, write_text
+from captioning.inference.captioner import Captioner
+from captioning.inference.shipped import SHIPPED
 from captioning.metrics.coco import evaluate_captions
 from captioning.results.run_folder import RunFolder
 from captioning.results.versions import versions
-from captioning.tensor_files import read_tensors, write_tensors
+from captioning.runtime.extras import write_sums
+from captioning.runtime.files import read_json, write_json, write_text
+from captioning.runtime.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import first_images, read_roster
 
 CARD = "card.json"

@@ -11,9 +11,9 @@ import json
 import random
 from pathlib import Path
 
-from captioning.configuration import compose_config, setting
+from captioning.config.compose import compose_config, setting
 from captioning.data.roster import Roster
-from captioning.files import write_lines
+from captioning.runtime.files import write_lines
 from captioning.training.rosters import read_roster
 
 COCO_TEST = 500  # photos

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from captioning.data.readers.coco import read_coco
-from captioning.files import write_text
 from captioning.interfaces import AbstractParser
+from captioning.runtime.files import write_text
 from captioning.text.entities import PACKAGED, find_entities
 from captioning.text.parser import build_caption_parser
 

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
-from captioning.extras import write_sums
-from captioning.files import write_json
 from captioning.metrics.retrieval import retrieval_scores
 from captioning.results.versions import versions
+from captioning.runtime.extras import write_sums
+from captioning.runtime.files import write_json
 from captioning.text.sentences import SentenceEncoder
 from captioning.training.inputs import cached_features
 from captioning.training.optim import cosine

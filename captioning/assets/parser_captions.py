@@ -14,7 +14,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from captioning.data.roster import Roster
-from captioning.files import write_lines
+from captioning.runtime.files import write_lines
 from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)

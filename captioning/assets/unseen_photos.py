@@ -11,10 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from captioning.assets.captioner_data import roster_of
-from captioning.config_folders import own_folder
-from captioning.configuration import setting
+from captioning.config.compose import setting
+from captioning.config.folders import own_folder
 from captioning.data.roster import build_roster
-from captioning.files import write_lines
+from captioning.runtime.files import write_lines
 
 CARD = files("captioning.vision") / "weights" / "joint_space.json"
 FILE_NAME = "coco_unseen.txt"

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from captioning.commands.command import PlainCommand
 from captioning.commands.first_look import look_for_captioner, look_for_suspects
 from captioning.commands.quick_imports import quick_imports
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 
 _ABOUT = """examples:
   captioning app
@@ -43,8 +43,8 @@ def _app(options: Namespace) -> None:
     for model in options.model:
         look_for_captioner(model)
     with quick_imports():
-        from curation.app.run import Settings, open_app
-        from curation.page_server import serve_until_interrupted
+        from curation.review.app.run import Settings, open_app
+        from curation.review.page_server import serve_until_interrupted
 
     chosen = dict(vars(options))
     host, port = chosen.pop("host"), chosen.pop("port")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from annotated_types import Ge, Gt, Le, MinLen
 
 from captioning.commands.common_settings import AbstractCommon, AbstractMaking, Sizes
-from captioning.ranges import DropRate, Fraction, Name, NonNegativeFloat, PositiveInt
+from captioning.config.ranges import DropRate, Fraction, Name, NonNegativeFloat, PositiveInt
 from captioning.training.settings import Data, Part
 
 

@@ -75,19 +75,19 @@ def _unseen_photos(options: Namespace) -> None:
 
 
 def _autoencoder(config: Any) -> None:
-    from augmentation.images.training.autoencoder import train_autoencoder
+    from augmentation.image_replacement.training.autoencoder import train_autoencoder
 
     log.info(f"{config.out}: {train_autoencoder(config)['val']}")
 
 
 def _diffusion(config: Any) -> None:
-    from augmentation.images.training.diffusion import train_diffusion
+    from augmentation.image_replacement.training.diffusion import train_diffusion
 
     log.info(f"{config.out}: {train_diffusion(config)['history'][-1]}")
 
 
 def _fine_tuning(config: Any) -> None:
-    from augmentation.images.training.fine_tuning import train_generator
+    from augmentation.image_replacement.training.fine_tuning import train_generator
 
     card = train_generator(config)
     log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")

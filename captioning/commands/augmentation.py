@@ -21,14 +21,14 @@ def _augment(config: Any) -> None:
 
 def _captioned(config: Any) -> None:
     with quick_imports():
-        from augmentation.captioned import describe_set
+        from augmentation.regions.captioned import describe_set
 
     describe_set(config)
 
 
 def _teach(config: Any) -> None:
     with quick_imports():
-        from augmentation.captions.toca.teaching import teach
+        from augmentation.toca.teaching import teach
 
     card = teach(config)
     log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
@@ -36,7 +36,7 @@ def _teach(config: Any) -> None:
 
 def _compare(config: Any) -> None:
     with quick_imports():
-        from augmentation.captions.toca.compare import compare
+        from augmentation.toca.compare import compare
 
     for name, measures in compare(config)["likeness"].items():
         columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())
@@ -45,7 +45,7 @@ def _compare(config: Any) -> None:
 
 def _pictures(config: Any) -> None:
     with quick_imports():
-        from augmentation.pictures import make_ahead
+        from augmentation.image_replacement.pictures import make_ahead
 
     counts = make_ahead(config)
     made = counts.pop("made", 0)
@@ -55,7 +55,7 @@ def _pictures(config: Any) -> None:
 
 def _round_trip(config: Any) -> None:
     with quick_imports():
-        from augmentation.images.round_trip import round_trip
+        from augmentation.image_replacement.round_trip import round_trip
 
     log.info(" ".join(f"{name} {value:.4f}" for name, value in round_trip(config).items()))
 

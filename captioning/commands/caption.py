@@ -85,8 +85,8 @@ def _caption(options: Namespace) -> int:
     look_for_photos(options.photos)
     look_for_captioner(options.model)
     with quick_imports():
-        from captioning.exports.caption_files import find_photos, read_boxes
-        from captioning.exports.captioner import Captioner
+        from captioning.inference.caption_files import find_photos, read_boxes
+        from captioning.inference.captioner import Captioner
 
     if options.out is not None and options.out.is_dir():
         raise ValueError(f"--out {options.out} is a folder; name a file")
@@ -144,7 +144,7 @@ class _Watch:
 
     def good(self, results: Iterable[Any]) -> Iterator[Any]:
         """The results of good photos; broken ones are named on standard error."""
-        from captioning.exports.caption_files import shown_name
+        from captioning.inference.caption_files import shown_name
 
         for photo in results:
             if photo.problem:
@@ -172,8 +172,8 @@ class _Watch:
 
 def _write(photos: Iterator[Any], options: Namespace) -> None:
     """Print captions as they come, or write all of them to a file."""
-    from captioning.exports.caption_files import json_table, table_lines
-    from captioning.files import write_text
+    from captioning.inference.caption_files import json_table, table_lines
+    from captioning.runtime.files import write_text
 
     if options.format == "json":
         parts = iter([json_table(list(photos), num_captions=options.n_best)])

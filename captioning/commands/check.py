@@ -20,8 +20,8 @@ from captioning.commands.curation import (
     without_photos,
 )
 from captioning.commands.quick_imports import quick_imports
+from captioning.config.setting_error import AbstractSettingError, Setting
 from captioning.data.readers.own.root import check_root
-from captioning.setting_error import AbstractSettingError, Setting
 
 if TYPE_CHECKING:
     from curation.check.generator_folder import Purpose
@@ -142,9 +142,8 @@ def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> 
     add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
     add("--file-column", metavar="NAME", help="of a table or Parquet")
     add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
-    add("--caption-per", choices=("line", "file", "cell", "bar", "semicolon"),
-        help="file: a text file beside a photo is one caption (line); bar, semicolon, line: stands "
-        "between captions in one cell; cell: nothing does")  # fmt: skip
+    add("--caption-per", choices=("line", "file"), default="line",
+        help="file: a text file beside a photo is one caption (line)")  # fmt: skip
 
 
 def reading_of(options: Namespace, *, annotations: str = "annotations") -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, TypedDict
 
 from annotated_types import Gt, Lt, MinLen
 
-from captioning.data.features.build import ensure_features
-from captioning.ranges import (
+from captioning.config.ranges import (
     ArgumentsOf,
     Device,
     DropRate,
@@ -20,6 +19,7 @@ from captioning.ranges import (
     PositiveInt,
     Seed,
 )
+from captioning.data.features.build import ensure_features
 from captioning.training.settings import Features, Paths
 
 Sizes = Annotated[Sequence[PositiveInt], MinLen(1)]

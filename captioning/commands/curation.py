@@ -11,7 +11,7 @@ from typing import Any
 from captioning.commands.command import HydraCommand, PlainCommand
 from captioning.commands.first_look import look_for_run
 from captioning.commands.quick_imports import quick_imports
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 
 log = logging.getLogger(__name__)
 

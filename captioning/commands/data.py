@@ -12,7 +12,7 @@ from captioning.commands.command import HydraCommand, PlainCommand
 def _prepare(config: Any) -> None:
     from rich.console import Console
 
-    from captioning.prepare import prepare
+    from captioning.training.prepare import prepare
 
     if not prepare(config, Console()):
         raise SystemExit(1)
@@ -30,7 +30,7 @@ def _prepare_metrics(options: Namespace) -> None:
 
 
 def _find_objects(config: Any) -> None:
-    from captioning.find_objects import find_objects
+    from captioning.training.find_objects import find_objects
 
     out, number = find_objects(config)
     print(f"{out}: boxes of {number:,} photos")
@@ -88,8 +88,8 @@ def _sheet_arguments(parser: ArgumentParser) -> None:
 
 
 def _sheet(options: Namespace) -> None:
-    from captioning.data.miniworld.sheet import contact_sheet
-    from captioning.files import write_atomically
+    from captioning.miniworld.sheet import contact_sheet
+    from captioning.runtime.files import write_atomically
 
     chosen = dict(vars(options))
     out = chosen.pop("out")
@@ -103,7 +103,7 @@ def _facts_arguments(parser: ArgumentParser) -> None:
 def _facts(options: Namespace) -> None:
     import json
 
-    from captioning.data.miniworld.facts import describe
+    from captioning.miniworld.facts import describe
 
     print(json.dumps(describe(**vars(options)), indent=1))
 

@@ -60,8 +60,8 @@ def _image_distance(config: Any) -> None:
 
 def _export(config: Any) -> None:
     with quick_imports():
-        from captioning.exports.energy import CardFacts
-        from captioning.exports.export import export
+        from captioning.export.energy import CardFacts
+        from captioning.export.export import export
 
     facts = CardFacts(**config.card)
     print(f"exported to {export(config.run, config.to, onnx=config.onnx, facts=facts)}")
@@ -88,11 +88,11 @@ def _compare(options: Namespace) -> None:
     if options.out.suffix != ".html":
         raise ValueError(f"--out {options.out} names the page: give PAGE.html; JSON goes beside it")
     with quick_imports():
+        from captioning.config.plugins import import_plugins
         from captioning.evaluation.compare import Side, compare_runs
-        from captioning.files import write_json
-        from captioning.plugins import import_plugins
         from captioning.results.versions import versions
-        from curation.run_report.several_page import write_compared_page
+        from captioning.runtime.files import write_json
+        from curation.review.runs.several_page import write_compared_page
 
     import_plugins(options.plugins)
     first, second = (Side(name=name, folders=folders) for name, folders in sides.items())

@@ -14,10 +14,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from captioning.config.setting_error import AbstractSettingError, Setting, SettingNotFoundError
 from captioning.data.line_files import check_file
 from captioning.data.readers.own.root import check_root
 from captioning.results.run_folder import RunFolder
-from captioning.setting_error import AbstractSettingError, Setting, SettingNotFoundError
 
 SHIPPED = "shipped"  # the captioner in the package
 CHECKED = "issues.csv"  # of a folder that a check has written
@@ -156,7 +156,7 @@ def _data(config: DictConfig, splits: Sequence[str]) -> None:
 
 def _part(part: Any) -> None:
     """Refuse the part of a data set whose reader would not find its first file."""
-    from captioning.parts import typed  # with Hydra, which plain commands do without
+    from captioning.config.build import typed  # with Hydra, which plain commands do without
 
     target = str(part.get("_target_"))
     try:

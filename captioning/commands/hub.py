@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from captioning.commands.command import PlainCommand
 from captioning.commands.first_look import look_for_pushed
 from captioning.commands.quick_imports import quick_imports
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _push(options: Namespace) -> None:
     look_for_pushed(options.source)
     with quick_imports():
-        from captioning.exports.push import prepared, send
+        from captioning.export.push import prepared, send
 
     import_plugins(options.plugins)
     with prepared(options.source, options.repo) as upload:

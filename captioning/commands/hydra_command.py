@@ -14,7 +14,7 @@ from typing import Any
 
 from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.hydra_help import help_text
-from captioning.config_folders import config_folder
+from captioning.config.folders import config_folder
 
 _TRACEBACK = "Original Traceback (most recent call last)"
 _CLASS = re.compile(r"^[\w.]+(Error|Exception): ")
@@ -55,7 +55,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
 
     from captioning.commands.hydra_errors import explain_hydra_error
     from captioning.commands.sweep import Sweep, sweeping
-    from captioning.configuration import VERSION_BASE, search_user_folder
+    from captioning.config.compose import VERSION_BASE, search_user_folder
 
     arguments = [command.with_key(argument) for argument in arguments]
     options = _parsed(command, arguments)
@@ -195,7 +195,7 @@ def _without_traceback(text: str) -> str:
 def _check(command: HydraCommand, config: Any) -> None:
     """Refuse wrong values; nothing is said of keys that the command does not list."""
     from captioning.commands.settings import SETTINGS
-    from captioning.config_check import check_config
+    from captioning.config.check import check_config
 
     check_config(config, SETTINGS.get(command.name))
 
@@ -212,8 +212,8 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     from omegaconf.errors import OmegaConfBaseException
 
     from captioning.commands.first_look import look_first
-    from captioning.configuration import trust
-    from captioning.plugins import import_plugins
+    from captioning.config.compose import trust
+    from captioning.config.plugins import import_plugins
     from captioning.training.signals import Stopped
 
     try:

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.commands.hydra_help import choices
 from captioning.commands.swept_groups import UNKNOWN_KEY
-from captioning.configuration import compose_config, search_path
-from captioning.extras import install_command
+from captioning.config.compose import compose_config, search_path
+from captioning.runtime.extras import install_command
 from captioning.training.reserved import RESERVED
 
 # Groups of which several choices may be taken, each with its keys below GROUP.CHOICE.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import HydraCommand
-from captioning.config_folders import config_folder, user_folder
+from captioning.config.folders import config_folder, user_folder
 
 _OPTIONS = """\
   NAME=CHOICE, KEY=VALUE   set a part or a key; +KEY=VALUE adds one, ~KEY removes it

@@ -9,7 +9,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Mapping, Sequence
 
 import captioning
-from captioning.allocator import keep_freed_memory
 from captioning.commands import (
     app,
     apply,
@@ -39,6 +38,7 @@ from captioning.commands.command import (
 )
 from captioning.commands.hydra_command import run_hydra
 from captioning.commands.late_torchmetrics import import_torchmetrics_late
+from captioning.runtime.allocator import keep_freed_memory
 
 GROUPS: Mapping[str, Sequence[Command]] = {
     "caption photos": (caption.CAPTION, app.APP),

@@ -12,7 +12,7 @@ from typing import Any
 from captioning.commands.command import PlainCommand
 from captioning.commands.first_look import look_for_runs
 from captioning.commands.quick_imports import quick_imports
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _report(options: Namespace) -> int:
     look_for_runs(options.runs)
     with quick_imports():
-        from curation.run_report.parts import find_runs
+        from curation.review.runs.parts import find_runs
 
     if options.pictures < 0:
         raise ValueError(f"--pictures must be at least 0: got {options.pictures}")
@@ -47,9 +47,9 @@ def _report(options: Namespace) -> int:
 def _report_one(folder: Path, options: Namespace) -> int:
     with quick_imports():
         from captioning.vision.photo_places import photo_exists
-        from curation.report.report import write_report
-        from curation.run_report.page import EDITS, FILE_NAME, write_run_page
-        from curation.run_report.parts import read_finished_run
+        from curation.review.edits.report import write_report
+        from curation.review.runs.page import EDITS, FILE_NAME, write_run_page
+        from curation.review.runs.parts import read_finished_run
 
     page = options.out or folder / FILE_NAME
     if options.out is None and page.is_file():
@@ -92,8 +92,8 @@ def _require_plugins(folder: Path, given: Sequence[str]) -> None:
 
 def _report_several(folders: list[Path], options: Namespace) -> int:
     with quick_imports():
-        from curation.run_report.parts import read_finished_run
-        from curation.run_report.several_page import write_runs_page
+        from curation.review.runs.parts import read_finished_run
+        from curation.review.runs.several_page import write_runs_page
 
     runs = [read_finished_run(folder) for folder in folders]
     page = options.out or SEVERAL
@@ -106,7 +106,7 @@ def _figures(runs: list[Any], page: Path, in_run: bool, options: Namespace) -> N
     if options.no_figures:
         return
     with quick_imports():  # matplotlib takes long
-        from curation.run_report.figures import draw_figures
+        from curation.review.runs.figures import draw_figures
 
     folder = page.parent / "plots" if in_run else _beside(page, "plots")
     if paths := draw_figures(runs, folder):
@@ -133,7 +133,7 @@ def _defaults() -> Mapping[str, Any]:
     """The config of a training without any choice."""
     from omegaconf import OmegaConf
 
-    from captioning.configuration import compose_config
+    from captioning.config.compose import compose_config
 
     config: Any = OmegaConf.to_container(compose_config("train"), resolve=True)
     return config
@@ -154,8 +154,8 @@ def report_ended(config: Any, datamodule: Any) -> None:
     folder = Path(config.run_dir)
     try:
         with quick_imports():
-            from curation.run_report.page import EDITS, FILE_NAME, write_run_page
-            from curation.run_report.parts import Rosters, read_finished_run
+            from curation.review.runs.page import EDITS, FILE_NAME, write_run_page
+            from curation.review.runs.parts import Rosters, read_finished_run
 
         if datamodule is None and (folder / FILE_NAME).is_file():
             return

@@ -20,10 +20,7 @@ from captioning.commands.asset_settings import (
     ParserCaptions,
 )
 from captioning.commands.common_settings import AbstractCommon, AbstractMaking
-from captioning.evaluation.settings import EvaluationPrecision
-from captioning.exports.energy import CardFacts
-from captioning.metrics.coco import MetricName
-from captioning.ranges import (
+from captioning.config.ranges import (
     ArgumentsOf,
     Fraction,
     Name,
@@ -32,6 +29,9 @@ from captioning.ranges import (
     PositiveInt,
     Seed,
 )
+from captioning.evaluation.settings import EvaluationPrecision
+from captioning.export.energy import CardFacts
+from captioning.metrics.coco import MetricName
 from captioning.training.settings import Corpus, Data, Metrics, Part
 from curation.capfilt.settings import CapFiltSettings
 

@@ -22,7 +22,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _call(options: Namespace) -> None:
-    from curation.page_server import serve_until_interrupted
+    from curation.review.page_server import serve_until_interrupted
     from curation.study.study import Settings, open_study, summarise
 
     chosen = dict(vars(options))

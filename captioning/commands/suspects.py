@@ -16,8 +16,8 @@ from captioning.commands.curation import (
 )
 from captioning.commands.first_look import look_for_suspects
 from captioning.commands.quick_imports import quick_imports
-from captioning.files import is_taken
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
+from captioning.runtime.files import is_taken
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -34,9 +34,9 @@ def _arguments(parser: ArgumentParser) -> None:
 def _suspects(options: Namespace) -> None:
     look_for_suspects(options.source)
     with quick_imports():
-        from curation.suspects.fiftyone import write_fiftyone
-        from curation.suspects.label_studio import LOCAL_FILES, write_label_studio
-        from curation.suspects.suspects import read_suspects
+        from curation.review.suspects.fiftyone import write_fiftyone
+        from curation.review.suspects.label_studio import LOCAL_FILES, write_label_studio
+        from curation.review.suspects.suspects import read_suspects
 
     import_plugins(options.plugins)
     folder = Path(options.out)
@@ -74,7 +74,7 @@ def _corrections(options: Namespace) -> None:
     with quick_imports():
         from curation.export.export import HOLD_PHOTOS
         from curation.export.tool_files import Style
-        from curation.suspects.corrections import write_corrected
+        from curation.review.suspects.corrections import write_corrected
 
     import_plugins(options.plugins)
     photos = options.photos or ("copy" if options.format in HOLD_PHOTOS else "none")

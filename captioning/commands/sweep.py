@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.lost_jobs import lost_jobs_kept
-from captioning.run_names import plain_lines
+from captioning.config.run_names import plain_lines
 
 # Names the sweep to its jobs: the group of wandb and the tag of MLflow.
 SWEEP = "CAPTIONING_SWEEP"

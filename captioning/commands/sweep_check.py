@@ -14,9 +14,9 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.commands.hydra_errors import explain_hydra_error
+from captioning.config.run_names import plain_lines
 from captioning.results.run_folder import RunFolder
 from captioning.results.sweep import Job
-from captioning.run_names import plain_lines
 
 MAX_SHOWN = 4  # jobs that an error names
 WRONG = (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError, ImportError)

@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
-from captioning.configuration import composing, quoted, search_path
+from captioning.config.compose import composing, quoted, search_path
 
 # What Hydra says of a key that the config has not.
 UNKNOWN_KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")

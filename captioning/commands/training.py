@@ -24,7 +24,7 @@ def _train(config: Any) -> float | None:
 
 def _check(config: Any) -> None:
     with quick_imports():
-        from captioning.plugins import import_plugins
+        from captioning.config.plugins import import_plugins
         from captioning.training.preflight import check_settings, with_precision
         from captioning.training.speed import with_speed
 
@@ -44,7 +44,7 @@ def _demo(options: Namespace) -> int:
         from captioning.evaluation.compare import Comparison
         from captioning.training.demo import main
         from captioning.training.signals import Stopped
-        from curation.run_report.several_page import write_compared_page
+        from curation.review.runs.several_page import write_compared_page
 
     def page(compared: Comparison, path: Path) -> None:
         write_compared_page(compared.facts, compared.photos, path)

@@ -11,7 +11,7 @@ from torch import Tensor
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.lstm import our_gates, twin
 from captioning.convert.state import require
-from captioning.files import read_json
+from captioning.runtime.files import read_json
 from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 
 DECODER, PRIOR = "txtDecoder_sd.", "g_prior_sd."

@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config, setting
+from captioning.config.compose import compose_config, setting
 from captioning.convert.converted import Converted, ConvertedNetwork, KeyUse, Options
 from captioning.convert.state import read_state
 from captioning.data.batches.base import AbstractBatchReader
-from captioning.exports.bundle import check_shapes
-from captioning.files import write_json, write_lines, write_text
+from captioning.inference.bundle import check_shapes
 from captioning.results.checkpoints import LAST
 from captioning.results.versions import versions
+from captioning.runtime.files import write_json, write_lines, write_text
 
 KEYS = "keys.tsv"
 MADE = "not in the checkpoint: made as the config says"

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from captioning.model_folder import load_plain
+from captioning.runtime.model_folder import load_plain
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which authors put the tensors
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.lstm import cell_keys, cell_names, cell_weights, renamed, twin
 from captioning.convert.state import require
-from captioning.files import read_json
+from captioning.runtime.files import read_json
 from captioning.text.tokenizers.published_words import PublishedWords
 
 ATTENTION, LANGUAGE = "core.att_lstm.", "core.lang_lstm."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from captioning.configuration import setting
+from captioning.config.compose import setting
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.state import require
 from captioning.text.tokenizers.sentences import SentenceTokenizer

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from captioning.configuration import setting
+from captioning.config.compose import setting
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.state import require, without_prefix
-from captioning.files import read_json
 from captioning.models.layers.vl_bart import VISUAL, VISUAL_PREFIX, WORD_EMBEDDING_ALIASES
+from captioning.runtime.files import read_json
 from captioning.text.tokenizers.bart import BartTokenizer
 
 WORDS = "model.shared.weight"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.roster import Roster
-from captioning.files import read_json, write_atomically, write_json
+from captioning.runtime.files import read_json, write_atomically, write_json
 from captioning.types import Sample
 from captioning.vision.photo_keys import PhotoKeys
 from captioning.vision.photo_places import photo_exists

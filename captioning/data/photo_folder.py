@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from captioning.setting_error import Setting, SettingNotFoundError
+from captioning.config.setting_error import Setting, SettingNotFoundError
 
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl"})  # photos that are not opened

@@ -13,9 +13,9 @@ from typing import Any
 
 from rich.progress import track
 
-from captioning.cores import num_cores
 from captioning.data.roster import Dropped, Roster, build_roster
-from captioning.files import write_json
+from captioning.runtime.cores import num_cores
+from captioning.runtime.files import write_json
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import MAX_PIXELS, photo_problem
 

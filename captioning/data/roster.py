@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import get_args
 
-from captioning.files import check_inside
+from captioning.runtime.files import check_inside
 from captioning.types import Edit, EditAction, MaskedSpan, Sample
 
 ACTIONS = get_args(EditAction)

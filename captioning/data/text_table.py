@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from captioning.data.file_lock import locked
-from captioning.files import remove_unfinished, write_atomically
+from captioning.runtime.file_lock import locked
+from captioning.runtime.files import remove_unfinished, write_atomically
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.files import write_atomically
 from captioning.interfaces import AbstractTokenizer
+from captioning.runtime.files import write_atomically
 
 FORMAT, HEADER_BYTES = 1, 128
 AT_ONCE = 10_000  # captions between two calls of the tokenizer

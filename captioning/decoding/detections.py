@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, get_args
 
-from captioning.ranges import Fraction, NonNegativeInt
+from captioning.config.ranges import Fraction, NonNegativeInt
 from captioning.types import Region
 
 Forms = Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]]

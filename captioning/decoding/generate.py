@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Protocol, final, runtime_checkable
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import PositiveInt, Share
+from captioning.config.setting_error import Setting, SettingError
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.ranges import PositiveInt, Share
-from captioning.setting_error import Setting, SettingError
 
 _DRAWS = (Setting("sample", "true"), " ", Setting("beam_size", "1"))  # of words at random
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from captioning.config.ranges import ArgumentsOf, PositiveInt
 from captioning.decoding.constraints import TokenConstraints, Words, constrain
 from captioning.decoding.detections import detection_constraints
 from captioning.decoding.machine import Machine
-from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.ranges import ArgumentsOf, PositiveInt
+from captioning.runtime.files import read_json
 from captioning.types import UNPAIRED, Sample
 
 _REMEDY = (

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from captioning.config.ranges import PositiveInt
+from captioning.config.setting_error import Setting, SettingError
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, SearchSettings, check_integer
 from captioning.decoding.state import DEAD, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractLatentState, AbstractStepper
-from captioning.ranges import PositiveInt
-from captioning.setting_error import Setting, SettingError
 
 
 @final

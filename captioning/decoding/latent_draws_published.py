@@ -8,12 +8,12 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import PositiveInt
 from captioning.decoding.latent_draws import check_latents, draws_of
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.ranges import PositiveInt
 
 
 @final

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import PositiveInt, Share
 from captioning.decoding.candidates import best_tokens, check_nan
 from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import DEAD, Pool, SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.ranges import PositiveInt, Share
 
 # Integers add up to the same sum in any order, on any device. This is the weight of the most
 # probable token, so the sum of 2 ** 18 tokens still fits into 63 bits.

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Self
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import ArgumentsOf, NonNegativeInt
 from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.loadable import loadable
-from captioning.ranges import ArgumentsOf, NonNegativeInt
 
 
 @dataclass(frozen=True, kw_only=True)

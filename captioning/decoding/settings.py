@@ -8,9 +8,15 @@ from math import inf
 
 import torch
 
+from captioning.config.ranges import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+)
 from captioning.decoding.machine import Machine
 from captioning.decoding.normalisation import Normalisation, NormalisationName
-from captioning.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed
 
 
 def check_integer(name: str, value: object, *, minimum: int) -> None:

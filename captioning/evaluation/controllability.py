@@ -26,7 +26,6 @@ from captioning.data.steps.added_captions import read_added_captions
 from captioning.evaluation.predict import LoadedRun, load_run
 from captioning.evaluation.random_controls import RandomControls
 from captioning.evaluation.show_control import show_control, show_further
-from captioning.files import write_json
 from captioning.interfaces import AbstractParser
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.coco import evaluate_captions
@@ -41,6 +40,7 @@ from captioning.metrics.noun_overlap import find_nouns
 from captioning.metrics.tokenizer import tokenize_python
 from captioning.results.significance import paired_bootstrap
 from captioning.results.versions import versions
+from captioning.runtime.files import write_json
 from captioning.training.parts import build_part
 from captioning.types import Control, Sample
 

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from captioning.data.roster import Roster
 from captioning.evaluation.predict import predict_run
-from captioning.files import write_json, write_text
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
@@ -25,6 +24,7 @@ from captioning.results.coco_results import write_candidates
 from captioning.results.run_folder import RunFolder
 from captioning.results.table_formats import markdown_lines
 from captioning.results.versions import versions
+from captioning.runtime.files import write_json, write_text
 from captioning.training.rosters import read_roster
 
 FILE_NAME = "diverse.json"

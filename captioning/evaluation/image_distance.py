@@ -19,8 +19,6 @@ from rich.progress import track
 from torch import Tensor
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
-from captioning.devices import chosen_device, full_precision
-from captioning.files import write_json
 from captioning.metrics.fid import (
     INCEPTION,
     Features,
@@ -29,6 +27,8 @@ from captioning.metrics.fid import (
     paired_image_distance,
 )
 from captioning.results.versions import versions
+from captioning.runtime.devices import chosen_device, full_precision
+from captioning.runtime.files import write_json
 from captioning.training.parts import build_part
 from captioning.vision.backbones import Backbone
 from captioning.vision.photos import load_rgb

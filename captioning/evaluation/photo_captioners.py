@@ -11,19 +11,19 @@ from typing import Any, cast
 import torch
 from omegaconf import OmegaConf
 
+from captioning.config.ranges import Device, PositiveInt
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
-from captioning.devices import Precision, chosen_device, chosen_dtype, computing, leave
 from captioning.evaluation.predict import restored_model
-from captioning.exports.loading import brought_to, has_own_type
-from captioning.model_folder import weights_identity
+from captioning.inference.loading import brought_to, has_own_type
 from captioning.models.base import AbstractCaptioner
 from captioning.models.photo_captioner import PhotoCaptioner
-from captioning.processors import image_text_folder, load_processor
-from captioning.ranges import Device, PositiveInt
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
+from captioning.runtime.devices import Precision, chosen_device, chosen_dtype, computing, leave
+from captioning.runtime.model_folder import weights_identity
+from captioning.runtime.processors import image_text_folder, load_processor
 from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead

@@ -20,13 +20,13 @@ from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.words import bind_search
-from captioning.devices import chosen_device, full_precision
 from captioning.evaluation.rerank import check_neighbours
 from captioning.evaluation.settings import EvaluationPrecision
-from captioning.exports.bundle import is_bundle
+from captioning.inference.bundle import is_bundle
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
+from captioning.runtime.devices import chosen_device, full_precision
 from captioning.text.entities import read_photo_names
 from captioning.text.tokenizers.restore import restored
 from captioning.training.data_checks import check_opened, tell_of_trained
@@ -301,7 +301,7 @@ def predict_photos(
     """Captions of a roster's photos by any captioner, as ``captioning caption --model`` makes them.
 
     Args:
-        place: ``"shipped"``, or see `captioning.exports.captioner.Captioner.load`.
+        place: ``"shipped"``, or see `captioning.inference.captioner.Captioner.load`.
         roster: whose photos are captioned.
         search: another search's config; None: the captioner's own.
         prompt, template, device: see `Captioner.load`.
@@ -314,7 +314,7 @@ def predict_photos(
         FileNotFoundError, ValueError, ConnectionError: see `Captioner.load`.
         ValueError: it looks at boxes, and the photos have none.
     """
-    from captioning.exports.captioner import Captioner  # imports all models
+    from captioning.inference.captioner import Captioner  # imports all models
 
     shipped, single = place == SHIPPED, precision == "32-true"
     captioner = Captioner.load(

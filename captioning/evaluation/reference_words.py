@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from captioning.config.ranges import PositiveInt
 from captioning.data.roster import build_roster
 from captioning.data.steps.hold_out import classes_shown
 from captioning.decoding.image_constraints import ImageConstraints
-from captioning.ranges import PositiveInt
 from captioning.types import Sample
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any
 
+from captioning.config.ranges import ArgumentsOf
 from captioning.data.region_labels import relabel_regions
 from captioning.data.roster import build_roster
 from captioning.data.steps.take_detections import (
@@ -16,10 +17,9 @@ from captioning.data.steps.take_detections import (
 )
 from captioning.decoding import image_constraints
 from captioning.decoding.detections import NO_FORMS
-from captioning.ranges import ArgumentsOf
-from captioning.text.inflection import pluralise
-from captioning.text.lemmas import Lemmatizer, load_lemmas
+from captioning.text.lemmas import PLURALS_ONLY, Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS
+from captioning.text.plurals import pluralise
 from captioning.types import Sample
 
 
@@ -73,6 +73,5 @@ def _detections(files: tuple[str, ...]) -> RegionsByImage:
 def _plurals(word: str, lemmatizer: Lemmatizer) -> tuple[str, ...]:
     """The plural by rule; none for a word that is a plural already ("french fries")."""
     last = word.split()[-1]
-    plural = pluralise(word)
-    is_plural = plural == word or lemmatizer(last, "NNS") != last
-    return () if is_plural else (plural,)
+    is_plural = last in PLURALS_ONLY or lemmatizer(last, "NNS") != last
+    return () if is_plural else (pluralise(word),)

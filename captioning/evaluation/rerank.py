@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from captioning.config.ranges import PositiveInt
 from captioning.data.batches.pictures import find_positions
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster
 from captioning.metrics.consensus import TrainingImages, consensus_scores
 from captioning.metrics.tokenizer import tokenize_python
-from captioning.ranges import PositiveInt
 from captioning.types import Prediction
 
 _BLOCK = 128  # photos whose features are in memory at once

@@ -10,21 +10,21 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from captioning.config_check.check import check_config
+from captioning.config.check.check import check_config
 from captioning.data.json_streams import stream_records
 from captioning.data.readers.own.layout import recognise
 from captioning.data.readers.own.own import read_own
 from captioning.data.roster import Roster
 from captioning.evaluation.settings import EvaluateSettings
-from captioning.files import read_json, write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
-from captioning.model_folder import data_folder
 from captioning.results.coco_results import ResultEntry, is_path_of, read_entries, write_captions
 from captioning.results.per_caption import caption_columns, write_per_caption
 from captioning.results.run_folder import RunFolder
 from captioning.results.show import show_result
 from captioning.results.versions import versions
+from captioning.runtime.files import read_json, write_json
+from captioning.runtime.model_folder import data_folder
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.types import Prediction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from captioning.ranges import Device, Name, NonNegativeInt, PositiveInt, Seed
+from captioning.config.ranges import Device, Name, NonNegativeInt, PositiveInt, Seed
 from captioning.training.settings import Data, Entities, Metrics, Part, Paths
 
 EvaluationPrecision = Literal["32-true", "run"]

@@ -16,14 +16,14 @@ from omegaconf import OmegaConf
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.config.ranges import Device, PositiveInt
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import build_roster
-from captioning.devices import full_precision, leave
-from captioning.exports.captioner import Captioner
-from captioning.exports.photo_batches import photo_samples
-from captioning.ranges import Device, PositiveInt
-from captioning.tensor_files import weights_digest
+from captioning.inference.captioner import Captioner
+from captioning.inference.photo_batches import photo_samples
+from captioning.runtime.devices import full_precision, leave
+from captioning.runtime.tensor_files import weights_digest
 from captioning.types import Sample
 
 BLIND = Image.new("RGB", (64, 64), (124, 116, 104))  # the mean colour of photos of ImageNet

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.files import write_atomically
+from captioning.runtime.files import write_atomically
 
 ORDERS = 4
 SIGMA = 6.0

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 
 from captioning.interfaces import AbstractParser, AbstractWordVectors
-from captioning.lengths import LEVEL_STARTS, count_pieces, count_words, length_level
 from captioning.metrics.best_sets import best_of
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.diversity import evaluate_diversity
 from captioning.metrics.noun_overlap import find_nouns, score_nouns
 from captioning.metrics.well_formedness import AbstractWellFormedness
+from captioning.text.lengths import LEVEL_STARTS, count_pieces, count_words, length_level
 
 GROUP_SIZE = 5
 DIVERSITY = {"sC": "self-CIDEr", "D-1": "Div-1", "D-2": "Div-2"}

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import MinLen
 from torch import Tensor
 
-from captioning.devices import leave_device
+from captioning.config.ranges import PositiveFloat, PositiveInt
 from captioning.interfaces import JointEmbedder
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.class_forms import HELD_OUT_FORMS, Forms, word_forms
@@ -31,7 +31,7 @@ from captioning.metrics.novel import (
 from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
-from captioning.ranges import PositiveFloat, PositiveInt
+from captioning.runtime.devices import leave_device
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captioning.extras import import_extra
+from captioning.runtime.extras import import_extra
 
 Features = Callable[[Tensor], Tensor]
 

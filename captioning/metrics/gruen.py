@@ -28,11 +28,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captioning.devices import chosen_device
-from captioning.extras import import_extra
+from captioning.config.ranges import Device, PositiveInt
 from captioning.metrics.well_formedness import DEDUCTION, AbstractWellFormedness, WellFormed
-from captioning.model_folder import damage_named, load_network, model_folder
-from captioning.ranges import Device, PositiveInt
+from captioning.runtime.devices import chosen_device
+from captioning.runtime.extras import import_extra
+from captioning.runtime.model_folder import damage_named, load_network, model_folder
 
 ALL_SIGNS = 4  # of redundancy: what two sentences have of which one holds the other
 MAX_TOKENS = {"language_model": 512, "acceptability": 128}

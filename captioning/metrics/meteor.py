@@ -20,7 +20,6 @@ import numpy as np
 import pycocoevalcap.meteor.meteor as package
 from numpy.typing import NDArray
 
-from captioning.cores import num_cores
 from captioning.metrics.java import (
     JavaError,
     find_java,
@@ -29,6 +28,7 @@ from captioning.metrics.java import (
     try_twice,
     was_stopped,
 )
+from captioning.runtime.cores import num_cores
 
 T = TypeVar("T")
 

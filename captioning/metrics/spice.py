@@ -23,8 +23,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from captioning.extras import checked
 from captioning.metrics.java import JavaError, find_java, java_major, run_java, try_twice
+from captioning.runtime.extras import checked
 
 CORENLP_JARS = {
     "stanford-corenlp-3.6.0.jar": "edu.stanford.nlp:stanford-corenlp:3.6.0",

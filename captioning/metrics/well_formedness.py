@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from captioning.config.ranges import Cosine
 from captioning.interfaces import AbstractLanguageModel, AbstractWordVectors
-from captioning.ranges import Cosine
 
 Floats = NDArray[np.float64]
 

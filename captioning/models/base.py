@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from captioning.config.loadable import loadable
 from captioning.decoding.given import check_stepper
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.words import bind_search, find_captions, request_of
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
-from captioning.loadable import loadable
 from captioning.models.given_losses import check_losses
 from captioning.models.layers.cuda_graphs import AbstractGraphedPart
 from captioning.models.shared_loss import shared_loss
@@ -30,7 +30,7 @@ from captioning.models.update_window import (
     check_strategy,
     keep_compiled_graphs,
 )
-from captioning.sample_dropout import by_image
+from captioning.runtime.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]

@@ -21,14 +21,14 @@ from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipConfig, BlipTextConfig
 from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
+from captioning.config.ranges import DropRate, PositiveInt
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.blip_decoder import BlipDecoder
 from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.low_rank import merged_low_rank
-from captioning.ranges import DropRate, PositiveInt
-from captioning.sample_dropout import by_caption
+from captioning.runtime.sample_dropout import by_caption
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import MEAN, STD, BlipVision, load_blip, with_positions_of
 

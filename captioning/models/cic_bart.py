@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import DropRate, PositiveInt
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.bart_reader import (
     Rows,
@@ -31,8 +32,7 @@ from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.on_device import on_device
 from captioning.models.layers.visual_embedding import VisualEmbedding
 from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
-from captioning.ranges import DropRate, PositiveInt
-from captioning.sample_dropout import by_caption, by_name
+from captioning.runtime.sample_dropout import by_caption, by_name
 from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES
 from captioning.types import Batch, CaptionLosses, Control
 

@@ -15,6 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from captioning.config.ranges import (
+    ArgumentsOf,
+    DropRate,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+)
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.bound import LossWeights, Terms
 from captioning.models.layers.cross_entropy import token_losses
@@ -31,15 +39,7 @@ from captioning.models.layers.pseudo_captions import (
     fill_contexts,
 )
 from captioning.models.layers.weighted_mean import mean_of
-from captioning.ranges import (
-    ArgumentsOf,
-    DropRate,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-    Seed,
-)
-from captioning.sample_dropout import by_caption, by_image
+from captioning.runtime.sample_dropout import by_caption, by_image
 from captioning.text.object_words import build_object_words
 from captioning.types import Batch, CaptionLosses, Mean
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from PIL import Image
 
+from captioning.config.ranges import Device, PositiveInt
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.words import bind_search, find_captions
-from captioning.devices import chosen_device
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.layers.speaker import SpeakerState
-from captioning.ranges import Device, PositiveInt
+from captioning.runtime.devices import chosen_device
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.types import Prediction
 from captioning.vision.image_text import WeightType, load_image_text

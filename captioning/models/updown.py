@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from captioning.config.ranges import DropRate, PositiveInt
 from captioning.interfaces import AbstractDecoderState
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import token_losses
@@ -29,8 +30,7 @@ from captioning.models.layers.updown_cell import (
 )
 from captioning.models.layers.weighted_mean import mean_of, product
 from captioning.models.layers.wide_linear import wide_linear
-from captioning.ranges import DropRate, PositiveInt
-from captioning.sample_dropout import by_caption, by_image, by_token
+from captioning.runtime.sample_dropout import by_caption, by_image, by_token
 from captioning.types import Batch, CaptionLosses
 
 # Assumed number of steps of a search, to decide which products are worth computing once an image.

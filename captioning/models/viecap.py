@@ -17,16 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from captioning.interfaces import AbstractTokenizer
-from captioning.model_folder import checkpoint_layers
-from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.caption_places import CaptionPlaces
-from captioning.models.layers.causal_stepper import CausalStepper, PromptedState
-from captioning.models.layers.cross_entropy import caption_losses
-from captioning.models.layers.embedding_noise import with_noise
-from captioning.models.layers.on_device import on_device
-from captioning.models.layers.prefix_projector import PrefixProjector
-from captioning.ranges import (
+from captioning.config.ranges import (
     DropRate,
     Fraction,
     NonNegativeFloat,
@@ -34,7 +25,16 @@ from captioning.ranges import (
     PositiveFloat,
     PositiveInt,
 )
-from captioning.sample_dropout import by_caption
+from captioning.interfaces import AbstractTokenizer
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.caption_places import CaptionPlaces
+from captioning.models.layers.causal_stepper import CausalStepper, PromptedState
+from captioning.models.layers.cross_entropy import caption_losses
+from captioning.models.layers.embedding_noise import with_noise
+from captioning.models.layers.on_device import on_device
+from captioning.models.layers.prefix_projector import PrefixProjector
+from captioning.runtime.model_folder import checkpoint_layers
+from captioning.runtime.sample_dropout import by_caption
 from captioning.text.causal import load_causal
 from captioning.text.entities import hard_prompt
 from captioning.text.entity_index import EntityIndex

@@ -15,11 +15,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from captioning.cores import num_cores
-from captioning.files import write_json
 from captioning.papers.steps import Task
 from captioning.results.runs import STEPS
-from captioning.slurm import is_preempted, job_id, requeue
+from captioning.runtime.cores import num_cores
+from captioning.runtime.files import write_json
+from captioning.runtime.slurm import is_preempted, job_id, requeue
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"

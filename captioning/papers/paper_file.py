@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from captioning.config_folders import PACKAGE
+from captioning.config.folders import PACKAGE
 from captioning.papers.paper import (
     AT,
     SCALES,

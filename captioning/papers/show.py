@@ -6,8 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from captioning.config_folders import PACKAGE
-from captioning.files import write_text
+from captioning.config.folders import PACKAGE
 from captioning.papers.carry_out import carry_out
 from captioning.papers.cells import Cells, Results, missing_runs
 from captioning.papers.needs import check_needs, needed, told
@@ -16,6 +15,7 @@ from captioning.papers.paper import SCALES, Item, Paper
 from captioning.papers.paper_file import load_paper, paper_names
 from captioning.papers.slurm import script_lines
 from captioning.papers.steps import Task, tasks_of
+from captioning.runtime.files import write_text
 
 RECORDS = PACKAGE.parent / "docs" / "results" / "records"
 ALL_RUNS = "Cells with a published number; all runs: captioning paper PAPER --missing."

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from captioning.config_folders import own_folder
-from captioning.files import read_json
+from captioning.config.folders import own_folder
 from captioning.papers.cells import Results
 from captioning.papers.devices import num_devices, on_devices, work_of
 from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun, Way
 from captioning.results.runs import STEPS
+from captioning.runtime.files import read_json
 
 # KEY= of a setting, which Hydra reads; a value in it with a placeholder; what needs no quotes.
 SETTING = re.compile(r"[+~]*[A-Za-z_][\w./@-]*=")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 from captioning.types import Prediction, Sample
 
 # Keys by which entries name their photo, as COCO's exports and ``captioning caption`` write them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from captioning.files import read_json, write_json
+from captioning.runtime.files import read_json, write_json
 
 FILE_NAME = "failed.json"
 

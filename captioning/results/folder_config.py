@@ -1,6 +1,6 @@
 """The config of a folder that may come from somebody else: it is data, and is read as such.
 
-Parts are built by `captioning.parts`, which refuses what a folder may not name.
+Parts are built by `captioning.config.build`, which refuses what a folder may not name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from captioning.plugins import FILE, data_folders
+from captioning.config.moved import rename_targets
+from captioning.config.plugins import FILE, data_folders
 from captioning.results.started import real_path, started_here
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ def read_folder_config(path: Path) -> DictConfig:
                 f"{path}: {key}: {text[:80]!r} refers to something else, which no run leaves in "
                 "its folder: write the value itself"
             )
+    rename_targets(config)
     OmegaConf.set_cache(config, {FILE: str(path)})
     return config
 

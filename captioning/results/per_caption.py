@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.extras import import_extra
-from captioning.files import write_atomically
 from captioning.metrics.coco import MetricResult
+from captioning.runtime.extras import import_extra
+from captioning.runtime.files import write_atomically
 
 NAME = "per_caption"
 

@@ -12,12 +12,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from captioning.files import read_json, remove_unfinished, write_json, write_text
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 from captioning.results.places import FILE_NAME as PLACES
 from captioning.results.places import contents, is_same_place
 from captioning.results.started import mark_started
 from captioning.results.untested import ended_untested
+from captioning.runtime.files import read_json, remove_unfinished, write_json, write_text
 
 log = logging.getLogger(__name__)
 

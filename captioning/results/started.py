@@ -16,7 +16,7 @@ import stat
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from captioning.files import read_json, write_json
+from captioning.runtime.files import read_json, write_json
 
 FILE_NAME = "started.json"
 _BYTES = 32

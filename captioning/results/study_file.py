@@ -12,7 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_text, written_lines
+from captioning.runtime.files import write_text, written_lines
 
 
 def read_study(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.files import write_text
+from captioning.runtime.files import write_text
 
 MISSING = "missing"
 _LATEX = str.maketrans(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 
 FILE_NAME = "untested.json"
 

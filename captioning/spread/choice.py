@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from captioning.parts import build_part
+from captioning.config.build import build_part
 from captioning.spread.base import AbstractSpread
 from captioning.spread.local import Local
 

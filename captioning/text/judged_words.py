@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from captioning.tensor_files import read_tensors, write_tensors
+from captioning.runtime.tensor_files import read_tensors, write_tensors
 from captioning.text.row_tables import RowTable
 from captioning.text.word_rows import closed_rows
 

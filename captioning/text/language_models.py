@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.devices import chosen_device
+from captioning.config.ranges import Device, PositiveInt
 from captioning.interfaces import AbstractLanguageModel
-from captioning.model_folder import damage_named, quiet_loading
-from captioning.ranges import Device, PositiveInt
+from captioning.runtime.devices import chosen_device
+from captioning.runtime.model_folder import damage_named, quiet_loading
 from captioning.text.causal import (
     DOCUMENT_BREAK,
     SMOLLM2,

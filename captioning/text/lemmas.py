@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from captioning.files import read_json, write_json
+from captioning.runtime.files import read_json, write_json
 
 # Tags of inflected words, and their part of speech.
 INFLECTED = {
@@ -52,8 +52,7 @@ ENDINGS = {
 VOWELS = "aeiou"
 # After these sounds and o the plural ends with "es": "boxes", "tomatoes".
 SIBILANTS = ("s", "x", "z", "ch", "sh", "o")
-# Words without a singular of the same meaning, those that the shipped tables were learned with;
-# `captioning.text.inflection` knows more.
+# Words without a singular of the same meaning.
 PLURALS_ONLY = ("clothes", "scissors", "sunglasses")
 # A learned lemma is replaced by one that is used more than so many times as often.
 MIN_RATIO = 5

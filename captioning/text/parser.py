@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from captioning.cores import num_cores
-from captioning.extras import extra_version, import_extra
-from captioning.files import read_json
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractParser
-from captioning.loadable import loadable
-from captioning.ranges import PositiveInt
-from captioning.sharing import end_with_parent
+from captioning.runtime.cores import num_cores
+from captioning.runtime.extras import extra_version, import_extra
+from captioning.runtime.files import read_json
+from captioning.runtime.sharing import end_with_parent
 from captioning.text.lemmas import Lemmatizer, load_lemmas, universal_pos
 from captioning.text.parse_cache import ParseCache, pack, unpack
 from captioning.types import Parse, Token

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from captioning.files import read_json
-from captioning.processors import PHOTOS_ALONE, model_kind
+from captioning.runtime.files import read_json
+from captioning.runtime.processors import PHOTOS_ALONE, model_kind
 
 CAPTION_MARK = "§caption§"
 # These end captions with their separator; the end token of their configs is another one.
@@ -77,7 +77,7 @@ def prompt_format(
     read the prompt as it is.
 
     Args:
-        processor: see `captioning.processors.load_processor`.
+        processor: see `captioning.runtime.processors.load_processor`.
         folder: of the model.
         prompt: such as ``"Describe the image."`` or ``"a photo of"``; may be empty.
         template: options of the chat template, such as ``{"enable_thinking": False}``.

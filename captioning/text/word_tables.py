@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from captioning.extras import checked, package_folder
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveFloat, Seed
 from captioning.interfaces import AbstractWordVectors
-from captioning.loadable import loadable
-from captioning.ranges import PositiveFloat, Seed
+from captioning.runtime.extras import checked, package_folder
 from captioning.text.word_vectors import OPENERS, to_vector
 
 TABLE_PACKAGE = "wordllama"

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.loadable import loadable
-from captioning.ranges import NonNegativeFloat, PositiveInt, Seed
+from captioning.config.loadable import loadable
+from captioning.config.ranges import NonNegativeFloat, PositiveInt, Seed
 
 OPENERS = {".bz2": bz2.open, ".gz": gzip.open}
 

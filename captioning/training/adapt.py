@@ -10,8 +10,8 @@ from typing import Any
 from omegaconf import DictConfig
 from torch import nn
 
-from captioning.extras import import_extra
 from captioning.models.base import AbstractCaptioner
+from captioning.runtime.extras import import_extra
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:

@@ -21,13 +21,13 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch.optim import Optimizer
 
 from captioning.data.roster import Roster
-from captioning.files import read_json, write_json
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, evaluate_all, with_further
 from captioning.results.coco_results import write_captions
 from captioning.results.run_folder import UNSCORED
-from captioning.sharing import by_first
+from captioning.runtime.files import read_json, write_json
+from captioning.runtime.sharing import by_first
 from captioning.types import Prediction
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class StepSeed(pl.Callback):
     A resumed run then draws the same numbers as one that was never stopped. It is done at every
     batch because Lightning leaves out ``on_train_epoch_start`` in the first epoch after resuming.
 
-    All processes draw the same numbers, from which `captioning.sample_dropout` makes
+    All processes draw the same numbers, from which `captioning.runtime.sample_dropout` makes
     masks by sample. Only what GPUs draw for themselves differs.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 
-from captioning.files import write_atomically
 from captioning.results.checkpoints import check_sums
+from captioning.runtime.files import write_atomically
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

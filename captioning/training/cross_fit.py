@@ -21,10 +21,10 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from captioning.assets.joint_space import fit, read_pairs
+from captioning.config.ranges import ArgumentsOf, NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
-from captioning.ranges import ArgumentsOf, NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from captioning.text.sentences import SentenceEncoder
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone

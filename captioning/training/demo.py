@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation.compare import Comparison, Side, compare_runs
-from captioning.files import read_json
 from captioning.results.run_folder import RunFolder
+from captioning.runtime.files import read_json
 from captioning.training.run import Finished, train
 
 POLICIES = {"none": "curation=track", "recommended": "curation=recommended"}

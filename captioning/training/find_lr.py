@@ -19,9 +19,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
-from captioning.figures import BLUE, GREY, VERMILION, figure_style, new_figure, save_figure
-from captioning.files import write_json, write_lines
-from captioning.ranges import PositiveFloat, PositiveInt
+from captioning.config.ranges import PositiveFloat, PositiveInt
+from captioning.results.figures import BLUE, GREY, VERMILION, figure_style, new_figure, save_figure
+from captioning.runtime.files import write_json, write_lines
 from captioning.training.callbacks import StepSeed
 from captioning.training.inputs import load_inputs
 from captioning.training.parts import build_part

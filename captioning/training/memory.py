@@ -11,14 +11,14 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from captioning.allocator import step_ended
+from captioning.runtime.allocator import step_ended
 
 # How torch tells that the processor's memory is used up; it has no type of its own for that.
 OF_PROCESSOR = ("can't allocate memory", "not enough memory")
 
 
 class GiveMemoryBack(pl.Callback):
-    """Keeps a training on a processor from growing, see `captioning.allocator.step_ended`."""
+    """Keeps a training on a CPU from growing, see `captioning.runtime.allocator.step_ended`."""
 
     def on_train_batch_end(
         self,

@@ -7,8 +7,8 @@ import math
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from captioning.loadable import loadable
-from captioning.ranges import DropRate, Fraction, PositiveFloat, PositiveInt
+from captioning.config.loadable import loadable
+from captioning.config.ranges import DropRate, Fraction, PositiveFloat, PositiveInt
 
 
 class EpochLR(LambdaLR):

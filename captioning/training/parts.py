@@ -1,5 +1,5 @@
 """The builder of parts under the name that training has for it."""
 
-from captioning.parts import build_part
+from captioning.config.build import build_part
 
 __all__ = ["build_part"]

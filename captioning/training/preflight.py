@@ -17,9 +17,9 @@ from pytorch_lightning.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from captioning.config_check.check import check_config
-from captioning.config_check.rules import nearest
-from captioning.config_check.signatures import locate
+from captioning.config.check.check import check_config
+from captioning.config.check.rules import nearest
+from captioning.config.check.signatures import locate
 from captioning.decoding.search import AbstractSearch
 from captioning.interfaces import AbstractStepper
 from captioning.metrics.coco import scores_of
@@ -69,7 +69,7 @@ def check_settings(config: DictConfig) -> None:
     """Refuse a run that could not end well on any machine, such as those of a queue.
 
     Raises:
-        ValueError: settings out of their ranges, see `captioning.config_check`.
+        ValueError: settings out of their ranges, see `captioning.config.check`.
         PermissionError: the run folder cannot be written.
         FileNotFoundError: no keep-list at ``curation.keep``.
         OSError: too little space for checkpoints.

@@ -20,18 +20,18 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
-from captioning.data.file_lock import held, lock_of
 from captioning.data.readers.collector import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
-from captioning.devices import take_gpu
-from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.failure import forget_failure
 from captioning.results.run_folder import RunFolder
 from captioning.results.untested import end_untested, ended_untested
+from captioning.runtime.devices import take_gpu
+from captioning.runtime.file_lock import held, lock_of
+from captioning.runtime.files import write_json
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.data_checks import begin_with, check_opened, rosters_of

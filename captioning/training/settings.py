@@ -7,10 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from annotated_types import Ge, Gt, Lt, MinLen
 
-from captioning.data.batches.settings import LoaderSettings
-from captioning.data.features.build import ensure_features
-from captioning.metrics.coco import MetricName, TokenizerName
-from captioning.ranges import (
+from captioning.config.ranges import (
     AlsoTakes,
     ArgumentsOf,
     DropRate,
@@ -24,6 +21,9 @@ from captioning.ranges import (
     Seed,
     Share,
 )
+from captioning.data.batches.settings import LoaderSettings
+from captioning.data.features.build import ensure_features
+from captioning.metrics.coco import MetricName, TokenizerName
 
 Part = Callable[..., Any]
 """A mapping with ``_target_``, which is built."""
@@ -89,7 +89,7 @@ class Paths(TypedDict):
 
 
 class File(TypedDict):
-    """An entry of ``data.files``, see `captioning.prepare.NeededFile`."""
+    """An entry of ``data.files``, see `captioning.training.prepare.NeededFile`."""
 
     path: Name
     what: str

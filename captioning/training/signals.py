@@ -10,7 +10,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from captioning.slurm import is_preempted, job_id, requeue
+from captioning.runtime.slurm import is_preempted, job_id, requeue
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from pytorch_lightning.plugins.precision import HalfPrecision, MixedPrecision, P
 from torch import nn
 from torch.optim import Optimizer
 
-from captioning.devices import own_gpu, place_on_machine
 from captioning.models.base import AbstractCaptioner
-from captioning.sample_dropout import use_torchs
+from captioning.runtime.devices import own_gpu, place_on_machine
+from captioning.runtime.sample_dropout import use_torchs
 from captioning.training.sharding import is_sharded
 
 log = logging.getLogger(__name__)

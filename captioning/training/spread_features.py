@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.build import build_part
 from captioning.data.features.build import Elsewhere
 from captioning.data.features.extraction import Extraction, Photo, Records
-from captioning.devices import by_device, chosen_device
-from captioning.parts import build_part
+from captioning.runtime.devices import by_device, chosen_device
 from captioning.spread.base import Job
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local

@@ -12,13 +12,13 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from captioning.exports.bundle import (
+from captioning.inference.bundle import (
     FEATURES_PREFIX,
     is_bundle,
     read_bundle,
     transformers_folder,
 )
-from captioning.exports.shipped import shipped_captioner
+from captioning.inference.shipped import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.data.file_lock import locked
 from captioning.data.roster import Roster, build_roster
 from captioning.data.token_table import TokenTable, id_type
-from captioning.files import read_json, write_json
 from captioning.interfaces import AbstractTokenizer
+from captioning.runtime.file_lock import locked
+from captioning.runtime.files import read_json, write_json
 from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.treebank import SplitCaptions
 from captioning.training.parts import build_part

@@ -19,10 +19,10 @@ from transformers.models.blip.modeling_blip import (
     BlipVisionModel,
 )
 
-from captioning.files import read_json
-from captioning.loadable import loadable
-from captioning.model_folder import checkpoint_layers, load_network, model_folder
-from captioning.ranges import PositiveFloat, PositiveInt
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveFloat, PositiveInt
+from captioning.runtime.files import read_json
+from captioning.runtime.model_folder import checkpoint_layers, load_network, model_folder
 
 # Of CLIP's training photos, which BLIP uses too.
 MEAN = (0.48145466, 0.4578275, 0.40821073)

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.devices import Resident, chosen_device
-from captioning.extras import import_extra
-from captioning.loadable import loadable
-from captioning.model_folder import model_folder
-from captioning.tensor_files import weights_digest
+from captioning.config.loadable import loadable
+from captioning.runtime.devices import Resident, chosen_device
+from captioning.runtime.extras import import_extra
+from captioning.runtime.model_folder import model_folder
+from captioning.runtime.tensor_files import weights_digest
 from captioning.vision.hub_clip import load_hub_clip
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"

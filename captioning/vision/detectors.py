@@ -20,10 +20,10 @@ from torchvision.ops import batched_nms, clip_boxes_to_image
 from torchvision.transforms.functional import pil_to_tensor
 from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
-from captioning.devices import chosen_device, own_gpu
-from captioning.extras import import_extra
-from captioning.model_folder import damage_named, load_network, model_folder
-from captioning.ranges import Device, Fraction, NonNegativeInt, PositiveInt
+from captioning.config.ranges import Device, Fraction, NonNegativeInt, PositiveInt
+from captioning.runtime.devices import chosen_device, own_gpu
+from captioning.runtime.extras import import_extra
+from captioning.runtime.model_folder import damage_named, load_network, model_folder
 from captioning.types import Region
 from captioning.vision.backbones import read_weights
 
@@ -171,7 +171,7 @@ class TransformersDetector(AbstractDetector):
         **options: of `AbstractDetector`.
 
     Raises:
-        FileNotFoundError, ConnectionError: see `captioning.model_folder.model_folder`.
+        FileNotFoundError, ConnectionError: see `captioning.runtime.model_folder.model_folder`.
         ValueError: weights are missing, or no such device.
     """
 

@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.devices import Precision, Resident
-from captioning.files import read_json
-from captioning.loadable import loadable
-from captioning.model_folder import load_network, model_folder
-from captioning.processors import load_processor
-from captioning.ranges import Device, PositiveInt
-from captioning.tensor_files import weights_digest
+from captioning.config.loadable import loadable
+from captioning.config.ranges import Device, PositiveInt
+from captioning.runtime.devices import Precision, Resident
+from captioning.runtime.files import read_json
+from captioning.runtime.model_folder import load_network, model_folder
+from captioning.runtime.processors import load_processor
+from captioning.runtime.tensor_files import weights_digest
 from captioning.vision.misfits import refuse_misfit
 
 KINDS = ("siglip", "siglip2", "clip")

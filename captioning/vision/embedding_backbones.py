@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.loadable import loadable
+from captioning.config.loadable import loadable
 from captioning.vision.clip import ClipEncoder
 from captioning.vision.joint_space import JointSpaceEncoder
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
-from captioning.files import read_json
-from captioning.model_folder import load_network
+from captioning.runtime.files import read_json
+from captioning.runtime.model_folder import load_network
 
 
 class HubClip(nn.Module):

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import torch
 
-from captioning.model_folder import load_network
-from captioning.processors import check_family, image_text_folder
+from captioning.runtime.model_folder import load_network
+from captioning.runtime.processors import check_family, image_text_folder
 
 WeightType = Literal["float32", "bfloat16", "float16"]
 

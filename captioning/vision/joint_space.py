@@ -19,12 +19,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.devices import Resident, by_device, leave_device
-from captioning.extras import check_shipped
+from captioning.config.loadable import loadable
+from captioning.config.ranges import Device, DropRate, PositiveInt
 from captioning.interfaces import TextEmbedder
-from captioning.loadable import loadable
-from captioning.ranges import Device, DropRate, PositiveInt
-from captioning.tensor_files import read_tensors, weights_digest, write_tensors
+from captioning.runtime.devices import Resident, by_device, leave_device
+from captioning.runtime.extras import check_shipped
+from captioning.runtime.tensor_files import read_tensors, weights_digest, write_tensors
 from captioning.vision.backbones import Backbone
 
 Pooling = Literal["mean", "mean_max"]
@@ -140,7 +140,7 @@ class JointSpaceEncoder:
         self._backbone = Resident(backbone.for_inference("cpu"), device=device, precision=None)
         self.heads, self.backbone = self._heads.network, self._backbone.network
         self._sentences = sentences
-        self._photos_at_once = by_device(self._heads.device, processor=16, gpu=64)
+        self._photos_at_once = by_device(self._heads.device, processor=8, gpu=64)
 
     @property
     def identity(self) -> str:

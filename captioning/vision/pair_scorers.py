@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder
+from captioning.runtime.devices import leave_device
 from captioning.vision.dual_encoder import DualEncoder
 from captioning.vision.photo_keys import prepared_for
 

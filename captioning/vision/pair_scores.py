@@ -10,9 +10,9 @@ from PIL import Image
 from rich.progress import Progress
 from torch import Tensor
 
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import PairScorer
-from captioning.ranges import PositiveInt
-from captioning.sharing import distribute, rank_and_size
+from captioning.runtime.sharing import distribute, rank_and_size
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_keys import PhotoKeys, loading_for, read_ahead
 from captioning.vision.photos import load_rgb, refusals_named

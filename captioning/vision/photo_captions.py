@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from captioning.interfaces import CaptionWriter
-from captioning.sharing import distribute, rank_and_size
+from captioning.runtime.sharing import distribute, rank_and_size
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_keys import PhotoKeys
 

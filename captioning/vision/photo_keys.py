@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from captioning.cores import num_cores
+from captioning.runtime.cores import num_cores
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_places import open_photo, photo_stamp
 

@@ -19,7 +19,12 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from captioning.processors import PHOTOS_ALONE, image_text_folder, load_processor, model_kind
+from captioning.runtime.processors import (
+    PHOTOS_ALONE,
+    image_text_folder,
+    load_processor,
+    model_kind,
+)
 from captioning.text.prompts import ChatQuestion, chat_template, prompt_format
 from captioning.vision.photos import RefusedPhoto, load_rgb, refusals_named
 

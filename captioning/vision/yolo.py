@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.ops import box_convert
 
-from captioning.ranges import Device
+from captioning.config.ranges import Device
 from captioning.vision.detectors import AbstractDetector, onnx_session, read_labels
 
 GREY = (114, 114, 114)  # of the margins that these networks were trained with

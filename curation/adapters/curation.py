@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import Seed
 from captioning.data.roster import CurationView, Roster
-from captioning.ranges import Seed
 from captioning.types import Sample
 from curation.adapters.folder import LoopFolder
 from curation.adapters.processes import check_agreement, is_writer, summed, wait_for_all

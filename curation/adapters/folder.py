@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from captioning.data.file_lock import held, lock_of
-from captioning.files import write_json
+from captioning.runtime.file_lock import held, lock_of
+from captioning.runtime.files import write_json
 from curation.adapters.state import FILE_NAME, read_state, state_before, write_state
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.loop.curator import Curator, Outcome

@@ -10,9 +10,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from captioning.config_check.check import check_config
-from captioning.configuration import compose_config
-from captioning.parts import build_part
+from captioning.config.build import build_part
+from captioning.config.check.check import check_config
+from captioning.config.compose import compose_config
 from curation.loop.policy import CurationPolicy
 
 ONLINE = "OnlineProbe"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captioning.tensor_files import read_tensors, write_tensors
+from captioning.runtime.tensor_files import read_tensors, write_tensors
 
 FILE_NAME = "state.safetensors"
 _KEY = "curation"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from captioning.ranges import Fraction
+from captioning.config.ranges import Fraction
 from captioning.types import Edit
 from curation.base import AbstractAmender, Amended, Context, Selected, require_fraction
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from captioning.config.ranges import Fraction
 from captioning.data.roster import masks_text
-from captioning.ranges import Fraction
 from captioning.types import MaskedSpan, Sample
 from curation.base import (
     LEFT_ALONE,

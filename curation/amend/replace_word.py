@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from captioning.ranges import Fraction
+from captioning.config.ranges import Fraction
 from captioning.text.word_rows import replace_word
 from captioning.types import Edit
 from curation.base import (

@@ -13,7 +13,7 @@ from torch import Tensor
 from augmentation.captions.line_log import as_line
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.caption_slots import with_slots
-from captioning.files import write_lines
+from captioning.runtime.files import write_lines
 from captioning.types import UNPAIRED, Sample
 from curation.amend.capfilt import CapFilt
 from curation.amend.model_caption import ORIGIN, CaptionSource
@@ -21,7 +21,7 @@ from curation.export.curated_set import pictures, write_coco
 from curation.loop.curator import Curator, Outcome
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.record import RunRecord
-from curation.report.report import FILE_NAME, write_report
+from curation.review.edits.report import FILE_NAME, write_report
 from curation.score.caption_fit import FitScores
 from curation.select.origin import Origin
 from curation.select.unmatched import Unmatched

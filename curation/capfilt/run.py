@@ -12,8 +12,8 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.set_folder import claim_folder
-from captioning.files import write_json
 from captioning.results.versions import versions
+from captioning.runtime.files import write_json
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.training.parts import build_part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
-from captioning.ranges import Name, PositiveInt, Seed
+from captioning.config.ranges import Name, PositiveInt, Seed
 from captioning.training.settings import Data, Part, Paths
 
 

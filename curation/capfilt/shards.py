@@ -11,8 +11,8 @@ from typing import Any
 from rich.progress import Progress
 
 from augmentation.captions.line_log import as_line, cut_to_lines, read_lines
-from captioning.data.file_lock import locked
 from captioning.data.roster import Roster
+from captioning.runtime.file_lock import locked
 from captioning.spread.base import AbstractSpread, Job
 from captioning.types import Sample
 from captioning.vision.pair_scores import PairScores

@@ -20,7 +20,7 @@ from captioning.data.readers.imagefolder import LINES, TABLE
 from captioning.data.readers.split_words import split_of
 from captioning.data.readers.text_files import TEXTS, pairs_below
 from captioning.data.roster import Dropped, Roster
-from captioning.extras import package_folder
+from captioning.runtime.extras import package_folder
 from captioning.text.sentences import MINILM_PACKAGE
 from curation.check.languages import FUNCTION_WORDS
 

@@ -15,7 +15,7 @@ from importlib import import_module
 
 import numpy as np
 
-from captioning.model_folder import model_folder
+from captioning.runtime.model_folder import model_folder
 from curation.check.evidence import Evidence, Scores
 from curation.check.generator_folder import (
     EMPTY_WORDS,

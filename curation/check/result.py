@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
-from captioning.extras import import_extra
-from captioning.files import write_atomically, write_text
+from captioning.runtime.extras import import_extra
+from captioning.runtime.files import write_atomically, write_text
 from captioning.types import Edit
 from curation.check.checks import ALL_CHECKS, TELLING, Check
 from curation.check.evidence import Scores

@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder, TextEmbedder
-from captioning.tensor_files import read_tensors, write_tensors
+from captioning.runtime.tensor_files import read_tensors, write_tensors
 from captioning.vision.line_store import key_of
 from captioning.vision.photo_keys import (
     NUM_THREADS,

@@ -8,7 +8,7 @@ import io
 import os
 from pathlib import Path
 
-from captioning.files import is_taken, write_text
+from captioning.runtime.files import is_taken, write_text
 from curation.check.page import write_page
 from curation.check.result import CSV_NAME, PAGE_NAME, PARQUET_NAME, CheckResult
 

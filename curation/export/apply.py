@@ -29,8 +29,8 @@ from captioning.data.readers.own.own import read_own
 from captioning.data.readers.packed import Part
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import CurationView, Roster
-from captioning.files import is_taken, write_lines, write_text
-from captioning.model_folder import data_folder
+from captioning.runtime.files import is_taken, write_lines, write_text
+from captioning.runtime.model_folder import data_folder
 from captioning.types import Edit
 from curation.check.export import HELD_OUT, draw_splits
 from curation.check.run import LENIENT, read_questions, read_splits

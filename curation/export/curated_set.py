@@ -18,7 +18,7 @@ from typing import Any
 
 from captioning.data.readers.split_words import SPLITS, Split
 from captioning.data.roster import CurationView, Roster, masks_text
-from captioning.files import write_json, write_lines
+from captioning.runtime.files import write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import (
     open_photo,

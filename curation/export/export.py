@@ -19,7 +19,7 @@ from typing import Any
 
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
-from captioning.files import is_taken, read_json, write_text
+from captioning.runtime.files import is_taken, read_json, write_text
 from curation.export.card import card
 from curation.export.curated_set import (
     HUB_NAMES,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.readers.split_words import Split
-from captioning.extras import import_extra
-from captioning.files import read_json, write_json
+from captioning.runtime.extras import import_extra
+from captioning.runtime.files import read_json, write_json
 from captioning.vision.photos import load_rgb
 from curation.export.curated_set import (
     HUB_NAMES,

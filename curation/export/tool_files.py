@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from captioning.data.readers.generator_folders import repeated_folders
 from captioning.data.readers.split_words import COLUMN, SPLIT_WORDS, Split
-from captioning.files import write_json, write_lines
+from captioning.runtime.files import write_json, write_lines
 from captioning.types import Sample
 from curation.export.curated_set import (
     HUB_NAMES,

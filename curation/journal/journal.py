@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from captioning.config.plugins import data_folders
 from captioning.data.roster import ACTIONS, CurationView, Roster
-from captioning.files import write_lines
-from captioning.plugins import data_folders
+from captioning.runtime.files import write_lines
 from captioning.types import Edit
 
 FORMAT = "curation-journal"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from captioning.config.ranges import Seed
 from captioning.data.roster import CurationView
-from captioning.ranges import Seed
 from captioning.vision.photo_places import photo_exists
 from curation.loop.curator import Curator, Outcome
 from curation.loop.files import CurationFiles

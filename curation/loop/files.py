@@ -8,15 +8,15 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.files import remove_unfinished, write_atomically, write_json
+from captioning.runtime.files import remove_unfinished, write_atomically, write_json
 from curation.base import LEFT_ALONE
 from curation.journal.journal import FILE_NAME
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import FILE_NAME as KEEP_NAME
 from curation.loop.keep import write_keep
 from curation.record import RunRecord
-from curation.report.report import FILE_NAME as REPORT_NAME
-from curation.report.report import write_report
+from curation.review.edits.report import FILE_NAME as REPORT_NAME
+from curation.review.edits.report import write_report
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class CurationFiles:
         self.write_losses(curator)
         _warn_of_left_alone(curator.policy.name, outcome)
         if plot:
-            from curation.report.histogram import draw_histogram  # matplotlib takes a second
+            from curation.review.edits.histogram import draw_histogram  # matplotlib takes a second
 
             picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
             write_atomically(picture, lambda part: draw_histogram(outcome, part))

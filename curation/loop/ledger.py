@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from captioning.files import write_atomically
+from captioning.runtime.files import write_atomically
 
 NUM_NAMED = 3
 

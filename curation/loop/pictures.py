@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from captioning.files import write_atomically
+from captioning.runtime.files import write_atomically
 from captioning.types import Edit
 
 FOLDER = Path("curation") / "images"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from captioning.ranges import Epoch, PositiveInt
+from captioning.config.ranges import Epoch, PositiveInt
 from captioning.types import Edit
 from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
 from curation.loop.budget import Budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from captioning.ranges import Fraction
+from captioning.config.ranges import Fraction
 from curation.base import require_fraction
 
 

@@ -11,9 +11,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import NonNegativeInt
+from captioning.config.setting_error import Setting, SettingError
 from captioning.data.roster import Roster, build_roster
-from captioning.ranges import NonNegativeInt
-from captioning.setting_error import Setting, SettingError
 from captioning.types import Batch, Sample
 from curation.loop.ledger import LossLedger
 from curation.loop.probes import AbstractProbe, datamodule_of, measuring, record, score

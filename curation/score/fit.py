@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import Seed
 from captioning.data.roster import build_roster
-from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder, TextEmbedder
-from captioning.ranges import Seed
+from captioning.runtime.devices import leave_device
 from captioning.types import Sample
 from curation.base import AbstractScore, Context
 from curation.check.fit import caption_fit

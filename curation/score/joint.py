@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from captioning.ranges import PositiveFloat
+from captioning.config.ranges import PositiveFloat
 from curation.base import AbstractScore, Context
 
 Scale = Literal["std", "rank"]

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from captioning.ranges import PositiveInt
+from captioning.config.ranges import PositiveInt
 from curation.base import AbstractScore, Context
 
 SUMMED = "summed_loss"

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import TextEmbedder
-from captioning.ranges import PositiveInt
-from captioning.text.word_forms import words_of
 from curation.base import AbstractScore, Context
+from curation.words import words_of
 
 
 class AbstractLikeness(ABC):

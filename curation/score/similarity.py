@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.devices import leave_device
 from captioning.interfaces import JointEmbedder
+from captioning.runtime.devices import leave_device
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context

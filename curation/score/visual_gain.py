@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captioning.ranges import PositiveInt
+from captioning.config.ranges import PositiveInt
 from curation.base import AbstractScore, Context
 
 SIGNAL = "visual_gain"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioning.ranges import Fraction
+from captioning.config.ranges import Fraction
 from curation.base import (
     AbstractScore,
     Context,

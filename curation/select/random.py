@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captioning.ranges import Fraction
+from captioning.config.ranges import Fraction
 from curation.base import AbstractSelector, Context, Selected, as_numpy
 from curation.loop.ramp import Ramp, require_ratio
 from curation.select.ranking import num_of_fraction, worst_rows

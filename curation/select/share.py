@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.ranges import Fraction
+from captioning.config.ranges import Fraction
 from curation.base import AbstractSelector, Context, Selected, as_numpy, require_fraction
 from curation.select.ranking import ordered_rows
 

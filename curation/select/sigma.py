@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from captioning.ranges import NonNegativeFloat
+from captioning.config.ranges import NonNegativeFloat
 from curation.base import AbstractScore, Context, Selected, as_numpy
 from curation.select.by_score import AbstractByScore
 from curation.select.ranking import ordered_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from captioning.ranges import Fraction
+from captioning.config.ranges import Fraction
 from curation.base import (
     AbstractScore,
     Context,

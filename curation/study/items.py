@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.files import check_inside
+from captioning.runtime.files import check_inside
 
 SET_SIZE = 20  # pictures of a set, half of high and half of low loss
 NUM_SETS = 5

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from captioning.files import write_atomically, write_json, write_text
+from captioning.runtime.files import write_atomically, write_json, write_text
 from curation.study.agreement import agreement
 from curation.study.categories import CATEGORIES
 from curation.study.store import Annotation, Store, Stored

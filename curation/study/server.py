@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.vision.photos import load_rgb
-from curation.page_server import JPEG, Refused, Request, ServedPage, as_jpeg, served_page
+from curation.review.page_server import JPEG, Refused, Request, ServedPage, as_jpeg, served_page
 from curation.study.categories import CATEGORIES
 from curation.study.items import checked_picture
 from curation.study.store import Annotation, Store

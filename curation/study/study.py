@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from curation.page_server import PageServer, serve
+from curation.review.page_server import PageServer, serve
 from curation.study.items import divide
 from curation.study.manifest import read_items
 from curation.study.results import write_results

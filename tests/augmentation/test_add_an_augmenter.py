@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from augmentation.run import augment
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
+from captioning.config.plugins import import_plugins
 from captioning.data.steps.added_captions import FILE
-from captioning.plugins import import_plugins
 from tests.pages import write_files
 
 

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from augmentation.run import augment, smoke_settings
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.steps.take_detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes

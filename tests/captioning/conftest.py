@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 
 SMALL = (
     "data=miniworld_tiny",

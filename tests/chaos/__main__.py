@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from captioning.files import write_lines
+from captioning.runtime.files import write_lines
 from tests.chaos import suite
 from tests.chaos.faults import Faults
 from tests.chaos.nursery import Nursery

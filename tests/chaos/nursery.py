@@ -21,9 +21,13 @@ from typing import Any, NoReturn, TextIO
 
 PR_SET_CHILD_SUBREAPER = 36
 IMPORTS = (
-    *("captioning.commands.main", "captioning.training.run", "captioning.prepare"),
-    *("captioning.evaluation.run", "captioning.exports.export", "augmentation.run"),
-    *("augmentation.pictures", "curation.report.report", "curation.export.export"),
+    *("captioning.commands.main", "captioning.training.run", "captioning.training.prepare"),
+    *("captioning.evaluation.run", "captioning.export.export", "augmentation.run"),
+    *(
+        "augmentation.image_replacement.pictures",
+        "curation.review.edits.report",
+        "curation.export.export",
+    ),
     *("matplotlib.pyplot", "transformers", "torchvision", "timm", "nltk", "hydra.core.plugins"),
 )
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from captioning.files import write_lines
 from captioning.results.versions import versions
+from captioning.runtime.files import write_lines
 from tests.cluster.slurm import LocalSlurm, missing, search_path
 
 # They take minutes of both cores, so a run of all tests leaves them out.

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from captioning.configuration import compose_config
-from captioning.files import write_lines
+from captioning.config.compose import compose_config
+from captioning.runtime.files import write_lines
 from captioning.spread.local import Local
 from captioning.spread.ray_data import RayData
 from curation.capfilt.run import capfilt

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from captioning.exports.attention import attended_words, square_grid
+from captioning.inference.attention import attended_words, square_grid
 from captioning.models.base import AbstractCaptioner
 from captioning.types import Batch
 from tests.image_text_folders import FAMILIES

@@ -21,10 +21,10 @@ from augmentation.settings import AugmentationSettings
 from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.commands.main import COMMANDS as COMMAND_TABLE
 from captioning.commands.settings import SETTINGS
-from captioning.config_check import check_config
-from captioning.config_check.check import Problem, problems
-from captioning.config_check.values import resolved
-from captioning.configuration import compose_config
+from captioning.config.check import check_config
+from captioning.config.check.check import Problem, problems
+from captioning.config.check.values import resolved
+from captioning.config.compose import compose_config
 from captioning.evaluation.settings import EvaluateSettings
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.settings import TrainSettings

@@ -22,7 +22,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import VERSION_BASE, compose_config
+from captioning.config.compose import VERSION_BASE, compose_config
 
 NUM_EXPERIMENTS = 59
 

@@ -19,10 +19,10 @@ from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.features.index import FeatureIndex
 from captioning.data.features.store import FeatureStore, absolute, hash_file, record_key
 from captioning.data.features.writer import FeatureWriter
-from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.roster import Roster
 from captioning.data.steps.plant_faults import plant_faults
 from captioning.decoding.greedy import GreedySearch
+from captioning.miniworld.dataset import read_miniworld
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
 from captioning.models.cic_bart import CicBart

@@ -40,10 +40,10 @@ KNOWN = {
     "captioning.data.download: urlopen": "the SHA-256 of configs/data, which is required",
     "captioning.metrics.spice: mvn": "SHA256, before a jar gets its place",
     "captioning.metrics.fid: download_url_to_file": "the digest in the file's name",
-    "captioning.model_folder: snapshot_download": "the commit, and its files' digests",
+    "captioning.runtime.model_folder: snapshot_download": "the commit, and its files' digests",
     "captioning.vision.detectors: get_model": "torchvision's check_hash, see below",
     # no downloads of files
-    "augmentation.captions.writing.writers: urlopen": "a language model's answers",
+    "augmentation.writing.writers: urlopen": "a language model's answers",
     "captioning.spread.ray_data: create_connection": "whether a cluster answers",
     "captioning.training.processes: create_connection": "processes of one run",
     "captioning.results.versions: git": "the commit of the checkout",

@@ -30,7 +30,7 @@ from captioning.decoding.constraints import constrain
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.search import AbstractSearch
 from captioning.models.vlm import Vlm
-from captioning.processors import PHOTOS_ALONE, load_processor, model_kind
+from captioning.runtime.processors import PHOTOS_ALONE, load_processor, model_kind
 from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.adapt import adapt

@@ -15,7 +15,7 @@ import pytest
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.papers.cells import Cells, Results
 from captioning.papers.page import page_lines
 from captioning.papers.paper import SCALES, Paper

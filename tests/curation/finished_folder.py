@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from captioning.data.readers.jsonl import read_jsonl
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 from captioning.types import Edit
 from curation.journal.journal import Header, encode, write_journal
 from curation.loop.ledger import LossLedger

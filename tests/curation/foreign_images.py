@@ -10,8 +10,8 @@ import torch
 from foreign import ForeignData, ForeignModule, make_policy, make_roster, train
 from squares import Squares
 
-from augmentation.images.cache import PictureCache
-from augmentation.images.generated import GeneratedImages
+from augmentation.image_replacement.cache import PictureCache
+from augmentation.image_replacement.generated import GeneratedImages
 from curation.amend.replace_image import ReplaceImage
 from curation.loop.callback import CurationCallback
 

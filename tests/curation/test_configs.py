@@ -6,7 +6,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.results.run_folder import RunFolder
 from curation.loop.callback import CurationCallback
 from curation.loop.probes import OnlineProbe, RescoreProbe

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from captioning.processors import REFUSED
+from captioning.runtime.processors import REFUSED
 from tests import image_text_folders
 
 GROUPS = ("gemma", "qwen", "llava", "tiles", "older", "newest")

@@ -7,8 +7,8 @@ from pathlib import Path
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from captioning.processors import REFUSED
 from captioning.results.table_formats import put_between_marks
+from captioning.runtime.processors import REFUSED
 from tests.contracts.test_families import BROKEN, ONE_BY_ONE, OWN_BEAMS
 from tests.families.registry import FAMILIES
 

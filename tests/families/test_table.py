@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.processors import REFUSED, image_text_folder, load_processor
+from captioning.runtime.processors import REFUSED, image_text_folder, load_processor
 from captioning.vision.image_text import load_image_text
 from tests.families.registry import UNRUN, family_folder
 from tests.families.table import PAGE, rows, write_table

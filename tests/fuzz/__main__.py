@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from captioning.files import write_lines
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
+from captioning.runtime.files import write_lines
 from tests.fuzz import suite
 
 

@@ -16,9 +16,9 @@ from omegaconf import DictConfig
 
 from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.commands.main import COMMANDS
-from captioning.config_check import check_config
-from captioning.config_check.values import resolved
-from captioning.configuration import compose_config
+from captioning.config.check import check_config
+from captioning.config.check.values import resolved
+from captioning.config.compose import compose_config
 from captioning.training.preflight import with_precision
 from tests.contracts import test_config_values as values
 from tests.fuzz.harness import Subject, Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from captioning.processors import load_processor
+from captioning.runtime.processors import load_processor
 from captioning.text.causal import load_causal, load_causal_tokens
 from captioning.text.sentences import build_sentence_encoder
 from captioning.vision.blip import load_blip

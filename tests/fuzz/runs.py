@@ -28,7 +28,7 @@ from curation.journal.journal import Header, encode, read_journal, repair, undo,
 from curation.loop.keep import KeepList, read_keep, write_keep
 from curation.loop.ledger import LossLedger
 from curation.manifest import Manifest, read_loop_roster, write_manifest
-from curation.report.report import write_report
+from curation.review.edits.report import write_report
 from curation.study.store import Store
 from tests.fuzz.harness import Subject, Target
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from captioning.commands.main import run
-from captioning.files import write_json
 from captioning.papers.cells import Cells, Results
 from captioning.papers.paper import Paper
 from captioning.papers.steps import Task
 from captioning.results.runs import STEPS
+from captioning.runtime.files import write_json
 
 COMMON = {
     "train": (

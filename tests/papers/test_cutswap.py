@@ -10,10 +10,10 @@ import pytest
 
 from captioning.commands.main import run
 from captioning.data.steps.take_detections import detection_line
-from captioning.files import read_json, write_lines
 from captioning.papers.cells import Results
 from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import Task, tasks_of
+from captioning.runtime.files import read_json, write_lines
 from captioning.types import Region
 from tests.captioning.data.features.layouts import write_tsv
 from tests.clip_folder import hub_clip_folder

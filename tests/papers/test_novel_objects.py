@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from captioning.data.steps.take_detections import detection_line
-from captioning.files import read_json, write_json, write_lines
 from captioning.papers.cells import Cells, Results
 from captioning.papers.paper import Paper
 from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import Task, tasks_of
 from captioning.results.runs import STEPS
+from captioning.runtime.files import read_json, write_json, write_lines
 from captioning.types import Region
 from tests.captioning.data.features.layouts import write_updown_baseline, write_vl_bart
 from tests.papers.small import run_small

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from augmentation.captions.toca.templates import GAP
-from captioning.files import write_json, write_lines
+from augmentation.toca.templates import GAP
 from captioning.papers.cells import Results
 from captioning.papers.paper_file import load_paper
 from captioning.papers.steps import tasks_of
+from captioning.runtime.files import write_json, write_lines
 from tests.causal_folder import save_causal
 from tests.clip_folder import hub_clip_folder
 from tests.papers.small import num_measured, run_small

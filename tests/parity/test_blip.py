@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch.nn import functional
 from transformers import BlipForConditionalGeneration
 
-from captioning.config_folders import config_folder
+from captioning.config.folders import config_folder
 from captioning.convert.converted import Options
 from captioning.convert.folder import convert
 from captioning.decoding import sampling

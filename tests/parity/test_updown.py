@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.convert import folder, updown_baseline, updown_ruotianluo
 from captioning.convert.converted import Converted, Options
 from captioning.types import Batch

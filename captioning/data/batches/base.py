@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from captioning.config.loadable import loadable
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractTokenizer
-from captioning.loadable import loadable
 from captioning.types import Sample
 
 Stage = Literal["train", "probe", "eval"]

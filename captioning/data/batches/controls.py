@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import Fraction, PositiveInt
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
 from captioning.data.batches.matched_regions import MatchedControls
 from captioning.data.boxes import sample_size
 from captioning.interfaces import AbstractParser
-from captioning.lengths import count_pieces, count_words
-from captioning.ranges import Fraction, PositiveInt
+from captioning.text.lengths import count_pieces, count_words
 from captioning.types import Control, Sample
 from captioning.vision.boxes import scale_boxes
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
+from captioning.config.ranges import Seed
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Stage
 from captioning.data.batches.dataset import CaptionDataset, KnownTokens
 from captioning.data.batches.loaders import build_loader, pins_memory
@@ -19,8 +20,7 @@ from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import original_samples
 from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
-from captioning.ranges import Seed
-from captioning.sharing import rank_and_size
+from captioning.runtime.sharing import rank_and_size
 from captioning.types import Batch, Sample
 
 Rewrite = Callable[[Sequence[Sample]], Sequence[Sample] | None]

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from captioning.cores import num_cores
 from captioning.data.batches.dataset import CaptionDataset
 from captioning.data.batches.settings import LoaderSettings
+from captioning.runtime.cores import num_cores
 
 MOST = 8  # more of them seldom help, and each holds batches in memory
 

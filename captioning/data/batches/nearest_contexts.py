@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from captioning.config.ranges import PositiveInt
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.data.batches.nearest_texts import NOTHING, find_nearest
 from captioning.data.roster import Roster
 from captioning.data.steps.add_pairs import is_added, photo_ids
 from captioning.interfaces import AbstractTokenizer
-from captioning.ranges import PositiveInt
-from captioning.tensor_files import read_tensors, write_tensors
+from captioning.runtime.tensor_files import read_tensors, write_tensors
 from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords, build_object_words
 from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
 from captioning.text.tokenizers.treebank import split_words

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.model_folder import damage_named, model_folder
+from captioning.runtime.model_folder import damage_named, model_folder
 from captioning.types import Sample
 from captioning.vision.photos import load_rgb
 

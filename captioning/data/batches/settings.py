@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from captioning.config.ranges import NumWorkers, PositiveInt
 from captioning.data.roster import Roster
-from captioning.ranges import NumWorkers, PositiveInt
 from captioning.types import Sample
 
 

@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import NonNegativeInt, PositiveFloat, Share
 from captioning.data.batches.distortion import distorted
-from captioning.loadable import loadable
-from captioning.ranges import NonNegativeInt, PositiveFloat, Share
 from captioning.vision.backbones import Backbone
 
 _TRIES = 10  # of a crop of a drawn shape that fits into the photo, as torchvision's

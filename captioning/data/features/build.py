@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from captioning.config.ranges import Device, NumWorkers, PositiveInt
 from captioning.data.features.extraction import (
     Extraction,
     Kind,
@@ -37,9 +38,8 @@ from captioning.data.features.store import (
     record_key,
 )
 from captioning.data.features.writer import FeatureWriter
-from captioning.data.file_lock import locked
-from captioning.devices import chosen_device
-from captioning.ranges import Device, NumWorkers, PositiveInt
+from captioning.runtime.devices import chosen_device
+from captioning.runtime.file_lock import locked
 from captioning.vision.backbones import Backbone
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb

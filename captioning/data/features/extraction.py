@@ -15,10 +15,10 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.data.features.store import Box
-from captioning.devices import DTYPES, by_device, full_precision
+from captioning.runtime.devices import DTYPES, by_device, full_precision
+from captioning.runtime.work_ahead import done_ahead
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
-from captioning.work_ahead import done_ahead
 
 Kind = Literal["grid", "regions"]
 Precision = Literal["float32", "bfloat16"]

@@ -36,7 +36,7 @@ from captioning.data.features.rows import NOT_FINITE
 from captioning.data.features.space import check_space
 from captioning.data.features.store import FeatureStore
 from captioning.data.features.writer import FeatureWriter
-from captioning.data.file_lock import locked
+from captioning.runtime.file_lock import locked
 
 MAX_BOXES = 1000
 OVERSHOOT = 1.5  # pixels by which a detector's box may leave the photo

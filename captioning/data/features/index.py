@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 
 DATA_NAME, BOXES_NAME = "features.bin", "boxes.bin"
 INDEX_NAME, LOG_NAME, LOCK_NAME = "index.json", "records.log", "lock"

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import ArgumentsOf, PositiveInt, Seed
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
-from captioning.ranges import ArgumentsOf, PositiveInt, Seed
 from captioning.text.expected_words import PhotoFeatures
 from captioning.vision.backbones import Backbone
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 from captioning.data.json_files import load_json
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.packed import Part
 from captioning.data.readers.shard_names import shard_files
 from captioning.data.readers.split_words import SPLIT_WORDS, split_of
-from captioning.setting_error import Setting, SettingError, SettingNotFoundError
 from captioning.vision.shards.arrow_rows import SUFFIXES, is_parquet
 
 _STATS = "_stats.json"  # behind a shard's number, by img2dataset

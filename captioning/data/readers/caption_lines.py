@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from captioning.config.loadable import loadable
 from captioning.data.json_files import as_record, parse_json, shown
 from captioning.data.line_files import read_lines, read_text
 from captioning.data.quick_sample import quick_sample
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import normalised
 from captioning.data.roster import Roster, build_roster
-from captioning.loadable import loadable
 
 # Where COCO's and MSR-VTT's files have their captions.
 LISTS = ("annotations", "sentences")

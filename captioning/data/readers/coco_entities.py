@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from captioning.config.loadable import loadable
 from captioning.data.boxes import Box
 from captioning.data.json_files import Record, as_record, is_number, load_json
 from captioning.data.photo_folder import PhotoFolder
@@ -28,7 +29,6 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.roster import Dropped, Roster
-from captioning.loadable import loadable
 from captioning.types import Phrase
 
 SPLITS = ("train", "val", "test")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 
+from captioning.config.loadable import loadable
 from captioning.data.boxes import Box
 from captioning.data.line_files import read_image_list
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name
@@ -30,7 +31,6 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.roster import Roster
-from captioning.loadable import loadable
 from captioning.types import Phrase
 
 _PHRASE = re.compile(r"\[/EN#(?P<chain>[0-9]+)(?P<kinds>(?:/[a-z]+)+) (?P<text>[^\[\]]+)\]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from captioning.config.loadable import loadable
 from captioning.data.line_files import read_image_list, read_lines
 from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers.entries import (
@@ -22,7 +23,6 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
-from captioning.loadable import loadable
 
 _LINE = re.compile(r"(?P<file>[^\t]+?)#(?P<key>[0-9]{1,6})\t(?P<caption>.*)", re.DOTALL)
 # Of Flickr8k-CN, Flickr30k-CN and COCO-CN, with the language, and names without suffix.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from captioning.config.loadable import loadable
 from captioning.data.json_files import Record
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import photo_name
@@ -25,7 +26,6 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
-from captioning.loadable import loadable
 
 Split = Literal["train", "val", "test"]
 SPLITS = ("train", "val", "test", "restval")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from captioning.config.loadable import loadable
 from captioning.data.json_files import Record
 from captioning.data.readers.coco import coco_entries, load_annotations
 from captioning.data.readers.entries import PhotoPolicy, Rules, roster_from_entries
 from captioning.data.roster import Roster
-from captioning.loadable import loadable
 
 Domain = Literal["in", "near", "out"]
 DOMAINS = {"in-domain": "in", "near-domain": "near", "out-domain": "out"}

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
+from captioning.config.setting_error import Setting, SettingError
 from captioning.data.readers.caption_columns import listed
 from captioning.data.readers.entries import (
     LEAVE_OUT,
@@ -20,7 +21,6 @@ from captioning.data.readers.entries import (
     sample_keys,
 )
 from captioning.data.roster import Dropped, Roster
-from captioning.setting_error import Setting, SettingError
 from captioning.types import Sample
 
 Part = Literal["train", "val", "test", "all"]

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from captioning.data.file_lock import locked
-from captioning.files import write_atomically
+from captioning.runtime.file_lock import locked
+from captioning.runtime.files import write_atomically
 from captioning.vision.line_store import key_of
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.shards.arrow_rows import arrow, arrow_errors, is_parquet, parquet

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from captioning.setting_error import Setting, SettingNotFoundError
+from captioning.config.setting_error import Setting, SettingNotFoundError
 
 MAX_NAMES = 1_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from rich.progress import track
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import Name
+from captioning.config.setting_error import Setting, SettingError
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules
 from captioning.data.readers.packed import (
@@ -23,9 +26,6 @@ from captioning.data.readers.packed import (
 from captioning.data.readers.shard_names import shard_files
 from captioning.data.readers.tar_listing import TWICE, Listing, list_shard
 from captioning.data.roster import Dropped, Roster
-from captioning.loadable import loadable
-from captioning.ranges import Name
-from captioning.setting_error import Setting, SettingError
 from captioning.vision.photo_places import member_path
 
 log = logging.getLogger(__name__)

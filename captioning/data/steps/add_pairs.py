@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from captioning.config.ranges import NonNegativeFloat, Seed
 from captioning.data.line_files import read_lines
 from captioning.data.readers.coco import read_coco
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import FILE, Mixture, read_added_captions
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.share_of_photos import draw_names
-from captioning.ranges import NonNegativeFloat, Seed
 from captioning.types import UNPAIRED, Sample
 
 log = logging.getLogger(__name__)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import Fraction, PositiveInt, Seed
 from captioning.data.batches.controls import mentioned_regions
 from captioning.data.boxes import sample_size
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster
-from captioning.loadable import loadable
-from captioning.ranges import Fraction, PositiveInt, Seed
 from captioning.types import Phrase, Sample
 from captioning.vision.boxes import coverage
 

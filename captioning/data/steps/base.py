@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from captioning.config.loadable import loadable
 from captioning.data.roster import PlantedWord, Roster
-from captioning.loadable import loadable
 from captioning.types import Sample
 
 CORPUS = "corpus"

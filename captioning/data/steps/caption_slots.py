@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from captioning.config.ranges import PositiveInt
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
-from captioning.ranges import PositiveInt
 from captioning.types import UNPAIRED, Sample
 
 SLOT = "#made"

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from captioning.config.ranges import NonNegativeInt
 from captioning.data.region_labels import relabel_regions
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
-from captioning.ranges import NonNegativeInt
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.word_forms import count_remaining_forms, form_patterns, mentioned_classes

@@ -31,6 +31,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from captioning.config.ranges import Fraction, Seed
 from captioning.data.roster import PlantedWord, Roster, build_roster, planted_origin
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SYNONYMS
@@ -41,7 +42,6 @@ from captioning.data.steps.plausible_faults import (
     photo_words,
     plausible_faults,
 )
-from captioning.ranges import Fraction, Seed
 from captioning.text.word_rows import WORD, closed_rows, replace_word
 from captioning.types import Sample
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from captioning.config.ranges import Seed, Share
 from captioning.data.readers.coco import load_annotations
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
-from captioning.ranges import Seed, Share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from captioning.models.layers.bart_stepper import keys_and_values
 from captioning.models.layers.on_device import on_device
-from captioning.sample_dropout import by_sequence, by_token
+from captioning.runtime.sample_dropout import by_sequence, by_token
 
 Pair = tuple[Tensor, Tensor]
 # Layers of so many tokens or less take a GPU no longer than their start takes the host.

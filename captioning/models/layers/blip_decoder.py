@@ -12,7 +12,7 @@ from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
 from captioning.models.layers.hypothesis_tree import HypothesisTree, attention_weights
 from captioning.models.layers.wide_linear import wide_linear
-from captioning.sample_dropout import replayed
+from captioning.runtime.sample_dropout import replayed
 
 Pair = tuple[Tensor, Tensor]
 

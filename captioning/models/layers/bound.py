@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from captioning.config.ranges import NonNegativeFloat
 from captioning.models.layers.gaussian import Gaussian
 from captioning.models.layers.latents import Chain
 from captioning.models.layers.packing import Packing
 from captioning.models.layers.weighted_mean import LEAST
-from captioning.ranges import NonNegativeFloat
 
 # A dimension of a latent is active if its divergence is above this, in nats a word.
 ACTIVE_NATS = 0.01

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.model_folder import memory_key
 from captioning.models.layers.cuda_graphs import GraphedPart, Room, trains_on_gpu
 from captioning.models.layers.hypothesis_tree import HypothesisTree, additive_mask
 from captioning.models.layers.wide_linear import wide_linear
-from captioning.sample_dropout import drops_by_sample
+from captioning.runtime.model_folder import memory_key
+from captioning.runtime.sample_dropout import drops_by_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from captioning.interfaces import AbstractTokenizer
-from captioning.lengths import length_level
 from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES, level_id, place_id
+from captioning.text.lengths import length_level
 from captioning.types import Control
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from captioning.models.layers.bart_reader import Rows, check_length, encode, keeps_padding, read
 from captioning.models.layers.cuda_graphs import GraphedPart, Room, trains_on_gpu
 from captioning.models.layers.on_device import on_device
-from captioning.sample_dropout import drops_by_sample
+from captioning.runtime.sample_dropout import drops_by_sample
 
 
 class GraphedBart:

@@ -25,7 +25,7 @@ from captioning.models.layers.updown_cell import (
     recurrence,
     squashed,
 )
-from captioning.sample_dropout import by_token
+from captioning.runtime.sample_dropout import by_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

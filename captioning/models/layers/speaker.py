@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.model_folder import memory_key
+from captioning.runtime.model_folder import memory_key
 
 Inputs = dict[str, Any]
 Generated = tuple[Tensor, Tensor]

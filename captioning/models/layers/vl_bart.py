@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import BartConfig, BartForConditionalGeneration
 
-from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.model_folder import damage_named, load_network, model_folder
+from captioning.runtime.files import read_json
+from captioning.runtime.model_folder import damage_named, load_network, model_folder
 from captioning.vision.backbones import read_weights
 
 # The authors' name of a module -> ours, below ``model.encoder.visual_embedding``.

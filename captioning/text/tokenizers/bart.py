@@ -12,10 +12,10 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
-from captioning.loadable import loadable
-from captioning.model_folder import model_folder
-from captioning.ranges import PositiveInt
+from captioning.runtime.model_folder import model_folder
 from captioning.text.control_tokens import CONTROL_TOKENS
 from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 

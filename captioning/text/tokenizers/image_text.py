@@ -8,11 +8,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from captioning.files import read_json
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
-from captioning.loadable import loadable
-from captioning.processors import image_text_folder, load_processor
-from captioning.ranges import PositiveInt
+from captioning.runtime.files import read_json
+from captioning.runtime.processors import image_text_folder, load_processor
 from captioning.text.prompts import prompt_format
 from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 

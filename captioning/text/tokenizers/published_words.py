@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
-from captioning.loadable import loadable
-from captioning.ranges import PositiveInt
 from captioning.text.tokenizers.places import NOWHERE, Span, word_spans
 from captioning.text.tokenizers.treebank import split_words
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
-from captioning.loadable import loadable
-from captioning.ranges import PositiveInt
 from captioning.text.causal import load_causal_tokens
 from captioning.text.entities import as_sentence
 from captioning.text.tokenizers.places import NOWHERE, Span, text_spans

@@ -9,11 +9,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from captioning.files import read_json
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
-from captioning.loadable import loadable
-from captioning.model_folder import model_folder
-from captioning.ranges import PositiveInt
+from captioning.runtime.files import read_json
+from captioning.runtime.model_folder import model_folder
 from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
 
 FILE_NAME = "tokenizer.json"

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from captioning.config.loadable import loadable
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
-from captioning.loadable import loadable
-from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
 from captioning.text.spaceless import START, joined
 from captioning.text.tokenizers.places import NOWHERE, Span, word_spans

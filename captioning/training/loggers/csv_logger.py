@@ -14,7 +14,7 @@ from typing import Any, final
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from captioning.files import write_text
+from captioning.runtime.files import write_text
 
 FILE_NAME = "metrics.csv"
 FIRST_COLUMNS = ("epoch", "step")

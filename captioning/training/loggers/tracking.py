@@ -10,8 +10,8 @@ from typing import Any
 
 from pytorch_lightning.loggers import MLFlowLogger, WandbLogger
 
-from captioning.extras import missing
-from captioning.files import read_json, write_json
+from captioning.runtime.extras import missing
+from captioning.runtime.files import read_json, write_json
 
 EXTRA = "tracking"
 IDS = Path("logs") / "ids.json"

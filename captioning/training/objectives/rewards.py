@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.config.ranges import PositiveInt
 from captioning.interfaces import JointEmbedder
 from captioning.metrics.bleu import BleuReferences, prepare_bleu, score_bleu
 from captioning.metrics.cider import CiderReferences, CiderStatistics
 from captioning.metrics.tokenizer import tokenize_python
-from captioning.ranges import PositiveInt
 from captioning.types import Sample
 from captioning.vision.photo_keys import loading_for, read_ahead
 from captioning.vision.photos import load_rgb

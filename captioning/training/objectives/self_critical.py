@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from captioning.config.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
@@ -23,7 +24,6 @@ from captioning.decoding.words import request_of
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.on_device import on_device
 from captioning.models.layers.weighted_mean import mean_of
-from captioning.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from captioning.training.objectives.rewards import AbstractReward
 from captioning.types import Batch, CaptionLosses, Control, Mean, Sample
 

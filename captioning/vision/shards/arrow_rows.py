@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from captioning.extras import import_extra
+from captioning.runtime.extras import import_extra
 from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
 
 PARQUET = (".parquet", ".pq")

@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from captioning.ranges import ArgumentsOf, PositiveInt, Seed
+from captioning.config.ranges import ArgumentsOf, PositiveInt, Seed
 from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
 from captioning.text.expected_words import PhotoFeatures
 from captioning.text.judged_words import JudgedWords, kept_judgement, log_odds, odds_of_each

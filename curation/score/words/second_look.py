@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from captioning.ranges import Fraction, PositiveInt, Seed
+from captioning.config.ranges import Fraction, PositiveInt, Seed
 from captioning.text.word_rows import replace_word
 from captioning.types import Sample
 from curation.base import AbstractWordScore, Context, WordDoubt, highest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from augmentation.run import CAPTION_SET_KEYS, plain_values, without_execution_keys
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 AMR = ("+amr@method.graph_parser=parser", "method.graph_parser.name=folder")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from captioning.commands.main import main
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 
 # What each held-out class is called by COCO's boxes, and a label that it may replace.
 PAIRS = {

@@ -20,7 +20,7 @@ from augmentation.regions.rendering import PictureFormat, Renderer, from_run_len
 from augmentation.regions.writer import write_set
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.imagefolder import read_imagefolder
-from tests.augmentation.regions.test_novel_objects import method
+from tests.augmentation.novel_objects.test_method import method
 
 FORM = PictureFormat(blending=Blending(feather=2), suffix="png", owners="rle")
 

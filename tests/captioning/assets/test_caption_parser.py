@@ -15,8 +15,8 @@ from captioning.assets.caption_parser import (
     with_every_tag,
 )
 from captioning.assets.parser_accuracy import read_parses
-from captioning.configuration import compose_config
-from captioning.files import read_json
+from captioning.config.compose import compose_config
+from captioning.runtime.files import read_json
 from captioning.text.parser import build_spacy_parser
 
 SMALL = [

@@ -24,7 +24,7 @@ from captioning.assets.joint_space import (
     score,
     train_joint_space,
 )
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.vision.joint_space import JointSpace, load_heads
 
 

@@ -22,11 +22,11 @@ from captioning.data.steps.take_detections import detection_line
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
-from captioning.exports import captioner as reading
-from captioning.exports import loading, shipped
-from captioning.exports.caption_files import find_photos, json_table, table_lines
-from captioning.exports.chosen_search import chosen_search, words_machine
-from captioning.exports.export import export
+from captioning.export.export import export
+from captioning.inference import captioner as reading
+from captioning.inference import loading, shipped
+from captioning.inference.caption_files import find_photos, json_table, table_lines
+from captioning.inference.chosen_search import chosen_search, words_machine
 from captioning.results.coco_results import read_entries
 from captioning.training.run import train
 from captioning.types import Prediction, Region

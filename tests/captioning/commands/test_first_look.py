@@ -14,9 +14,9 @@ from omegaconf import DictConfig
 
 from captioning.commands import first_look
 from captioning.commands.first_look import look_first
-from captioning.configuration import compose_config
-from captioning.exports.captioner import Captioner
-from captioning.exports.push import prepared
+from captioning.config.compose import compose_config
+from captioning.export.push import prepared
+from captioning.inference.captioner import Captioner
 from captioning.results.coco_results import read_results
 from captioning.results.run_folder import RunFolder
 from captioning.training import preflight, start
@@ -25,7 +25,7 @@ from curation.check.result import CSV_NAME
 from curation.finished_run import read_run
 from curation.journal.journal import find_journal
 from curation.manifest import FILE_NAME
-from curation.run_report.parts import find_runs
+from curation.review.runs.parts import find_runs
 from tests.conftest import REPOSITORY
 
 # Processor time of a whole command in seconds; about half a second on a machine at rest, and more
@@ -131,7 +131,7 @@ COMMANDS = ["detect", "export", "diverse_captions", "controllability", "image_di
 def test_keys_that_must_be_given_are_named_in_the_same_words(name: str):
     from captioning.commands.main import COMMANDS as all_commands
     from captioning.commands.settings import SETTINGS
-    from captioning.config_check.check import check_config
+    from captioning.config.check.check import check_config
 
     command = next(c.name for c in all_commands.values() if getattr(c, "config", "") == name)
     config = compose_config(name)

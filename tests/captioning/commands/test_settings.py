@@ -6,7 +6,7 @@ import pytest
 
 from captioning.commands.main import COMMANDS
 from captioning.commands.settings import SETTINGS
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 
 
 @pytest.mark.parametrize("name", SETTINGS)

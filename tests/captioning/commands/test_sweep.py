@@ -20,7 +20,7 @@ from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_hydra
 from captioning.commands.main import main
 from captioning.commands.sweep import sweep_name
-from captioning.config_folders import config_folder
+from captioning.config.folders import config_folder
 from captioning.results.failure import failure_of, keep_failure
 from captioning.results.untested import end_untested
 

@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 
 import captioning
 from captioning.commands.main import main
-from captioning.configuration import compose_config
-from captioning.parts import build_part, typed
-from captioning.setting_error import Setting, SettingError, SettingNotFoundError
+from captioning.config.build import build_part, typed
+from captioning.config.compose import compose_config
+from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 from tests.packed_files import photo
 
 # A setting of a message: KEY=VALUE, or KEY= where the reader of the message fills in the value.

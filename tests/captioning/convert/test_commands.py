@@ -13,7 +13,7 @@ from torch import Tensor
 from captioning.commands.main import run
 from captioning.decoding.beam_transformers import TransformersBeamSearch
 from captioning.evaluation.photo_captioners import ImageTextCaptioner
-from captioning.files import read_json, write_json
+from captioning.runtime.files import read_json, write_json
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 from tests.captioning.data.features.layouts import write_tsv
 from tests.causal_folder import save_causal

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from captioning.config.setting_error import SettingError, SettingNotFoundError
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.coco_entities import read_coco_entities
 from captioning.data.readers.flickr8k import read_flickr8k
@@ -27,7 +28,6 @@ from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.readers.karpathy import read_karpathy
 from captioning.data.readers.nocaps import read_nocaps
 from captioning.data.roster import Roster
-from captioning.setting_error import SettingError, SettingNotFoundError
 from tests.captioning.data.damage import DAMAGES, NUM_FILES
 
 Captions = list[tuple[str, str]]

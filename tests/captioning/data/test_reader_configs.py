@@ -9,7 +9,7 @@ import pytest
 from hydra.utils import get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 
 SPLITS = {
     "arrow": ("train", "val", "test"),

@@ -9,10 +9,10 @@ import hydra
 import pytest
 import torch
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
+from captioning.config.plugins import import_plugins
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.search import AbstractSearch
-from captioning.plugins import import_plugins
 from tests.tiny import build, make_batch
 
 

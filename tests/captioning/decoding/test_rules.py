@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.diverse import DiverseBeamSearch

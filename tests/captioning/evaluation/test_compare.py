@@ -20,10 +20,10 @@ from PIL import Image
 
 from captioning.commands.evaluation import METRIC_NAMES
 from captioning.commands.main import main
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.data_record import photos_of
 from captioning.evaluation.compare import short, verdict
-from captioning.exports.export import export
+from captioning.export.export import export
 from captioning.metrics.coco import ALL_METRICS, evaluate_captions
 from captioning.training.run import train
 

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import DictConfig
 from PIL import Image
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation.image_distance import image_distance, read_images
 from tests.photo_files import turned
 

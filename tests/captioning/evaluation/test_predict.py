@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation.predict import _captioned, load_run
 from captioning.evaluation.run import evaluate
 from captioning.training.run import train

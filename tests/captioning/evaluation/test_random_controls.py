@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation.controllability import evaluate_control, standard_scores
 from captioning.evaluation.random_controls import RandomControls
 from captioning.evaluation.show_control import show_further
-from captioning.lengths import count_words
 from captioning.metrics.coco import evaluate_captions
+from captioning.text.lengths import count_words
 from captioning.training.run import train
 from captioning.types import Control, Region, Sample
 

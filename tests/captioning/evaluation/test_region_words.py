@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hydra.utils import instantiate
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.steps.take_detections import detection_line
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.types import UNPAIRED, Phrase, Region, Sample

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation import visual_gain
 from captioning.evaluation.visual_gain import (
     BLIND,
@@ -17,8 +17,8 @@ from captioning.evaluation.visual_gain import (
     _identity,
     build_visual_gain,
 )
-from captioning.exports.captioner import Captioner
-from captioning.exports.photo_batches import photo_samples
+from captioning.inference.captioner import Captioner
+from captioning.inference.photo_batches import photo_samples
 from captioning.training.parts import build_part
 from tests.matching_folders import save_blip_captioner
 

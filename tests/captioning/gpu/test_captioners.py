@@ -24,7 +24,7 @@ from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cuda_graphs import Graphed, GraphedPart
-from captioning.sample_dropout import use_torchs
+from captioning.runtime.sample_dropout import use_torchs
 from captioning.types import Batch
 from curation.loop.ledger import LossLedger
 from tests.contracts.test_captioners import FAMILIES, batch_for, build, only

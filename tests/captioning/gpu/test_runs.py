@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
 from captioning import Captioner
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.models.updown import UpDown
 from captioning.results.run_folder import RunFolder

@@ -13,7 +13,7 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.interfaces import AbstractLanguageModel, AbstractWordVectors
 from captioning.metrics.well_formedness import (
     GrammarCalibration,

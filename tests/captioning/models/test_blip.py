@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch.nn import functional
 from transformers import BlipConfig, BlipForConditionalGeneration
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.restore import restored

@@ -16,9 +16,9 @@ from PIL import Image
 from captioning.commands.main import main
 from captioning.decoding.beam import BeamSearch
 from captioning.evaluation.photo_captioners import ImageTextCaptioner
-from captioning.exports import loading
+from captioning.inference import loading
 from captioning.models.yes_no import build_yes_no
-from captioning.processors import load_processor
+from captioning.runtime.processors import load_processor
 from captioning.vision.photo_captions import PhotoCaptions
 from captioning.vision.photos import load_rgb
 from captioning.vision.prompt_tensors import PromptedProcessor

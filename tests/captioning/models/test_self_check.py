@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 from torch import Tensor
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.decoding.beam import BeamSearch
 from captioning.models import vlm
 from captioning.models.layers.image_text_parts import ImageTextParts

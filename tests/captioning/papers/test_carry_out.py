@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from captioning.cores import num_cores
 from captioning.papers import carry_out as carrying
 from captioning.papers.carry_out import DEVICES, THREADS, carry_out
 from captioning.papers.cells import Results
 from captioning.papers.slurm import script_lines
 from captioning.papers.steps import Task, tasks_of
+from captioning.runtime.cores import num_cores
 from tests.captioning.papers.conftest import paper_of
 
 # Writes down what it was called with; fails where FAIL names the command and a word of its own.

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioning.files import write_json
 from captioning.results.coco_results import (
     read_entries,
     read_results,
@@ -15,6 +14,7 @@ from captioning.results.coco_results import (
     write_captions,
     write_results,
 )
+from captioning.runtime.files import write_json
 from captioning.types import Prediction, Sample
 
 GOOD = [{"image_id": 9, "caption": "a dog"}, {"image_id": "x", "caption": "", "more": 1}]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.results import versions as run_versions
 from captioning.results.run_folder import OFF, RunFolder
 from captioning.results.versions import versions

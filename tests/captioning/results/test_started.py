@@ -20,7 +20,7 @@ from tests.captioning.results.test_run_folder import make_config, save_checkpoin
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("captioning.plugins._folders", set())
+    monkeypatch.setattr("captioning.config.plugins._folders", set())
     monkeypatch.chdir(tmp_path)
     return tmp_path / "state" / "captioning" / "key"
 
@@ -128,7 +128,7 @@ def test_without_a_place_for_the_key_a_run_starts_and_is_told(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr("captioning.plugins._folders", set())
+    monkeypatch.setattr("captioning.config.plugins._folders", set())
     folder = RunFolder(tmp_path / "run")
     data = {"name": "toy", "root": "/elsewhere/set", "train": {"_target_": "reader"}}
     folder.open(make_config(folder.path, data=data))

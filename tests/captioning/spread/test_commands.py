@@ -10,13 +10,13 @@ import torch
 from omegaconf import DictConfig
 from rich.console import Console
 
-from augmentation.pictures import make_ahead
+from augmentation.image_replacement.pictures import make_ahead
 from augmentation.run import augment
-from captioning.configuration import compose_config
-from captioning.prepare import prepare
+from captioning.config.compose import compose_config
 from captioning.spread.base import Job
 from captioning.spread.shard_worker import Order
 from captioning.training import spread_features
+from captioning.training.prepare import prepare
 from curation.pair_cache import score_data
 from tests.captioning.spread.toy_work import Backwards
 
@@ -64,7 +64,7 @@ def test_captions(tmp_path: Path, method: tuple[str, ...], orders: list[Order]):
 
 
 def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from augmentation.captions.toca.synthesis import Synthesis
+    from augmentation.toca.synthesis import Synthesis
 
     pace = ("method=toca", "method.pace.num_captions=70", "method.pace.batch_size=5")
     augment(compose("augmentation", tmp_path, *pace, f"out={tmp_path / 'whole'}"))
@@ -158,14 +158,14 @@ def test_pictures(tmp_path: Path):
     for name, spread in (("here", ()), ("elsewhere", ELSEWHERE)):
         config = compose("pictures", tmp_path, "first_images=3", *spread)
         config.curation.image_source = {
-            "_target_": "augmentation.images.generated.GeneratedImages",
+            "_target_": "augmentation.image_replacement.generated.GeneratedImages",
             "ahead": True,
             "cache": {
-                "_target_": "augmentation.images.cache.PictureCache",
+                "_target_": "augmentation.image_replacement.cache.PictureCache",
                 "folder": str(tmp_path / name),
             },
             "generator": {
-                "_target_": "tests.augmentation.images.squares.Squares",
+                "_target_": "tests.augmentation.image_replacement.squares.Squares",
                 "batch_size": 2,
             },
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from captioning.processors import load_processor
+from captioning.runtime.processors import load_processor
 from captioning.text.prompts import PromptFormat, chat_template, prompt_format
 from tests.families.registry import family_folder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.devices import Resident
+from captioning.runtime.devices import Resident
 from captioning.text import sentences
 from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
 

@@ -23,7 +23,7 @@ from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_task
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 from captioning.training.processes import EndTogether, ends_together
 from tests.captioning.training.process_run import (
     CASES,

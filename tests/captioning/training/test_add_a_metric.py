@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 from captioning.training.run import train
 from tests.pages import write_files
 

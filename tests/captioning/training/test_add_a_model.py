@@ -10,9 +10,9 @@ import torch
 from omegaconf import OmegaConf
 from torch.nn import functional
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
+from captioning.config.plugins import import_plugins
 from captioning.models.base import AbstractCaptioner
-from captioning.plugins import import_plugins
 from captioning.training import run as run_module
 from tests.pages import write_files
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 from captioning.training.run import train
 from curation.journal.journal import read_journal
 from tests.pages import write_files

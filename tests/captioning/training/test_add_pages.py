@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.plugins import import_plugins
+from captioning.config.plugins import import_plugins
 from captioning.training.inputs import load_inputs
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_train

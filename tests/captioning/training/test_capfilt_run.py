@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.files import read_json
+from captioning.runtime.files import read_json
 from captioning.training.run import train
 from tests.matching_folders import save_blip_matching
 

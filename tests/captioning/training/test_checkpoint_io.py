@@ -9,7 +9,7 @@ import resource
 import pytest
 import torch
 
-from captioning.files import remove_unfinished
+from captioning.runtime.files import remove_unfinished
 from captioning.training import checkpoint_io
 from captioning.training.checkpoint_io import AtomicCheckpointIO
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.evaluation.run import evaluate
 from captioning.training.rosters import read_roster

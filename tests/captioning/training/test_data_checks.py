@@ -14,7 +14,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.commands.main import main
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks
 from captioning.training.run import train

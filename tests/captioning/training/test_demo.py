@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from captioning.evaluation.compare import Comparison, Side
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 from captioning.training import demo
 
 SCORES = {f"BLEU-{n}": 0.5 for n in range(1, 5)} | {"METEOR": 0.2, "ROUGE-L": 0.4, "CIDEr-D": 0.1}

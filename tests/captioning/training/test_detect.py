@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.training.run import train
 from curation.detect import detect_run
 

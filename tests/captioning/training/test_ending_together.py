@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from captioning.files import read_json
 from captioning.results.run_folder import RunFolder
+from captioning.runtime.files import read_json
 from captioning.training.processes import Ending, Lifeline, is_of_connections
 from tests.captioning.training import ending_run
 

@@ -16,8 +16,8 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
 
-from captioning import sample_dropout
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
+from captioning.runtime import sample_dropout
 from captioning.training.find_lr import (
     Sweep,
     SweepSettings,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
 from captioning.metrics.oracle import evaluate_oracle

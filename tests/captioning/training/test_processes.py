@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from captioning.files import read_json
 from captioning.models.shared_loss import shared_loss
+from captioning.runtime.files import read_json
 from captioning.types import CaptionLosses, Mean
 from tests.captioning.training import process_run
 from tests.captioning.training.process_run import PROCESSES, cases

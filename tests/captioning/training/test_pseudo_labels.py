@@ -11,9 +11,9 @@ import torch
 from omegaconf import DictConfig
 from PIL import Image
 
-from captioning.files import read_json, write_json
 from captioning.models.updown import UpDown
 from captioning.results.checkpoints import load_checkpoint
+from captioning.runtime.files import read_json, write_json
 from captioning.training.rosters import read_train
 from captioning.training.run import train
 from captioning.types import Batch, CaptionLosses

@@ -13,12 +13,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from captioning.configuration import compose_config
-from captioning.data.file_lock import held
+from captioning.config.compose import compose_config
 from captioning.evaluation.predict import predict_run
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.updown import UpDown
 from captioning.results.run_folder import RunFolder
+from captioning.runtime.file_lock import held
 from captioning.training import callbacks, preflight, run
 from captioning.training.inputs import load_inputs
 from captioning.training.run import build_model, train

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_task
-from captioning.slurm import job_id, requeue
+from captioning.runtime.slurm import job_id, requeue
 from captioning.training import signals as module
 from captioning.training.signals import HANDLED, Stopped, StopSignals
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from captioning.configuration import compose_config
-from captioning.exports import shipped
-from captioning.exports.export import export
+from captioning.config.compose import compose_config
+from captioning.export.export import export
+from captioning.inference import shipped
 from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 from captioning.training.callbacks import StartScore

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.results.checkpoints import load_checkpoint

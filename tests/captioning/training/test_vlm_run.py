@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.training import callbacks
 from captioning.training.run import train

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from transformers import AutoProcessor, BlipForImageTextRetrieval, SiglipModel
 
-from captioning.devices import Resident
+from captioning.runtime.devices import Resident
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.pair_scorers import CosineScorer, SigmoidScorer

@@ -12,7 +12,7 @@ from PIL import Image
 from captioning.data.batches.image_text import ImageTextReader
 from captioning.decoding.greedy import GreedySearch
 from captioning.evaluation.photo_captioners import ImageTextCaptioner
-from captioning.exports.captioner import Captioner
+from captioning.inference.captioner import Captioner
 from captioning.models.yes_no import build_yes_no
 from captioning.vision import prompt_tensors
 from captioning.vision.pair_scores import PairScores

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from augmentation.images import pool
+from augmentation.image_replacement import pool
 from captioning.metrics import extra
 from captioning.types import Sample
 from curation.score.duplicate import Duplicate

@@ -16,7 +16,7 @@ from foreign import make_policy, make_roster
 from plain_run import Rows, files_of, losses_of, opened, run_epoch
 
 from captioning.commands.main import main
-from captioning.data.file_lock import lock_of
+from captioning.runtime.file_lock import lock_of
 from curation.adapters.presets import preset
 from curation.amend.down_weight import DownWeight
 from curation.amend.remove import Remove

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.steps.add_pairs import AddPairs
 from captioning.data.steps.base import StepContext
-from captioning.files import read_json
+from captioning.runtime.files import read_json
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.pair_scores import PairScores
 from curation.capfilt import shards

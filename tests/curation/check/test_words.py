@@ -26,7 +26,7 @@ from curation.check.export import export_cleaned
 from curation.check.mend import mendable
 from curation.check.support import Support
 from curation.check.write import write_result
-from curation.suspects.suspects import read_suspects
+from curation.review.suspects.suspects import read_suspects
 from tests.curation import page_data
 from tests.curation.check.test_checks import evidence, good_photo
 from tests.curation.check.worlds import colourful

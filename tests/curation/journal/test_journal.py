@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captioning.commands.main import main
-from captioning.data.file_lock import lock_of
 from captioning.data.roster import CurationView, build_roster
+from captioning.runtime.file_lock import lock_of
 from captioning.types import Edit
 from curation.journal.journal import (
     Header,

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from foreign import ForeignData, ForeignModule, make_roster, train
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.types import CaptionLosses
 from curation.amend.remove import Remove
 from curation.journal.journal import read_journal

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.types import Sample
 from curation import Curation

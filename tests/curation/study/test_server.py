@@ -11,7 +11,7 @@ import pytest
 from hostile_texts import HOSTILE
 
 from captioning.commands.main import main
-from curation.page_server import serve
+from curation.review.page_server import serve
 from curation.study.items import divide
 from curation.study.manifest import read_items
 from curation.study.server import Study, read_token

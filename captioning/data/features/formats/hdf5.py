@@ -28,7 +28,7 @@ from captioning.data.features.formats.base import (
     numbers,
     record_of,
 )
-from captioning.extras import import_extra
+from captioning.runtime.extras import import_extra
 
 IDS = ("image_id", "image_ids")
 SUFFIXES = (".h5", ".hdf5")

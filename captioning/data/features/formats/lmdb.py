@@ -23,7 +23,7 @@ from captioning.data.features.formats.base import (
 )
 from captioning.data.features.formats.lmdb_file import open_lmdb
 from captioning.data.features.formats.npz import arrays_of
-from captioning.extras import import_extra
+from captioning.runtime.extras import import_extra
 
 DATA_FILE = "data.mdb"
 _NOT_IMAGES = {b"__keys__", b"keys", b"__len__"}

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from captioning.config.setting_error import Setting, SettingError
 from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers.split_words import Split, split_of
-from captioning.setting_error import Setting, SettingError
 
 _DEPTH = 3  # folders below that are looked into
 
@@ -53,12 +53,6 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
             Setting("image_folder"),
         )
     return best
-
-
-def has_photos(root: Path, names: Sequence[str], split: Split | None, *, share: float) -> bool:
-    """Whether at least a share of some names is of photos of a folder below ``root``."""
-    folder = PhotoFolder(folder=photo_folder(root, names, split))
-    return 0 < len(names) * share <= len(_found(folder, list(_plain_names(names))))
 
 
 def _plain_names(names: Iterable[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from captioning.data.readers.own.layout import recognise
 from captioning.data.readers.record_keys import file_name_of, question_and_answer, stated_name
 from captioning.data.readers.split_words import SPLITS
 from captioning.data.roster import Roster
-from captioning.model_folder import data_folder
+from captioning.runtime.model_folder import data_folder
 from captioning.types import Sample
 from captioning.vision.photo_places import place_in_shard
 
@@ -42,7 +42,7 @@ def own_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[st
         return {}
     asked: Iterator[_Asked]
     if layout.kind == "jsonl":
-        file_column = layout.file_column or given.get("file_column")
+        file_column = given.get("file_column")
         part = reading.get("part")
         wanted = (part, None) if part in layout.splits else (*SPLITS, None)
         paths = (source.path for source in layout.sources if source.split in wanted)

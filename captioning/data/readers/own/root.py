@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from captioning.setting_error import Setting, SettingNotFoundError
+from captioning.config.setting_error import Setting, SettingNotFoundError
 
 
 def check_root(root: Path, annotations: str | None = None) -> None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from captioning.config.setting_error import Setting, SettingError
 from captioning.data.readers.entries import UNNAMED
 from captioning.data.readers.packed import Part
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Dropped, Roster, build_roster
-from captioning.setting_error import Setting, SettingError
 from captioning.types import Sample
 
 

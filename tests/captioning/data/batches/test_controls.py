@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.batches.controls import CaptionControls, FixedControls
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.pictures import FeatureReader

@@ -24,7 +24,7 @@ from captioning.data.features import build as features
 from captioning.data.features import store as feature_store
 from captioning.data.features.build import ensure_features, store_folder
 from captioning.data.features.store import FeatureStore
-from captioning.data.file_lock import locked
+from captioning.runtime.file_lock import locked
 from captioning.vision.backbones import Backbone, build_backbone
 from captioning.vision.photos import load_rgb
 

@@ -16,7 +16,7 @@ from captioning.data.steps.add_pairs import AddPairs, original_samples
 from captioning.data.steps.base import StepContext, apply_steps
 from captioning.data.steps.hold_out import HoldOut
 from captioning.data.steps.share_of_photos import ShareOfPhotos
-from captioning.files import write_json
+from captioning.runtime.files import write_json
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Sample
 

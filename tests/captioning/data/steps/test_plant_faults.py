@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.data.steps.base import StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS

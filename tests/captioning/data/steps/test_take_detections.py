@@ -9,7 +9,7 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.configuration import compose_config
+from captioning.config.compose import compose_config
 from captioning.data.roster import build_roster
 from captioning.data.steps.base import CORPUS, StepContext
 from captioning.data.steps.take_detections import (
@@ -18,7 +18,7 @@ from captioning.data.steps.take_detections import (
     read_detections,
     with_detections,
 )
-from captioning.find_objects import find_objects
+from captioning.training.find_objects import find_objects
 from captioning.training.rosters import read_roster
 from captioning.types import Sample
 from captioning.vision.detectors import AbstractDetector
@@ -50,7 +50,7 @@ def config(tmp_path: Path, monkeypatch) -> DictConfig:
         "find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *overrides]
     )
     monkeypatch.setattr(
-        "captioning.find_objects.build_part",
+        "captioning.training.find_objects.build_part",
         lambda overrides: Corner(threshold=overrides.threshold),
     )
     Corner.num_photos = 0

@@ -15,9 +15,9 @@ from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.machine import build_machine
 from captioning.decoding.settings import SearchRequest
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.model_folder import memory_key
 from captioning.models.layers.bart_stepper import BartStepper
 from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.runtime.model_folder import memory_key
 
 VOCABULARY, IMAGES, WORDS = 40, 3, 6
 START, END, PAD = 2, 2, 1

@@ -1,0 +1,257 @@
+"""Object words grouped into clusters whose members can replace each other.
+
+Section 4.4.1 of the CutSwap thesis (Hahn, 2022): K-Means, bisecting K-Means and agglomerative
+clustering of unit vectors, compared by the sum of squared distances and by the silhouette over k.
+The thesis takes agglomerative clustering and k = 122. Curves and plots: `cluster_report`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from augmentation.cutswap.embeddings import WordEmbeddings
+from captioning.config.ranges import PositiveInt
+from captioning.runtime.extras import import_extra
+from captioning.runtime.files import read_json, write_json
+
+Method = Literal["agglomerative", "kmeans", "bisecting_kmeans"]
+METHODS: tuple[Method, ...] = ("agglomerative", "kmeans", "bisecting_kmeans")
+NUM_CLUSTERS = 122
+THESIS_WORDS = 332  # lemmas of object classes that the thesis has 122 clusters of
+# Runs of K-Means from different starts, of which the best is kept.
+NUM_STARTS = 10
+DECIMALS = 6
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """Words in K clusters.
+
+    Attributes:
+        words: W words, sorted.
+        labels: cluster of each, in [0, K); clusters are numbered by their first word.
+        centres: ``(K, D) float32``, means of their words' vectors.
+        method: the algorithm.
+    """
+
+    words: tuple[str, ...]
+    labels: tuple[int, ...]
+    centres: np.ndarray
+    method: str
+
+    def __len__(self) -> int:
+        """Number of clusters K."""
+        return len(self.centres)
+
+    @cached_property
+    def members(self) -> tuple[tuple[str, ...], ...]:
+        """Words of each cluster, sorted."""
+        members: list[list[str]] = [[] for _ in range(len(self))]
+        for word, label in zip(self.words, self.labels, strict=True):
+            members[label].append(word)
+        return tuple(map(tuple, members))
+
+    def nearest(self, vectors: np.ndarray) -> np.ndarray:
+        """The cluster whose centre has the highest cosine with each vector (section 3.2.2).
+
+        A word's nearest cluster need not be its own: the thesis compares with the centres too.
+
+        Args:
+            vectors: ``(N, D)``; length does not matter.
+
+        Returns:
+            ``(N,) int64`` in [0, K).
+
+        Raises:
+            ValueError: vectors of another size.
+        """
+        if vectors.ndim != 2 or vectors.shape[1] != self.centres.shape[1]:
+            raise ValueError(
+                f"vectors must be (N, {self.centres.shape[1]}) as the centres are: got "
+                f"{vectors.shape}; embed with what the clusters were made with"
+            )
+        lengths = np.linalg.norm(self.centres, axis=1, keepdims=True)
+        directions = self.centres / np.maximum(lengths, np.finfo(np.float32).tiny)
+        return (vectors @ directions.T).argmax(axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """How object words are grouped (section 4.4.1).
+
+    Attributes:
+        method: algorithm, one of `METHODS`.
+        num_clusters: k; None: the thesis' 122 of 332 words, and in proportion for fewer words.
+        curve: numbers of clusters for the curves of the report, see `numbers`.
+
+    Raises:
+        ValueError: no number for the curves, or one below 1.
+    """
+
+    method: Method = "agglomerative"
+    num_clusters: PositiveInt | None = None
+    curve: tuple[int, ...] = (30, 60, 122, 180, 240)
+
+    def __post_init__(self) -> None:
+        if min(self.curve, default=0) < 1:
+            raise ValueError(
+                f"curve must be numbers of clusters, at least 1: got {list(self.curve)}; leave it "
+                "out for 30, 60, 122, 180 and 240"
+            )
+
+    def clusters(self, embeddings: WordEmbeddings, *, seed: int) -> Clusters:
+        """The words' clusters."""
+        number = self.num_clusters
+        if number is None:
+            number = _scaled(NUM_CLUSTERS, len(embeddings.words))
+        return cluster_words(embeddings, method=self.method, num_clusters=number, seed=seed)
+
+    def numbers(self, num_words: int) -> tuple[int, ...]:
+        """The curve's numbers that so many words can have, ascending.
+
+        Where there are fewer words than any of them, the numbers are scaled from the thesis' words,
+        so that small data has curves too.
+        """
+        fitting = {number for number in self.curve if number <= num_words}
+        return tuple(sorted(fitting or {_scaled(number, num_words) for number in self.curve}))
+
+
+def _scaled(number: int, num_words: int) -> int:
+    """The number for the thesis' words, or in proportion for fewer words."""
+    share = min(1.0, num_words / THESIS_WORDS)
+    return max(1, min(round(number * share), num_words))
+
+
+def cluster_words(
+    embeddings: WordEmbeddings,
+    *,
+    method: Method = "agglomerative",
+    num_clusters: int = NUM_CLUSTERS,
+    seed: int = 0,
+) -> Clusters:
+    """Group words.
+
+    Args:
+        embeddings: of the words, from `augmentation.cutswap.embeddings.embed_words`.
+        method: one of `METHODS`.
+        num_clusters: k; with fewer words than that, each is a cluster of its own.
+        seed: of the starts of K-Means.
+
+    Raises:
+        ValueError: an unknown method, or ``num_clusters`` below 1.
+        ModuleNotFoundError: scikit-learn is not installed.
+    """
+    order = np.argsort(np.array(embeddings.words))
+    words = tuple(embeddings.words[i] for i in order)
+    vectors = embeddings.vectors[order]
+    clusters = label_vectors(vectors, method=method, num_clusters=num_clusters, seed=seed)
+    # Numbered by first word: scikit-learn's own numbers say nothing.
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(clusters.tolist()))}
+    labels = np.array([numbers[label] for label in clusters.tolist()])
+    centres = np.stack([vectors[labels == number].mean(0) for number in range(len(numbers))])
+    return Clusters(
+        words=words,
+        labels=tuple(labels.tolist()),
+        centres=centres.astype(np.float32),
+        method=method,
+    )
+
+
+def label_vectors(
+    vectors: np.ndarray, *, method: Method, num_clusters: int, seed: int = 0
+) -> np.ndarray:
+    """The cluster of each of ``(W, D)`` unit vectors, ``(W,) int64``.
+
+    Agglomerative clustering joins by Ward's criterion, which the sum of squares is of.
+
+    Raises:
+        ValueError: an unknown method, or ``num_clusters`` below 1.
+        ModuleNotFoundError: scikit-learn is not installed.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}: got {method!r}")
+    if num_clusters < 1:
+        raise ValueError(f"num_clusters must be at least 1: got {num_clusters}")
+    num_clusters = min(num_clusters, len(np.unique(vectors, axis=0)))
+    if num_clusters in (1, len(vectors)):
+        return np.arange(len(vectors)) % num_clusters
+    cluster = scikit_learn("cluster")
+    if method == "agglomerative":
+        model = cluster.AgglomerativeClustering(n_clusters=num_clusters, linkage="ward")
+    elif method == "kmeans":
+        model = cluster.KMeans(num_clusters, n_init=NUM_STARTS, random_state=seed)
+    else:
+        model = cluster.BisectingKMeans(
+            num_clusters,
+            n_init=NUM_STARTS,
+            random_state=seed,
+            bisecting_strategy="biggest_inertia",
+        )
+    return model.fit_predict(vectors.astype(np.float64)).astype(np.int64)
+
+
+def sum_of_squares(vectors: np.ndarray, labels: np.ndarray) -> float:
+    """Sum of the squared distances of ``(W, D)`` vectors to the means of their clusters."""
+    total = 0.0
+    for label in np.unique(labels):
+        members = vectors[labels == label].astype(np.float64)
+        total += float(((members - members.mean(0)) ** 2).sum())
+    return total
+
+
+def silhouette(vectors: np.ndarray, labels: np.ndarray) -> float | None:
+    """Mean silhouette in [-1, 1] by Euclidean distance; None where it is not defined.
+
+    That is with one cluster, or with as many clusters as words.
+
+    Raises:
+        ModuleNotFoundError: scikit-learn is not installed.
+    """
+    if not 1 < len(np.unique(labels)) < len(vectors):
+        return None
+    return float(scikit_learn("metrics").silhouette_score(vectors.astype(np.float64), labels))
+
+
+def save_clusters(clusters: Clusters, path: str | Path) -> None:
+    """Write clusters with their centres as JSON."""
+    content = {
+        "format": FORMAT,
+        "method": clusters.method,
+        "words": clusters.words,
+        "labels": clusters.labels,
+        "centres": clusters.centres.astype(float).round(DECIMALS).tolist(),
+    }
+    write_json(path, content, indent=None)
+
+
+def load_clusters(path: str | Path) -> Clusters:
+    """Read what `save_clusters` wrote.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no clusters, or of another version.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{path}: no clusters in format {FORMAT}; make them anew")
+    return Clusters(
+        words=tuple(content["words"]),
+        labels=tuple(content["labels"]),
+        centres=np.array(content["centres"], dtype=np.float32),
+        method=content["method"],
+    )
+
+
+def scikit_learn(part: str) -> Any:
+    """A module of scikit-learn, imported when it is first needed.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    return import_extra(f"sklearn.{part}", extra="augmentation", purpose="clusters of objects")

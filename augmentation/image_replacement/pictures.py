@@ -1,0 +1,141 @@
+"""Pictures made ahead for captions: ``captioning augment pictures data=NAME [spread=ray]``.
+
+Training with ``curation=replace_image`` takes them from the cache, where no machine has to draw at
+an epoch's end. Settings are in ``configs/pictures.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from rich.progress import Progress
+
+from augmentation.base import ImageRequest, Picture
+from augmentation.image_replacement.generated import GeneratedImages
+from captioning.data.roster import CurationView, Roster
+from captioning.spread.base import AbstractSpread, Job
+from captioning.spread.choice import chosen_spread
+from captioning.training.parts import build_part
+from captioning.training.rosters import read_with_steps
+
+FOLDER = "parts"
+
+
+class PictureWorker:
+    """Makes pictures in any process, in the cache that all share.
+
+    Args:
+        values: the config of the source of pictures, plain.
+        seed: of the run that will take them.
+
+    Raises:
+        ValueError: a source that makes none.
+    """
+
+    def __init__(self, values: dict[str, Any], seed: int) -> None:
+        config = OmegaConf.create(values)
+        # work ahead would be a second process with the same model
+        source = build_part(config, **({"ahead": False} if "ahead" in config else {}))
+        if not isinstance(source, GeneratedImages):
+            raise ValueError(
+                f"{config.get('_target_')} makes no pictures: choose another "
+                "curation/image_source, such as stable_diffusion_1_5"
+            )
+        self._source, self._seed = source, seed
+        source.ready()
+        self.identity = source.recipe()
+
+    def __call__(self, items: Sequence[ImageRequest]) -> list[dict[str, Any]]:
+        """The answer to each request, as plain values."""
+        return [
+            {
+                "path": picture.path and str(picture.path),
+                "origin": picture.origin,
+                "problem": picture.problem,
+                "notes": list(picture.notes),
+            }
+            for picture in self._source.images(items, seed=self._seed)
+        ]
+
+
+def drawn_pictures(
+    source: DictConfig,
+    requests: Sequence[ImageRequest],
+    *,
+    spread: AbstractSpread,
+    seed: int,
+    plugins: Sequence[str] = (),
+) -> Iterator[Picture]:
+    """The answers to requests, in order.
+
+    Args:
+        source: the config of a source of pictures.
+        requests: at most one a sample.
+        spread: where they are made.
+        seed: of the run.
+        plugins: see `Job`.
+    """
+    values: Any = OmegaConf.to_container(source, resolve=True)
+    generator, cache = values.get("generator"), values.get("cache")
+    if not isinstance(generator, dict) or not isinstance(cache, dict):
+        raise ValueError("only pictures of a generator are made ahead; choose another image_source")
+    batch_size = generator.get("batch_size", 1)
+    job = Job(
+        name="pictures",
+        build=partial(PictureWorker, values, seed),
+        items=requests,
+        unit=batch_size,
+        save_every=4 * batch_size,
+        settings={"source": values, "seed": seed},
+        folder=Path(cache["folder"]) / FOLDER,
+        plugins=plugins,
+    )
+    with Progress(transient=True) as bar:
+        task = bar.add_task("pictures", total=len(requests))
+        for records in spread.results(job):
+            yield from map(_picture, records)
+            bar.advance(task, len(records))
+
+
+def _picture(record: dict[str, Any]) -> Picture:
+    path = record["path"] and Path(record["path"])
+    values = {"origin": record["origin"], "problem": record["problem"]}
+    return Picture(path=path, notes=tuple(record["notes"]), **values)
+
+
+def all_requests(roster: Roster) -> list[ImageRequest]:
+    """For each caption the request of its first replacement, as curation asks for it."""
+    view = CurationView(roster=roster)
+    requests = []
+    for sample in roster.samples:
+        others = (other.caption for other in view.pool(sample.image_id))
+        captions = tuple(dict.fromkeys((sample.caption, *others)))
+        photos = view.photos(sample.sample_id)
+        requests.append(ImageRequest(sample=sample, captions=captions, photos=photos))
+    return requests
+
+
+def make_ahead(config: DictConfig) -> dict[str, int]:
+    """Make the pictures of ``config.data``.
+
+    Returns:
+        Numbers of pictures, and of captions without one by the reason.
+
+    Raises:
+        ValueError: wrong settings or data.
+        OSError: the cache cannot be written.
+    """
+    roster, _ = read_with_steps(config, config.split)
+    options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
+    pictures = drawn_pictures(
+        config.curation.image_source,
+        all_requests(roster),
+        spread=chosen_spread(config),
+        **options,
+    )
+    return dict(Counter(picture.problem or "made" for picture in pictures))

@@ -1,0 +1,261 @@
+"""Train a small image autoencoder: ``captioning assets autoencoder``.
+
+The first half of a latent diffusion model (Rombach et al., CVPR 2022): pictures become latents of
+a part of their side. Settings are in ``configs/autoencoder.yaml``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from augmentation.image_replacement.autoencoder import PatchAutoencoder
+from augmentation.image_replacement.training.card import write_card
+from augmentation.image_replacement.training.identity import training_identity
+from augmentation.image_replacement.training.labels import (
+    LabelReader,
+    label_maps,
+    label_names,
+    object_weights,
+)
+from augmentation.image_replacement.training.loop import LossOf, TrainingLoop
+from augmentation.image_replacement.training.pictures import load_pictures
+from captioning.data.roster import Roster
+from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
+from captioning.vision.backbones import Backbone
+
+NUM_START = 400
+"""Photos that a new autoencoder's linear path and the latents' deviation are computed from."""
+
+
+def photo_paths(roster: Roster) -> list[Path]:
+    """Photos of a roster, each once, in its order."""
+    return [roster.samples[rows[0]].image_path for rows in roster.rows_by_image.values()]
+
+
+def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
+    """A new autoencoder, or the one in ``config.start``; with ``decoder_only``, half of it frozen.
+
+    Args:
+        config: with ``start``, ``model``, ``size`` and ``training.decoder_only``.
+        paths: photos whose patches initialise a new one.
+
+    Raises:
+        OSError: ``start`` is no autoencoder's folder.
+    """
+    if config.start is None:
+        settings: Any = OmegaConf.to_container(config.model, resolve=True)
+        model = PatchAutoencoder(**settings, sample_size=config.size)
+        model.start_from(load_pictures(paths[:NUM_START], size=config.size))
+    else:
+        model = PatchAutoencoder.from_pretrained(config.start)
+    if config.training.decoder_only:
+        model.analysis.requires_grad_(False)
+        model.down.requires_grad_(False)
+    return model
+
+
+def pixel_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
+    """Mean absolute difference of pixels, weighted.
+
+    Args:
+        decoded: ``(B, C, H, W)``.
+        real: of the same shape.
+        weights: ``(B, 1, H, W)``.
+    """
+    return ((decoded - real).abs() * weights).mean()
+
+
+def edge_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
+    """The same for differences of neighbouring pixels, in both directions."""
+    across = pixel_distance(decoded.diff(dim=3), real.diff(dim=3), weights[..., 1:])
+    return across + pixel_distance(decoded.diff(dim=2), real.diff(dim=2), weights[..., 1:, :])
+
+
+class FeatureDistance:
+    """Distance of pictures in the first layers of a frozen network.
+
+    The mean square distance of feature vectors scaled to length 1, summed over layers (Zhang et
+    al., CVPR 2018, without its weights). Blur costs little in pixels and much here.
+
+    Args:
+        backbone: a timm network that gives its intermediate maps.
+        layers: number of layers, from the finest.
+    """
+
+    def __init__(self, *, backbone: Backbone, layers: int = 3) -> None:
+        self.backbone = backbone.eval().requires_grad_(False)
+        self.layers = layers
+
+    def __call__(self, decoded: Tensor, real: Tensor) -> Tensor:
+        """Distance of pictures ``(B, 3, H, W)`` in [-1, 1]: a scalar of at least 0."""
+        with torch.no_grad():
+            targets = self._maps(real)
+        pairs = zip(self._maps(decoded), targets, strict=True)
+        return torch.stack([(a - b).square().sum(1).mean() for a, b in pairs]).sum()
+
+    def _maps(self, pictures: Tensor) -> list[Tensor]:
+        pixels = self.backbone.normalise((pictures + 1) * 127.5)
+        intermediates = self.backbone.network.forward_intermediates(
+            pixels, indices=list(range(self.layers)), intermediates_only=True, stop_early=True
+        )
+        return [nn.functional.normalize(values, dim=1) for values in intermediates]
+
+
+class AutoencoderLoss(nn.Module):
+    """Error of pixels, edges, features and labels, and a little of the latents' square.
+
+    Objects have few of a scene's pixels, and captions describe mostly them: errors of
+    pixels and edges weigh ``settings.objects`` times as much at objects.
+
+    Latents are decoded with noise, as a generator will produce them: important features must
+    exceed it. Labels make objects of a kind similar in the latents, which a generator learns in
+    fewer steps (Yao et al., CVPR 2025, with the features of a network instead of labels).
+
+    Args:
+        model: to be trained.
+        settings: the group ``training`` of ``configs/autoencoder.yaml``.
+        features: with weight ``settings.features``; None: not used.
+        labels: predicts labels from latents, with weight ``settings.labels``, and is
+            trained along; None: not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: PatchAutoencoder,
+        settings: DictConfig,
+        features: FeatureDistance | None = None,
+        labels: LabelReader | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.settings = settings
+        self.features = features
+        self.labels = labels
+
+    def forward(self, pictures: Tensor, maps: Tensor, generator: torch.Generator) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            pictures: ``(B, 3, H, W)`` in [-1, 1].
+            maps: their `label_maps`, ``(B, H / 8, W / 8) int64``.
+            generator: of the noise.
+        """
+        settings = self.settings
+        with torch.set_grad_enabled(not settings.decoder_only):
+            latents = self.model.encode(pictures).latent_dist.mean
+        noise = torch.randn(latents.shape, generator=generator)
+        # in proportion to each channel, or larger latents would reduce its effect
+        noise = noise * latents.detach().std((0, 2, 3), keepdim=True)
+        noisy = latents + settings.latent_noise * noise
+        decoded = self.model.decode(noisy).sample
+        cells = object_weights(maps, settings.objects)
+        weights = nn.functional.interpolate(cells, pictures.shape[2:])
+        loss = pixel_distance(decoded, pictures, weights)
+        loss = loss + settings.edges * edge_distance(decoded, pictures, weights)
+        if self.features is not None:
+            loss = loss + settings.features * self.features(decoded, pictures)
+        if self.labels is not None:
+            loss = loss + settings.labels * self.labels.loss(noisy, maps)
+        return loss + settings.spread * latents.square().mean()
+
+
+@torch.inference_mode()
+def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str, float]:
+    """Peak signal-to-noise ratio in dB (mean over pictures) and mean absolute error in [0, 255]."""
+    ratios, errors = [], []
+    for start in range(0, len(paths), 16):
+        real = load_pictures(paths[start : start + 16], size=size)
+        decoded = model.decode(model.encode(real).latent_dist.mode()).sample.clamp(-1, 1)
+        difference = (decoded - real) / 2
+        ratios += (-10 * difference.square().mean((1, 2, 3)).log10()).tolist()
+        errors += (255 * difference.abs().mean((1, 2, 3))).tolist()
+    return {"psnr": sum(ratios) / len(ratios), "absolute error": sum(errors) / len(errors)}
+
+
+@torch.inference_mode()
+def latents_of(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
+    """Latents of photos, ``(I, C, H, W) float32``, not scaled."""
+    batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
+    means = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
+    return torch.cat(means)
+
+
+@torch.inference_mode()
+def deviation(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
+    """Standard deviation of each channel of the latents of photos, ``(C,)``."""
+    return latents_of(model, paths, size=size).transpose(0, 1).flatten(1).std(1)
+
+
+def train_autoencoder(config: DictConfig) -> dict[str, Any]:
+    """Train as the config says, and write a diffusers folder with a card in it.
+
+    Returns:
+        The card: settings, data, versions and scores.
+
+    Raises:
+        ValueError: wrong settings, or a folder of another training.
+        OSError: files that cannot be read or written.
+    """
+    torch.manual_seed(config.seed)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    rosters = {split: read_roster(config, split) for split in ("train", "val")}
+    train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
+    val = val[: config.num_val]
+    model: Any = starting_model(config, train)
+    model.to(memory_format=torch.channels_last)
+    loss = build_loss(model, rosters["train"], config)
+    loop = TrainingLoop(
+        model=loss,
+        settings=config.training,
+        checkpoint=Path(config.checkpoint),
+        seed=config.seed,
+        identity=training_identity(config, rosters, starts={"start": config.start}),
+    )
+    loss_of = loss_of_photos(loss, rosters["train"], config)
+    history = loop.run(loss_of, lambda _: score(model, val, size=config.size))
+    if not config.training.decoder_only:
+        model.standardise(deviation(model.eval(), train[:NUM_START], size=config.size))
+    final = score(model, val, size=config.size)
+    model.half().save_pretrained(config.out)
+    return write_card(
+        Path(config.out),
+        description="image autoencoder of a small latent diffusion model",
+        rosters=rosters,
+        config=config,
+        parameters=sum(value.numel() for value in model.parameters()),
+        history=history,
+        val=final,
+    )
+
+
+def build_loss(model: PatchAutoencoder, roster: Roster, config: DictConfig) -> AutoencoderLoss:
+    """The loss with the parts that have a weight."""
+    settings = config.training
+    features = FeatureDistance(backbone=build_part(config.backbone)) if settings.features else None
+    channels, names = model.config.latent_channels, label_names(roster)
+    labels = LabelReader(channels, len(names)) if settings.labels and names else None
+    return AutoencoderLoss(model=model, settings=settings, features=features, labels=labels)
+
+
+def loss_of_photos(loss: AutoencoderLoss, roster: Roster, config: DictConfig) -> LossOf:
+    """The loss of a step, of photos drawn at random."""
+    paths, size = photo_paths(roster), config.size
+    maps = label_maps(roster, label_names(roster), cells=size // loss.model.patch)
+
+    def loss_of(_: int, generator: torch.Generator) -> Tensor:
+        drawn = torch.randint(len(paths), (config.training.batch_size,), generator=generator)
+        pictures = load_pictures([paths[index] for index in drawn.tolist()], size=size)
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.half):
+            return loss(
+                pictures.contiguous(memory_format=torch.channels_last), maps[drawn], generator
+            )
+
+    return loss_of

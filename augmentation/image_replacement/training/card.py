@@ -1,0 +1,55 @@
+"""The card beside trained weights: description, data, command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.roster import Roster
+from captioning.results.versions import versions
+from captioning.runtime.files import write_json
+
+
+def write_card(
+    folder: Path,
+    *,
+    description: str,
+    rosters: Mapping[str, Roster],
+    config: DictConfig,
+    **more: Any,
+) -> dict[str, Any]:
+    """Write ``card.json``.
+
+    Args:
+        folder: of the weights.
+        description: of the weights, in a line; the card's key ``what``.
+        rosters: the data by split.
+        config: resolved into the card.
+        **more: further plain values, such as losses.
+
+    Returns:
+        The card: the above with versions, command, commit, machine and date.
+    """
+    data = {
+        split: {
+            "name": roster.name,
+            "photos": len(roster.rows_by_image),
+            "captions": len(roster),
+            "fingerprint": roster.fingerprint,
+        }
+        for split, roster in rosters.items()
+    }
+    resolved = OmegaConf.to_container(config, resolve=True)
+    origin = versions() | {"command": _command()}
+    card = {"what": description, "data": data, "config": resolved, "versions": origin, **more}
+    write_json(folder / "card.json", card)
+    return card
+
+
+def _command() -> str:
+    """The command of this process, without paths of the machine."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

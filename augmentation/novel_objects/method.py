@@ -1,0 +1,396 @@
+"""Pairs for objects that no caption names (Bujimalla et al., 2021, synthetic data generation).
+
+Boxes of a novel object replace those of candidates, known objects that a captioner takes it for, in
+photos with captions; the captions are rewritten for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, islice
+from typing import Any
+
+from augmentation.novel_objects.candidates import (
+    Candidates,
+    choose_candidates,
+    count_candidates,
+    read_predictions,
+)
+from augmentation.novel_objects.held_out import HeldOut, read_words, split_held_out
+from augmentation.novel_objects.novel_captions import (
+    NO_OBJECT,
+    OTHER_NAME,
+    Name,
+    Radius,
+    mentions,
+    num_named,
+    rename_object,
+)
+from augmentation.novel_objects.novel_class import Choices, KnownName, NovelClass
+from augmentation.regions.boxes import Box, Limits, without_containers, without_duplicates
+from augmentation.regions.paste import Paste
+from augmentation.regions.proposal import (
+    AbstractRegionMethod,
+    Proposal,
+    draw_key,
+    file_name,
+    finished_regions,
+)
+from augmentation.regions.sources import SourcePhoto, SourcePool
+from augmentation.regions.turns import counted, in_turns
+from captioning.config.ranges import Seed
+from captioning.data.roster import Roster
+from captioning.interfaces import AbstractParser
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.text.plurals import pluralise
+from captioning.text.word_forms import words_of
+from captioning.types import Region, Sample
+
+NO_BOXES = "caption names the candidate, but no box of it can be replaced"
+NO_SOURCE = "no box of the novel object is within the limits"
+TOO_FEW = "captions speak of more things than can be replaced"
+SEVERAL = "several things of the candidate in one photo"
+CHUNK = 128  # photos whose captions are parsed at once
+
+
+class NovelObjects(AbstractRegionMethod):
+    """Synthetic pairs of novel objects.
+
+    Args:
+        classes: by name, the settings of `NovelClass`; None for the defaults.
+        parser: of captions.
+        limits: which box may replace which.
+        radius: how far from the object descriptions are removed.
+        choices: further settings.
+        seed: of all draws.
+        words: by class, the word forms that captions name it by and that hold photos out; of
+            classes without, and without ``words`` of their own, name and plural.
+        names: by label of known objects, ``plural`` and ``forms`` where the regular ones are wrong.
+        words_file: list of held-out words instead of those of the classes, as DCC's.
+        predictions: a baseline's captions of novel photos, to count candidates in.
+        predictions_roster: the split that these captions describe; None for the roster itself.
+
+    Raises:
+        ValueError: no classes.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Mapping[str, Mapping[str, Any] | None],
+        parser: AbstractParser,
+        limits: Limits,
+        radius: Radius,
+        choices: Choices,
+        seed: Seed,
+        words: Mapping[str, Sequence[str]] | None = None,
+        names: Mapping[str, KnownName] | None = None,
+        words_file: str | None = None,
+        predictions: str | None = None,
+        predictions_roster: Roster | None = None,
+    ) -> None:
+        if not classes:
+            raise ValueError(
+                "method.classes is empty: name the novel classes, as in "
+                "method.classes='{bus: {candidates: [truck]}}', or write "
+                "configs/novel_classes/DATA.yaml"
+            )
+        self.classes = [
+            _novel_class(name, settings or {}, tuple((words or {}).get(name, ())))
+            for name, settings in classes.items()
+        ]
+        self.parser, self.limits, self.radius = parser, limits, radius
+        self.choices, self.seed = choices, seed
+        self.names = names or {}
+        self.words_file, self.predictions, self.predictions_roster = (
+            words_file,
+            predictions,
+            predictions_roster,
+        )
+        self._lemmatizer = load_lemmas(LEMMAS)
+        self._left_out: Counter[str] = Counter()
+        self._report: dict[str, Any] = {}
+
+    def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
+        """See `AbstractRegionMethod.candidates`; no two of them compete."""
+        return ((proposal,) for proposal in self.proposals(roster))
+
+    def proposals(self, roster: Roster) -> Iterator[Proposal]:
+        """Each picture to be made."""
+        self._left_out.clear()
+        split = self._split(roster)
+        photos = _photos(split.in_domain, self.choices.duplicate_iou)
+        candidates = self._candidates(split, photos)
+        self._report = {
+            "photos": {"in-domain": len(photos), "novel": len(split.novel)},
+            "held-out words left in in-domain captions": split.leaks,
+            "classes": {},
+        }
+        pairs = []
+        for novel in self.classes:
+            pool = self._pool(novel, split)
+            labels = candidates[novel.name].labels
+            report = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(labels, 0)}
+            if without_boxes := candidates[novel.name].without_boxes:
+                report["candidates without boxes"] = list(without_boxes)
+            self._report["classes"][novel.name] = report
+            max_pictures = self.choices.num_pictures
+            max_proposals = max(max_pictures // max(len(labels), 1), 1)
+            for label in labels[:max_pictures]:
+                proposals = islice(self._of_pair(novel, label, pool, photos), max_proposals)
+                pairs.append(counted(proposals, report, label, pool))
+        yield from in_turns(pairs)
+
+    def report(self) -> dict[str, Any]:
+        """See `AbstractRegionMethod.report`."""
+        return self._report | {"photos left out, by reason": dict(sorted(self._left_out.items()))}
+
+    def _split(self, roster: Roster) -> HeldOut:
+        words: Mapping[str, Sequence[str]] = {novel.name: novel.forms for novel in self.classes}
+        if self.words_file is not None:
+            words = self._listed(read_words(self.words_file, lemmatizer=self._lemmatizer))
+        return split_held_out(roster, words, lemmatizer=self._lemmatizer)
+
+    def _listed(self, words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Words of a list by their class; words of no class become a class of their own."""
+        listed: dict[str, list[str]] = {}
+        for name, forms in words.items():
+            class_name = next(
+                (c.name for c in self.classes if set(forms) & {*c.forms, c.name}), name
+            )
+            listed.setdefault(class_name, []).extend(forms)
+        return listed
+
+    def _pool(self, novel: NovelClass, split: HeldOut) -> SourcePool:
+        labels = set(novel.labels or (novel.name,))
+        photos = []
+        for photo in split.novel:
+            usable = self._usable(
+                without_duplicates(photo.regions, threshold=self.choices.duplicate_iou)
+            )
+            boxes = tuple(region.box for region in usable if region.label in labels)
+            if boxes:
+                path, image_id = photo.image_path, photo.image_id
+                photos.append(SourcePhoto(image_id=image_id, image_path=path, boxes=boxes))
+        return SourcePool(photos=photos, limits=self.limits, seed=self.seed)
+
+    def _usable(self, regions: Sequence[Region]) -> list[Region]:
+        regions = without_containers(regions) if self.choices.skip_containers else regions
+        return [region for region in regions if not self.limits.box_problem(region.box)]
+
+    def _name(self, label: str) -> Name:
+        settings = self.names.get(label) or KnownName()
+        plural = settings.get("plural") or pluralise(label)
+        return Name(singular=label, plural=plural, forms=tuple(settings.get("forms") or ()))
+
+    def _candidates(
+        self, split: HeldOut, photos: Mapping[str, tuple[Sample, ...]]
+    ) -> dict[str, Candidates]:
+        """Candidates of each class, as configured, as counted, or likely ones."""
+        novel_labels = {label for novel in self.classes for label in novel.labels or (novel.name,)}
+        labels = {r.label for samples in photos.values() for r in samples[0].regions} - novel_labels
+        if self.predictions is None:
+            return choose_candidates(self.classes, labels)
+        captions = read_predictions(self.predictions)
+        novel_photos = (
+            split.novel
+            if self.predictions_roster is None
+            else self._split(self.predictions_roster).novel
+        )
+        countable = labels.difference(self.choices.not_counted)
+        names = {label: self._name(label).names for label in countable}
+
+        def of_class(novel: NovelClass) -> tuple[str, ...]:
+            ids = [photo.image_id for photo in novel_photos if novel.name in photo.classes]
+            number = self.choices.num_candidates
+            return count_candidates(captions, ids, names, max_candidates=number)
+
+        return choose_candidates(self.classes, labels, of_class)
+
+    def _of_pair(
+        self,
+        novel: NovelClass,
+        candidate: str,
+        pool: SourcePool,
+        photos: Mapping[str, tuple[Sample, ...]],
+    ) -> Iterator[Proposal]:
+        """All proposals of a novel object for a candidate, in an order drawn by seed and ids."""
+        name, samples_by_photo = self._name(candidate), self._naming(candidate, photos)
+        order = sorted(
+            samples_by_photo,
+            key=lambda image_id: draw_key(self.seed, novel.name, candidate, image_id),
+        )
+        for turn in count(1):
+            groups, order = [samples_by_photo[image_id] for image_id in order], []
+            for proposal in self._of_photos(novel, name, pool, groups, turn):
+                order.append(proposal.image_id)
+                yield proposal
+            if not order or turn == self.choices.pictures_per_photo:
+                return
+
+    def _of_photos(
+        self,
+        novel: NovelClass,
+        old: Name,
+        pool: SourcePool,
+        groups: Sequence[Sequence[Sample]],
+        turn: int,
+    ) -> Iterator[Proposal]:
+        """One proposal for each photo that takes one, each turn with another novel photo."""
+        for start in range(0, len(groups), CHUNK):
+            chunk = groups[start : start + CHUNK]
+            texts = [_text(sample) for samples in chunk for sample in samples]
+            parses = dict(zip(texts, self.parser.parse(texts), strict=True))
+            for samples in chunk:
+                proposal = self._of_photo(novel, old, pool, samples, parses)
+                if not isinstance(proposal, str):
+                    suffix = "" if turn == 1 else f"-turn{turn}"
+                    yield replace(proposal, name=proposal.name + suffix)
+                elif turn == 1:
+                    self._left_out[proposal] += 1
+
+    def _naming(
+        self, label: str, photos: Mapping[str, tuple[Sample, ...]]
+    ) -> dict[str, list[Sample]]:
+        """Captions that name a known object, by photo, of photos with a box of it.
+
+        A caption of a "hot dog" names no dog where there are boxes of hot dogs.
+        """
+        name, samples_by_photo = self._name(label), {}
+        labels = {region.label for samples in photos.values() for region in samples[0].regions}
+        longer_names = [
+            self._name(o) for o in sorted(labels) if f" {label} " in f" {o} " and o != label
+        ]
+        for image_id, samples in photos.items():
+            if all(region.label != label for region in samples[0].regions):
+                continue
+            words = {sample: words_of(sample.caption) for sample in samples}
+            naming_samples = [s for s in samples if any(mentions(words[s], name))]
+            plain_samples = [
+                s
+                for s in naming_samples
+                if not any(any(mentions(words[s], o)) for o in longer_names)
+            ]
+            if plain_samples:
+                samples_by_photo[image_id] = plain_samples
+            else:
+                self._left_out[OTHER_NAME if naming_samples else NO_OBJECT] += 1
+        return samples_by_photo
+
+    def _of_photo(
+        self,
+        novel: NovelClass,
+        old: Name,
+        pool: SourcePool,
+        samples: Sequence[Sample],
+        parses: Mapping[str, Any],
+    ) -> Proposal | str:
+        """The proposal for a photo, or why there is none."""
+        regions, target = samples[0].regions, samples[0]
+        candidate_regions = [region for region in regions if region.label == old.singular]
+        boxes = [r.box for r in self._usable(regions) if r.label == old.singular]
+        if not boxes:
+            return NO_BOXES
+        if len(candidate_regions) > 1 and not self.choices.allow_several:
+            return SEVERAL
+        edited, problem = self._edited(samples, parses, old, novel.names)
+        if not edited:
+            return problem
+        num_named = {s: self._num_named(s, parses, old) for s in edited}
+        min_replaced = max(
+            int(self.choices.min_replaced * len(candidate_regions) + 0.999), min(num_named.values())
+        )
+        if min_replaced > len(boxes):
+            return TOO_FEW
+        key = f"{novel.name}/{old.singular}/{target.image_id}"
+        assignment = pool.choose(boxes, min_targets=min_replaced, key=key)
+        if assignment is None:
+            return NO_SOURCE
+        source, patches = assignment
+        pastes = _pastes(novel, source, patches, boxes)
+        edited = {s: text for s, text in edited.items() if num_named[s] <= len(pastes)}
+        protected = self._protected(regions, old.singular, [s.caption for s in edited])
+        return Proposal(
+            name=file_name(novel.name, old.singular, target.image_id),
+            image_id=target.image_id,
+            image_path=target.image_path,
+            before=tuple(sample.caption for sample in edited),
+            pastes=pastes,
+            captions=tuple(edited.values()),
+            regions=finished_regions(regions, pastes, protected),
+            protected=tuple(region.box for region in protected),
+            notes={
+                "novel": novel.name,
+                "candidate": old.singular,
+                "things": len(candidate_regions),
+                "source id": source.image_id,
+            },
+        )
+
+    def _edited(
+        self, samples: Sequence[Sample], parses: Mapping[str, Any], old: Name, new: Name
+    ) -> tuple[dict[Sample, str], str]:
+        """New captions by sample, or none and the last reason."""
+        edited, problem = {}, ""
+        for sample in samples:
+            text = _text(sample)
+            caption, reason = rename_object(
+                text, parses[text], old=old, new=new, radius=self.radius
+            )
+            if caption:
+                edited[sample] = caption
+            problem = reason or problem
+        return edited, problem
+
+    def _num_named(self, sample: Sample, parses: Mapping[str, Any], name: Name) -> int:
+        """How many objects must be replaced so that a caption is true."""
+        if not self.choices.match_counts:
+            return 0
+        return num_named(parses[_text(sample)], name)
+
+    def _protected(
+        self, regions: Sequence[Region], old: str, captions: Sequence[str]
+    ) -> list[Region]:
+        if not self.choices.keep_mentioned:
+            return []
+        words = [words_of(caption) for caption in captions]
+        labels = {region.label for region in regions} - {old}
+        named = {
+            label for label in labels if any(any(mentions(w, self._name(label))) for w in words)
+        }
+        return [region for region in regions if region.label in named]
+
+
+def _novel_class(name: str, settings: Mapping[str, Any], words: tuple[str, ...]) -> NovelClass:
+    """A class by its settings; ``words`` stand in where these name none."""
+    options: dict[str, Any] = {"words": words} | dict(settings)
+    return NovelClass(name=name, **options)
+
+
+def _text(sample: Sample) -> str:
+    """A caption as the parser sees it, by which its parse is kept."""
+    return " ".join(sample.caption.split())
+
+
+def _pastes(
+    novel: NovelClass, source: SourcePhoto, patches: Sequence[Box | None], boxes: Sequence[Box]
+) -> tuple[Paste, ...]:
+    """A paste for each box that has a patch."""
+    label = (novel.labels or (novel.name,))[0]
+    return tuple(
+        Paste(source=source.image_path, source_box=patch, target_box=box, label=label)
+        for patch, box in zip(patches, boxes, strict=True)
+        if patch is not None
+    )
+
+
+def _photos(roster: Roster, duplicate_iou: float) -> dict[str, tuple[Sample, ...]]:
+    """Samples by image, without duplicate boxes."""
+    photos = {}
+    for image_id, rows in roster.rows_by_image.items():
+        regions = without_duplicates(roster.samples[rows[0]].regions, threshold=duplicate_iou)
+        photos[image_id] = tuple(replace(roster.samples[row], regions=regions) for row in rows)
+    return photos

@@ -1,0 +1,356 @@
+"""How a trained captioner describes pasted pictures: ``captioning augment captioned``.
+
+Sections 4.5.1 and 4.5.2 of the CutSwap thesis (Hahn, 2022) show by examples that a detector and
+captioners cope with such pictures although they never saw any. This command makes such a page
+(``sheet.png``) and its numbers (``captioned.md``): captions of the pictures and of the photos they
+were made of, scored against the captions before and after, and which objects they name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from augmentation.regions.annotations import records
+from augmentation.regions.detection_comparison import compare_detections, detection_shares
+from augmentation.regions.proposal import draw_key
+from augmentation.regions.sheet import pair_sheet, with_regions
+from captioning.config.loadable import loadable
+from captioning.data.roster import Roster, build_roster
+from captioning.evaluation.predict import predict_run
+from captioning.metrics.coco import MetricResult, evaluate_captions
+from captioning.results.table_formats import markdown_lines
+from captioning.results.versions import versions
+from captioning.runtime.files import write_atomically, write_json, write_lines, write_text
+from captioning.text.object_words import build_labels
+from captioning.text.plurals import pluralise
+from captioning.text.word_forms import form_patterns, mentioned_classes
+from captioning.types import Region
+from captioning.vision.photos import load_rgb
+
+BEFORE, AFTER = "captions before", "captions after"
+PHOTOS, PICTURES = "photos", "pictures"
+
+BestCaptions = Mapping[
+    str, Mapping[str, str]
+]  # captions of photos and of pictures, by the pair's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionedImages:
+    """The captions that a run gives to photos, or to pictures.
+
+    Attributes:
+        captions: by image id, the best first.
+        roster: the images.
+        decoding: settings of the search.
+    """
+
+    captions: Mapping[str, Sequence[str]]
+    roster: Roster
+    decoding: Mapping[str, Any]
+
+    def regions(self, image_id: str) -> tuple[Region, ...]:
+        """Boxes of an image."""
+        return self.roster.samples[self.roster.rows_by_image[image_id][0]].regions
+
+    def path(self, image_id: str) -> Path:
+        """File of an image."""
+        return self.roster.samples[self.roster.rows_by_image[image_id][0]].image_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A picture and the photo that it was made of.
+
+    Attributes:
+        name: the picture's.
+        image_id: of the photo.
+        before: captions of the photo that were changed.
+        after: captions of the picture.
+        places: boxes of the photo that were pasted over.
+        old: name of the replaced object; empty where the set does not record it.
+        new: name of the pasted object.
+    """
+
+    name: str
+    image_id: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    places: tuple[tuple[float, float, float, float], ...]
+    old: str
+    new: str
+
+
+def describe_set(config: DictConfig) -> dict[str, Any]:
+    """Caption an augmented set's pictures and their photos, and compare; see the module.
+
+    Returns:
+        What ``captioned.json`` holds.
+
+    Raises:
+        ValueError: no finished set, photos that the data set lacks, or one of the two detections.
+        OSError: files that cannot be read or written.
+    """
+    config = config.copy()
+    OmegaConf.resolve(config)
+    if bool(config.detections) != bool(config.augmented_detections):
+        raise ValueError("detections and augmented_detections must be given both, or neither")
+    root = Path(config.augmented.root)
+    pairs = read_pairs(root, number=config.num_pictures, seed=config.seed)
+    photos = _caption_images(config, config.data, config.split, {pair.image_id for pair in pairs})
+    pictures = _caption_images(config, config.augmented, "test", {pair.name for pair in pairs})
+    metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
+    best = best_captions(pairs, photos.captions, pictures.captions)
+    results = compare_captions(pairs, best, **metrics)
+    num_same = sum(best[PHOTOS][pair.name] == best[PICTURES][pair.name] for pair in pairs)
+    comparison = {
+        "pictures": len(pairs),
+        "photos": len(photos.captions),
+        "same caption": num_same / len(pairs),
+        "scores": {key: result.corpus for key, result in results.items()},
+        "named": named(pairs, best),
+        "found": _compare_detections(pairs, photos, pictures) if config.detections else None,
+        "settings": {key: result.settings for key, result in results.items()},
+        "decoding": photos.decoding,
+        "evaluated": OmegaConf.to_container(config),
+        "versions": versions(),
+    }
+    out = Path(config.out or Path(config.run) / "evaluation" / f"captioned-{root.name}")
+    _write(out, config, pairs, photos, pictures, comparison)
+    return comparison
+
+
+def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
+    """Pictures of an augmented set, all of them or ``number`` of them, in a random order.
+
+    Raises:
+        ValueError: the folder holds no finished set of pictures, or fewer than one is asked for.
+    """
+    if number is not None and number < 1:
+        raise ValueError(f"num_pictures must be at least 1, or null for all: got {number}")
+    path = folder / "provenance.jsonl"
+    if not path.is_file():
+        raise ValueError(
+            f"{folder}: no provenance.jsonl; give augmented.root=FOLDER that captioning augment "
+            "has written to its end"
+        )
+    pairs = [_pair(record) for record in records(path)]
+    return sorted(pairs, key=lambda pair: draw_key(seed, "captioned", pair.name))[:number]
+
+
+def _pair(record: Mapping[str, Any]) -> Pair:
+    swap = record["notes"].get("swap", {})
+    return Pair(
+        name=record["name"],
+        image_id=record["target"]["image_id"],
+        before=tuple(record["before"]),
+        after=tuple(record["captions"]),
+        places=tuple(tuple(move["target_box"]) for move in record["pastes"]),
+        old=swap.get("old_object", ""),
+        new=swap.get("new_object", record["pastes"][0]["label"]),
+    )
+
+
+@loadable
+def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
+    """A roster with some of its images only; for configs.
+
+    Raises:
+        ValueError: the roster lacks some of them.
+    """
+    selected_ids = set(image_ids)
+    if missing := sorted(selected_ids - roster.rows_by_image.keys()):
+        raise ValueError(
+            f"{roster.name} lacks {len(missing)} of the images asked for, such as {missing[0]}: "
+            "give the data= and the split= that the set was made of"
+        )
+    samples = [sample for sample in roster.samples if sample.image_id in selected_ids]
+    return build_roster(roster.name, samples, roster.dropped)
+
+
+def _caption_images(
+    config: DictConfig, data: DictConfig, split: str, image_ids: set[str]
+) -> CaptionedImages:
+    if data.get(split) is None:
+        raise ValueError(f"data.{split} is not set for {data.name}: choose another split=")
+    selected_images = {
+        "_target_": "augmentation.regions.captioned.images_of",
+        "roster": data[split],
+        "image_ids": sorted(image_ids),
+    }
+    detections = config.augmented_detections if data is config.augmented else config.detections
+    predictions, roster, decoding = predict_run(
+        Path(config.run),
+        OmegaConf.create({"name": data.name, "test": selected_images}),
+        search=config.get("search"),
+        detections=list(detections),
+        device=config.device,
+    )
+    captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
+    return CaptionedImages(captions=captions, roster=roster, decoding=decoding)
+
+
+def best_captions(
+    pairs: Sequence[Pair],
+    photos: Mapping[str, Sequence[str]],
+    pictures: Mapping[str, Sequence[str]],
+) -> BestCaptions:
+    """The first caption of each pair's photo and picture.
+
+    Args:
+        pairs: of photos and pictures.
+        photos, pictures: their captions, the best first.
+    """
+    return {
+        PHOTOS: {pair.name: photos[pair.image_id][0] for pair in pairs},
+        PICTURES: {pair.name: pictures[pair.name][0] for pair in pairs},
+    }
+
+
+def compare_captions(
+    pairs: Sequence[Pair], best: BestCaptions, **metrics: Any
+) -> dict[str, MetricResult]:
+    """Scores of photos' and pictures' captions against the captions before and after.
+
+    Args:
+        pairs: each counts once.
+        best: captions of all of them, from `best_captions`.
+        **metrics: options of `evaluate_captions`.
+
+    Returns:
+        By ``"photos, captions before"`` and the like.
+    """
+    references = {
+        BEFORE: {pair.name: pair.before for pair in pairs},
+        AFTER: {pair.name: pair.after for pair in pairs},
+    }
+    return {
+        f"{source}, {against}": evaluate_captions(captions, texts, **metrics)
+        for source, captions in best.items()
+        for against, texts in references.items()
+    }
+
+
+def named(pairs: Sequence[Pair], best: BestCaptions) -> dict[str, Any]:
+    """Shares of captions that name the old and the new object, where the two differ.
+
+    Returns:
+        ``number``, the count of such pairs; for photos and pictures, shares by ``old`` and ``new``,
+        None where there are no such pictures.
+    """
+    changed = [pair for pair in pairs if pair.old and pair.old != pair.new]
+    shares: dict[str, Any] = {"number": len(changed)}
+    for source, captions in best.items():
+        old = sum(_names(captions[pair.name], pair.old) for pair in changed)
+        new = sum(_names(captions[pair.name], pair.new) for pair in changed)
+        counts = {"old": old, "new": new}
+        shares[source] = {key: n / len(changed) if changed else None for key, n in counts.items()}
+    return shares
+
+
+def _names(caption: str, name: str) -> bool:
+    return bool(mentioned_classes(caption, form_patterns({name: (name, pluralise(name))})))
+
+
+def _compare_detections(
+    pairs: Sequence[Pair], photos: CaptionedImages, pictures: CaptionedImages
+) -> dict[str, Any]:
+    """The detector's boxes of photos and pictures compared: counts, and shares of them."""
+    labels_by_object, counts = build_labels(), Counter[str]()
+    for pair in pairs:
+        old, new = (
+            labels_by_object.get(name, frozenset()) | {name} for name in (pair.old, pair.new)
+        )
+        before, after = photos.regions(pair.image_id), pictures.regions(pair.name)
+        counts.update(compare_detections(before, after, pair.places, old=old, new=new))
+    return {"counts": dict(counts), "shares": detection_shares(counts)}
+
+
+def _write(
+    out: Path,
+    config: DictConfig,
+    pairs: Sequence[Pair],
+    photos: CaptionedImages,
+    pictures: CaptionedImages,
+    comparison: Mapping[str, Any],
+) -> None:
+    write_json(out / "captioned.json", comparison)
+    write_text(out / "captioned.md", "\n".join(tables(comparison)) + "\n")
+    json_lines = (json.dumps(pair, ensure_ascii=False) for pair in _lines(pairs, photos, pictures))
+    write_lines(out / "captions.jsonl", json_lines)
+    panels, max_captions = [], min(config.max_captions, max(map(len, photos.captions.values())))
+    for pair in pairs[: config.num_shown]:
+        images = [load_rgb(photos.path(pair.image_id)), load_rgb(pictures.path(pair.name))]
+        if config.detections:
+            regions = photos.regions(pair.image_id), pictures.regions(pair.name)
+            images = [with_regions(*args) for args in zip(images, regions, strict=True)]
+        text = _text(pair, photos, pictures, max_captions)
+        panels.append((images[0], images[1], pair.places, text))
+    # Two lines for each caption: two captions by people, and those of the run.
+    write_atomically(out / "sheet.png", pair_sheet(panels, num_lines=2 * (2 + max_captions)).save)
+
+
+def _lines(
+    pairs: Sequence[Pair], photos: CaptionedImages, pictures: CaptionedImages
+) -> Iterable[dict[str, Any]]:
+    for pair in pairs:
+        yield {
+            "picture": pair.name,
+            "photo": pair.image_id,
+            "before": pair.before,
+            "after": pair.after,
+            "captions of the photo": photos.captions[pair.image_id],
+            "captions of the picture": pictures.captions[pair.name],
+        }
+
+
+def _text(pair: Pair, photos: CaptionedImages, pictures: CaptionedImages, max_captions: int) -> str:
+    """The captions of a pair on the sheet: those by people, then the captioner's."""
+    captions = photos.captions[pair.image_id], pictures.captions[pair.name]
+    parts = []
+    for heading, references, generated in zip(
+        ("BEFORE", "AFTER"), (pair.before, pair.after), captions, strict=True
+    ):
+        parts += [
+            f"{heading}: {references[0]}",
+            *(f"> {caption}" for caption in generated[:max_captions]),
+        ]
+    return "\n".join(parts)
+
+
+def tables(comparison: Mapping[str, Any]) -> list[str]:
+    """The numbers of ``captioned.json`` in Markdown."""
+    scores, objects = comparison["scores"], comparison["named"]
+    names = list(next(iter(scores.values())))
+    rows = [
+        [*key.split(", "), *(_format_share(values.get(n)) for n in names)]
+        for key, values in scores.items()
+    ]
+    lines = [
+        f"{comparison['pictures']} pictures of {comparison['photos']} photos; "
+        f"{comparison['same caption']:.1%} of the pictures are called what their photo is called.",
+        "",
+        *markdown_lines(["captions of", "scored against", *names], rows),
+        "",
+        f"Captions that name the object, of {objects['number']} pictures with another one:",
+        "",
+    ]
+    rows = [[group, *map(_format_share, objects[group].values())] for group in (PHOTOS, PICTURES)]
+    lines += markdown_lines(["captions of", "name the old one", "name the new one"], rows)
+    if comparison["found"] is not None:
+        rows = [
+            [name, _format_share(share)] for name, share in comparison["found"]["shares"].items()
+        ]
+        lines += ["", *markdown_lines(["of the detector", "share"], rows)]
+    return lines
+
+
+def _format_share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,390 @@
+"""Structured semantic augmentation: new captions of parts of photos (section 4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Literal
+
+import numpy as np
+
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
+from augmentation.regions.proposal import draw_key
+from augmentation.ssa.alignment import align, caption_by_words
+from augmentation.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
+from augmentation.ssa.filters import (
+    DUPLICATE,
+    ILL_FORMED,
+    NOT_REALISED,
+    CrossFittedScores,
+    GivenScores,
+    Rules,
+)
+from augmentation.ssa.frames import Frames
+from augmentation.ssa.graph import Graph
+from augmentation.ssa.grounding import ground
+from augmentation.ssa.joining import join_events
+from augmentation.ssa.knowledge import Knowledge, PhotoGraphs, PhotoInWork
+from augmentation.ssa.leaf_sampling import LeafSampler
+from augmentation.ssa.made_captions import new_caption_of
+from augmentation.ssa.merging import Merging, word_of
+from augmentation.ssa.nouns import NounForms
+from augmentation.ssa.parser import loses_negation, read_words
+from augmentation.ssa.realiser import LIST_STYLES, STYLES, Realiser
+from augmentation.ssa.sampling import Sampler
+from augmentation.ssa.selection import Selection
+from augmentation.ssa.sentences import Caption, caption_of
+from augmentation.ssa.similarity import WordSimilarity
+from augmentation.ssa.words import words_of
+from captioning.config.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
+from captioning.data.roster import Roster
+from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
+from captioning.metrics.well_formedness import AbstractWellFormedness
+from captioning.text.entities import as_sentence
+from captioning.text.parts import NOUNS
+
+PARSED_AT_ONCE = 4096
+PHOTOS_AT_ONCE = 64  # of which networks write and judge sentences
+NUM_ORDERS = 8  # in which events are joined, for each long caption
+SAMPLINGS = ("details", "leaves")
+TOO_MANY = "more than wanted of a photo"
+UNREADABLE = "caption without a graph"
+
+
+class Ssa(AbstractCaptionMethod):
+    """Makes captions for the photos of a roster.
+
+    Args:
+        parser: of captions: words, tags and dependencies.
+        vectors: of words, to find synonyms.
+        rules: for accepting captions.
+        max_small: captions of small parts a photo, drawn at random.
+        rounds: times that all events of a photo are sampled.
+        sampling: ``"details"``: `Sampler`; ``"leaves"``: `LeafSampler`, as in the authors' code.
+        detail_probability: of each optional detail about an object; of ``"details"`` alone.
+        small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
+        min_captions: captions of larger parts are added up to so many captions a photo.
+        min_long_words: words of a long caption, at least.
+        max_long: long captions a photo, of several events (`join_events`; by the rules alone).
+            Their lengths are drawn evenly from `min_long_words` to `max_long_words`, and the
+            nearest captions are taken.
+        max_long_words: words of a long caption, at most.
+        min_similarity, min_similarity_same_arguments: see `Merging`.
+        language_model: judges well-formedness; None for trigrams of the roster's captions.
+        gruen: judges it instead, as in the paper, such as a `captioning.metrics.gruen.Gruen`.
+        graph_parser: makes the captions' graphs; None for the rules of `read_words`.
+        graph_writer: writes the samples as sentences; None for the rules of `Realiser`.
+        keeps_repeats: keep a sentence that an earlier photo of the set has, too.
+        seed: of all draws.
+
+    Raises:
+        ValueError: settings out of their ranges, or ``max_long`` with a ``graph_writer``.
+    """
+
+    description = "captions of parts of photos by structured semantic augmentation"
+
+    def __init__(
+        self,
+        *,
+        parser: AbstractParser,
+        vectors: AbstractWordVectors,
+        rules: Rules,
+        max_small: NonNegativeInt = 8,
+        rounds: PositiveInt = 3,
+        sampling: Literal["details", "leaves"] = "details",
+        detail_probability: Fraction = 0.5,
+        small_coverage: Fraction = 0.3,
+        min_captions: NonNegativeInt = 2,
+        min_long_words: PositiveInt = 14,
+        max_long: NonNegativeInt = 0,
+        max_long_words: PositiveInt = 30,
+        min_similarity: Cosine = 0.7,
+        min_similarity_same_arguments: Cosine = 0.5,
+        language_model: AbstractLanguageModel | None = None,
+        gruen: AbstractWellFormedness | None = None,
+        graph_parser: AbstractGraphParser | None = None,
+        graph_writer: AbstractGraphWriter | None = None,
+        keeps_repeats: bool = True,
+        seed: Seed = 0,
+    ) -> None:
+        shares = (detail_probability, small_coverage)
+        if min(max_small, rounds) < 1 or min_captions < 0 or not all(0 <= s <= 1 for s in shares):
+            raise ValueError(
+                "method.max_small and method.rounds must be at least 1, method.min_captions at "
+                "least 0, method.detail_probability and method.small_coverage in [0, 1]: "
+                f"got {max_small}, {rounds}, {min_captions}, {shares[0]} and {shares[1]}"
+            )
+        if sampling not in SAMPLINGS:
+            raise ValueError(f"method.sampling must be one of {SAMPLINGS}: got {sampling!r}")
+        _check_long(max_long, (min_long_words, max_long_words), graph_writer)
+        self.parser, self.rules, self.rounds = parser, rules, rounds
+        self.sampling, self.detail_probability = sampling, detail_probability
+        self.keeps_repeats, self.seed, self.max_long = keeps_repeats, seed, max_long
+        self.language_model, self.gruen = language_model, gruen
+        self.graph_parser, self.graph_writer = graph_parser, graph_writer
+        models = language_model, gruen, graph_parser, graph_writer
+        self.uses_gpu = any(model is not None for model in models)
+        # A network takes hardly longer for the sentences of many photos than of one.
+        asked = language_model, gruen, graph_writer
+        if any(model is not None for model in asked):
+            self.photos_at_once = PHOTOS_AT_ONCE
+        self.selection = Selection(
+            max_small=max_small,
+            small_coverage=small_coverage,
+            min_captions=min_captions,
+            max_long=max_long,
+            min_long_words=min_long_words,
+            max_long_words=max_long_words,
+            seed=seed,
+        )
+        self._data: Knowledge | None = None
+        self._similarity = WordSimilarity(vectors)
+        self.merging = Merging(
+            similarity=self._similarity,
+            min_similarity=min_similarity,
+            min_similarity_same_arguments=min_similarity_same_arguments,
+        )
+
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
+        """See `AbstractCaptionMethod`.
+
+        Raises:
+            ValueError: no phrase of the roster has a box.
+        """
+        if not any(phrase.regions for sample in roster.samples for phrase in sample.phrases):
+            raise ValueError(
+                f"{roster.name}: no phrase of its captions has a box: method=ssa needs captions "
+                "with boxes, such as data=flickr8k_entities or data=miniworld"
+            )
+        data = self._data
+        if data is None or data.roster is not roster:
+            data = self._data = self._knowledge(roster)
+        first = skip - skip % self.photos_at_once  # every run has the same blocks of photos
+        photos = self._photos(data, first)
+        blocks = iter(lambda: list(islice(photos, self.photos_at_once)), [])
+        made = (captions for block in blocks for captions in self._of_block(block, data))
+        yield from islice(made, skip - first, None)
+
+    def _photos(self, data: Knowledge, start: int) -> Iterator[PhotoInWork]:
+        samples = data.roster.samples
+        for image_id, rows in islice(data.roster.rows_by_image.items(), start, None):
+            graphs = data.graphs[image_id]
+            yield PhotoInWork(
+                sample=samples[rows[0]],
+                graphs=graphs,
+                own_captions={self._normalise(samples[row].caption) for row in rows},
+                refused=Counter({UNREADABLE: graphs.unreadable}),
+            )
+
+    def _of_block(self, photos: Sequence[PhotoInWork], data: Knowledge) -> Iterator[PhotoCaptions]:
+        """Captions of photos whose sentences networks write and judge together."""
+        candidates = self._candidates(photos, data)
+        well_formed = self._well_formed(photos, candidates, data.scores)
+        for photo, captions in zip(photos, well_formed, strict=True):
+            selected = self.selection.select(captions)
+            photo.refused[TOO_MANY] += len(captions) - len(selected)
+            yield PhotoCaptions(captions=selected, refused=+photo.refused)
+
+    def _knowledge(self, roster: Roster) -> Knowledge:
+        """What is read of all captions before the first photo."""
+        graphs_by_image = self._read(roster)
+        all_graphs = [
+            graph
+            for photo_graphs in graphs_by_image.values()
+            for graph in (*photo_graphs.graphs, *photo_graphs.lacking_not)
+        ]
+        nodes = chain.from_iterable(graph.nodes.values() for graph in all_graphs)
+        words = {word_of(name) for node in nodes for name in node.names}
+        self._similarity.read(words.union(*(photo.nouns for photo in graphs_by_image.values())))
+        return Knowledge(
+            roster=roster,
+            graphs=graphs_by_image,
+            nouns=NounForms(all_graphs),
+            frames=Frames(all_graphs),
+            scores=self._scores(roster),
+        )
+
+    def _scores(self, roster: Roster) -> CrossFittedScores | GivenScores:
+        if self.gruen is not None:
+            return GivenScores(self.gruen)
+        return CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
+
+    def _read(self, roster: Roster) -> dict[str, PhotoGraphs]:
+        """Grounded graphs of the captions, and their nouns, by image."""
+        by_image = {image_id: PhotoGraphs() for image_id in roster.rows_by_image}
+        for start in range(0, len(roster), PARSED_AT_ONCE):
+            samples = roster.samples[start : start + PARSED_AT_ONCE]
+            captions = [sample.caption for sample in samples]
+            caption_graphs = [None] * len(samples)
+            if self.graph_parser is not None:
+                caption_graphs = self.graph_parser.graphs(captions)
+            for sample, parse, graph_of_caption in zip(
+                samples, self.parser.parse(captions), caption_graphs, strict=True
+            ):
+                words, photo_graphs = words_of(sample.caption, parse), by_image[sample.image_id]
+                photo_graphs.nouns.update(
+                    token.lemma for token in words.tokens if token.pos in NOUNS
+                )
+                if self.graph_parser is None:
+                    graph = read_words(words)
+                else:
+                    graph = graph_of_caption and align(graph_of_caption, words)
+                if graph is None:
+                    photo_graphs.unreadable += 1
+                elif self.graph_parser is None and loses_negation(graph, words):
+                    photo_graphs.lacking_not.append(graph)
+                    photo_graphs.unreadable += 1
+                else:
+                    graph = ground(graph, words, sample.phrases, sample.regions)
+                    photo_graphs.graphs.append(graph)
+        return by_image
+
+    def _candidates(self, photos: Sequence[PhotoInWork], data: Knowledge) -> list[list[NewCaption]]:
+        """Candidates of each photo that pass all filters except well-formedness."""
+        if self.graph_writer is None:
+            return [self._by_rules(photo, data) for photo in photos]
+        graphs = [list(self._samples(photo, self._rng(photo))) for photo in photos]
+        said = self._realise_by_model(self.graph_writer, list(chain.from_iterable(graphs)))
+        return [
+            self._accepted(photo, islice(said, len(own)), data, [])
+            for photo, own in zip(photos, graphs, strict=True)
+        ]
+
+    def _by_rules(self, photo: PhotoInWork, data: Knowledge) -> list[NewCaption]:
+        """Candidates of a photo by the rules; joined events are those that were accepted before."""
+        if not photo.graphs.graphs:
+            return []
+        rng = self._rng(photo)
+        accepted: list[Graph] = []
+        graphs = self._samples(photo, rng)
+        if self.max_long:
+            joined = join_events(accepted, rng, tries=self.max_long * NUM_ORDERS)
+            graphs = chain(graphs, joined)
+        return self._accepted(photo, self._realise(graphs, data.nouns, rng), data, accepted)
+
+    def _rng(self, photo: PhotoInWork) -> np.random.Generator:
+        return np.random.default_rng(int(draw_key(self.seed, "ssa", photo.sample.image_id), 16))
+
+    def _samples(self, photo: PhotoInWork, rng: np.random.Generator) -> Iterator[Graph]:
+        """Graphs of parts of a photo."""
+        if photo.graphs.graphs:
+            merged = self.merging.merge_all(photo.graphs.graphs)
+            for sampler in self._samplers(merged, rng):
+                yield from sampler.samples()
+
+    def _accepted(
+        self,
+        photo: PhotoInWork,
+        said: Iterable[tuple[Graph, Caption | None]],
+        data: Knowledge,
+        graphs: list[Graph],
+    ) -> list[NewCaption]:
+        """Captions that pass the rules; their graphs are added to ``graphs`` one by one."""
+        captions: dict[str, NewCaption] = {}
+        for graph, caption in said:
+            if caption is None:
+                photo.refused[NOT_REALISED] += 1
+                continue
+            new_caption = new_caption_of(photo.sample, graph, caption)
+            problem = self.rules.problem(
+                graph,
+                caption,
+                data.frames,
+                known_nouns=photo.graphs.nouns,
+                similarity=self.merging.similarity,
+            )
+            text = self._normalise(new_caption.text)
+            if not problem and text in {*captions, *photo.own_captions}:
+                problem = DUPLICATE
+            if problem:
+                photo.refused[problem] += 1
+            else:
+                captions[text] = new_caption
+                graphs.append(graph)
+        return list(captions.values())
+
+    def _samplers(self, merged: Graph, rng: np.random.Generator) -> Iterator[Sampler | LeafSampler]:
+        details = [self.detail_probability] * self.rounds
+        details += [1.0] * self.rounds if self.max_long else []  # long captions need all details
+        for detail in details:
+            leaves = self.sampling == "leaves"
+            yield LeafSampler(merged, rng) if leaves else Sampler(merged, rng, detail=detail)
+
+    def _realise(
+        self, graphs: Iterable[Graph], nouns: NounForms, rng: np.random.Generator
+    ) -> Iterator[tuple[Graph, Caption | None]]:
+        """Each graph with a sentence by the rules, None where there is none."""
+        for graph in graphs:
+            is_list = not graph.nodes[graph.root].is_predicate
+            styles = LIST_STYLES if is_list else STYLES
+            style = styles[int(rng.integers(len(styles)))]
+            try:
+                caption = caption_of(Realiser(graph=graph, style=style, nouns=nouns).pieces())
+            except ValueError:
+                caption = None
+            yield graph, caption
+
+    def _realise_by_model(
+        self, writer: AbstractGraphWriter, graphs: Sequence[Graph]
+    ) -> Iterator[tuple[Graph, Caption | None]]:
+        """The same by a model, whose sentences must name all objects of the graph."""
+        matching = {
+            "similarity": self.merging.similarity,
+            "min_similarity": self.rules.min_noun_similarity,
+        }
+        style = str.lower if writer.lower_case else as_sentence
+        answers = [" ".join(text.split()) for text in writer.sentences(graphs)]
+        texts = [style(text) if any(map(str.isalpha, text)) else "" for text in answers]
+        parses = self.parser.parse([text for text in texts if text])
+        self._similarity.read(t.lemma for parse in parses for t in parse if t.pos in NOUNS)
+        parses = iter(parses)
+        for graph, text in zip(graphs, texts, strict=True):
+            caption = None
+            if text:
+                try:
+                    words = words_of(text, next(parses))
+                    caption = caption_by_words(graph, text, words, **matching)
+                except ValueError:
+                    caption = None
+            yield graph, caption
+
+    def _well_formed(
+        self,
+        photos: Sequence[PhotoInWork],
+        candidates: Sequence[Sequence[NewCaption]],
+        scores: CrossFittedScores | GivenScores,
+    ) -> Iterator[list[NewCaption]]:
+        """Each photo's candidates with a sufficient score."""
+        image_ids = [own[0].sample.image_id for own in candidates for _ in own]
+        texts = [caption.text for own in candidates for caption in own]
+        values = iter(scores.score(image_ids, texts) if texts else ())
+        for photo, own in zip(photos, candidates, strict=True):
+            well_formed = [
+                replace(caption, score=round(value, 4))
+                for caption, value in zip(own, islice(values, len(own)), strict=True)
+                if value >= self.rules.min_well_formedness
+            ]
+            photo.refused[ILL_FORMED] += len(own) - len(well_formed)
+            yield well_formed
+
+    @staticmethod
+    def _normalise(caption: str) -> str:
+        return " ".join(caption.lower().replace(".", " ").split())
+
+
+def _check_long(
+    max_long: int, words: tuple[int, int], graph_writer: AbstractGraphWriter | None
+) -> None:
+    """Refuse settings of long captions, of so many words at least and at most."""
+    if max_long < 0 or not 1 <= words[0] <= words[1]:
+        raise ValueError(
+            "method.max_long must be at least 0, method.min_long_words at least 1 and at most "
+            f"method.max_long_words: got {max_long}, {words[0]} and {words[1]}"
+        )
+    if max_long and graph_writer is not None:  # it writes before any caption is accepted
+        raise ValueError(
+            f"method.max_long={max_long} joins captions of the rules, and method.graph_writer "
+            "writes others: set method.max_long=0 or method.graph_writer=null"
+        )

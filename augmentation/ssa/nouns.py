@@ -1,0 +1,79 @@
+"""Articles and plurals of nouns, as the captions themselves have them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from augmentation.regions.closed_classes import FEMININE, MASCULINE
+from augmentation.ssa.graph import Graph, Name
+from augmentation.ssa.lexicon import PEOPLE_WORDS
+from captioning.text.lemmas import PLURALS_ONLY
+from captioning.text.plurals import pluralise
+
+# Nouns that exist in the plural alone, by the singular that the tagger gives them.
+_ALWAYS_PLURAL = {
+    "pant": "pants", "short": "shorts", "jean": "jeans", "glass": "glasses", "goggle": "goggles",
+    "trouser": "trousers", "clothe": "clothes",
+}  # fmt: skip
+
+
+class NounForms:
+    """Counts of articles and plurals by noun.
+
+    Args:
+        graphs: of captions; their nouns' articles and plurals are counted.
+    """
+
+    def __init__(self, graphs: Iterable[Graph] = ()) -> None:
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._plurals: dict[str, Counter[str]] = defaultdict(Counter)
+        self._all_plurals: set[str] = set()
+        for graph in graphs:
+            for variable, node in graph.nodes.items():
+                name = node.names[0]
+                if name.noun and not name.plural and not graph.children(variable, "poss"):
+                    self._counts[name.word][name.article] += 1
+                if name.form:
+                    self._plurals[name.word][name.form] += 1
+                    self._all_plurals.add(name.form)
+
+    def article(self, name: Name) -> str:
+        """``"a"``, ``"the"`` or ``""`` before a singular: its own article where that is usual.
+
+        Captions leave out articles ("Woman in black") and write "the" for new objects; a noun
+        has "the" or no article if it has that in most captions.
+        """
+        counts = self._counts.get(name.word)
+        if name.article == "a" or not counts:
+            return name.article or "a"
+        most_frequent = max(("a", "the", ""), key=lambda article: counts[article])
+        if name.article == "the":
+            return "the" if counts["the"] >= counts["a"] else "a"
+        return "" if most_frequent == "" else most_frequent
+
+    def plural(self, word: str) -> str:
+        """The plural of a noun: the captions' most frequent one, else by rule."""
+        if word in PLURALS_ONLY:
+            return word
+        if counts := self._plurals.get(word):
+            return max(sorted(counts), key=lambda form: counts[form])
+        if word in self._all_plurals:  # "jockeys" of "jockeys race horses"
+            return word
+        return _ALWAYS_PLURAL.get(word) or pluralise(word)
+
+    def is_person(self, word: str) -> bool:
+        """Whether a noun names a person."""
+        return word in PEOPLE_WORDS
+
+    def pronoun(self, name: Name, *, plural: bool, object_form: bool = False) -> str:
+        """ "his" or, as an object, "him"."""
+        if plural:
+            return "them" if object_form else "their"
+        if name.word in MASCULINE:
+            return "him" if object_form else "his"
+        if name.word in FEMININE:
+            return "her"
+        if self.is_person(name.word):
+            return "them" if object_form else "their"
+        return "it" if object_form else "its"

@@ -1,0 +1,192 @@
+"""Teach a language model a corpus: ``captioning augment teach out=FOLDER``.
+
+The paper tells a model of 7B parameters by examples what to write (section 3.2). A small one is
+taught it here, on nothing else than the corpus that the sentence templates are made of: given some
+words of a caption it writes the caption. Settings are in ``configs/teaching.yaml``; docs/toca.md
+says how the taught model is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from rich.progress import track
+from torch import Tensor, nn
+
+from augmentation.image_replacement.training.card import write_card
+from augmentation.image_replacement.training.identity import training_identity
+from augmentation.image_replacement.training.loop import TrainingLoop
+from augmentation.toca.lessons import IGNORED, Lessons, with_templates
+from augmentation.toca.prompts import PromptWriter
+from captioning.data.roster import Roster
+from captioning.runtime.devices import chosen_device
+from captioning.text.causal import causal_source, imported, load_causal
+from captioning.training.parts import build_part
+from captioning.training.rosters import read_corpus
+from captioning.types import Mean
+
+PRECISIONS = ("float32", "bf16-mixed")
+
+
+def mean_loss_of(
+    network: nn.Module, tokens: Tensor, mask: Tensor, labels: Tensor, *, half: bool
+) -> Tensor:
+    """Mean cross-entropy of the answers' tokens, computed in bfloat16 where ``half``."""
+    device = next(network.parameters()).device
+    tokens, mask, labels = tokens.to(device), mask.to(device), labels.to(device)
+    # answers stand at the end; what comes before them needs no logits
+    longest = int((labels != IGNORED).sum(1).max())
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        logits = network(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+            logits_to_keep=longest + 1,
+            use_cache=False,
+        ).logits[:, :-1]
+    labels = labels[:, -longest:]
+    return nn.functional.cross_entropy(
+        logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORED
+    )
+
+
+def teach(config: DictConfig) -> dict[str, Any]:
+    """Teach as the config says, and write a folder in the format of transformers.
+
+    Returns:
+        The card, which lies in the folder too: settings, corpus, versions and losses.
+
+    Raises:
+        ValueError: wrong settings, no such device, fewer than two captions that can be taken
+            apart, captions longer than the model takes, or a folder of another training.
+        OSError, ModuleNotFoundError: files that cannot be read or written, see `load_causal`.
+    """
+    if config.precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {PRECISIONS}: got {config.precision!r}")
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device, roster = chosen_device(config.device), read_corpus(config)
+    tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
+    lessons = read_lessons(roster, tokenizer, config)
+    network: Any = load_causal(config.name)
+    check_length(network, max(split_lessons.longest() for split_lessons in lessons.values()))
+    # dropout draws from a generator that a killed run could not go on with
+    network.to(device).eval()
+    # words that the corpus has not keep their meaning beside those that it has
+    network.get_input_embeddings().requires_grad_(False)
+    identity = training_identity(config, {"corpus": roster}, starts={"name": config.name})
+    if identity["prompts"]["_target_"] == f"{PromptWriter.__module__}.{PromptWriter.__name__}":
+        del identity["prompts"]["_target_"]  # checkpoints of before it could be chosen have none
+    before, history = fit(network, lessons, config, identity=identity)
+    save_causal(network, tokenizer, Path(config.out))
+    return write_card(
+        Path(config.out),
+        description=f"{config.name}, taught to write captions from some of their words",
+        rosters={"corpus": roster},
+        config=config,
+        captions={part: len(split_lessons) for part, split_lessons in lessons.items()},
+        before=before,
+        history=history,
+    )
+
+
+def fit(
+    network: nn.Module,
+    lessons: Mapping[str, Lessons],
+    config: DictConfig,
+    *,
+    identity: Mapping[str, Any],
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """Train on ``lessons["train"]``, or go on with a training of one identity that was killed.
+
+    Returns:
+        The loss of ``lessons["val"]`` before, and losses of both with their ``step``.
+
+    Raises:
+        ValueError: see `TrainingLoop`.
+    """
+    size, half = config.training.batch_size, config.precision == "bf16-mixed"
+
+    def loss_of(_: int, generator: torch.Generator) -> Mean:
+        tokens, mask, labels = lessons["train"].draw(size, generator)
+        value = mean_loss_of(network, tokens, mask, labels, half=half)
+        return Mean(value=value, number=int((labels != IGNORED).sum()))
+
+    @torch.inference_mode()
+    def validate(_: int) -> dict[str, float]:
+        generator = torch.Generator().manual_seed(config.seed)
+        drawn = [lessons["val"].draw(size, generator) for _ in range(config.val_batches)]
+        losses = [mean_loss_of(network, *lesson, half=half) for lesson in drawn]
+        return {"val loss": float(torch.stack(losses).mean())}
+
+    step_size = size * config.training.accumulate  # captions of an update
+    num_steps = math.ceil(config.num_epochs * len(lessons["train"]) / step_size)
+    steps = {"num_steps": config.training.num_steps or num_steps}
+    loop = TrainingLoop(
+        model=network,
+        settings=DictConfig(OmegaConf.merge(config.training, steps)),
+        checkpoint=Path(config.checkpoint),
+        seed=config.seed,
+        identity=identity,
+    )
+    return validate(0), loop.run(loss_of, validate)
+
+
+def check_length(network: nn.Module, longest: int) -> None:
+    """Raise ValueError where a language model takes fewer tokens than ``longest``."""
+    max_length = getattr(network.config, "max_position_embeddings", longest)
+    if longest > max_length:
+        raise ValueError(
+            f"captions with their questions have up to {longest} tokens, the language model takes "
+            f"{max_length}: choose another one (name)"
+        )
+
+
+def read_lessons(roster: Roster, tokenizer: Any, config: DictConfig) -> dict[str, Lessons]:
+    """A corpus' captions, ``train``, and a share of them, ``val``, drawn by the seed.
+
+    Raises:
+        ValueError: fewer than two captions can be taken apart.
+    """
+    texts = [sample.caption for sample in roster.samples]
+    tagged = track(
+        build_part(config.tagger).tag(texts),
+        total=len(texts),
+        description=f"reading {roster.name}",
+        transient=True,
+    )
+    captions = [*with_templates(texts, tagged)]
+    if len(captions) < 2:
+        raise ValueError(
+            f"{roster.name}: a language model is taught by captions with lexical words, at least "
+            f"two: got {len(captions)}"
+        )
+    order = np.random.default_rng(config.seed).permutation(len(captions)).tolist()
+    num_val = max(1, round(config.val_share * len(captions)))
+    parts = {"train": order[num_val:], "val": order[:num_val]}
+    return {
+        part: Lessons(
+            [captions[place] for place in places],
+            prompts=build_part(config.prompts),
+            tokenizer=tokenizer,
+            full_template_share=config.full_template_share,
+        )
+        for part, places in parts.items()
+    }
+
+
+def save_causal(network: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a model's folder; one that was read from few bits is written in single precision."""
+    config = network.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = imported("transformers").AutoModelForCausalLM.from_config(config)
+    plain.load_state_dict(network.state_dict())
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,248 @@
+"""Answers of a causal language model of transformers, in batches that read examples once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from augmentation.writing.gap_filling import GapFilling, SentenceState
+from augmentation.writing.prompt import Prompt
+from augmentation.writing.shared_prefix import (
+    can_share,
+    keep_prefix,
+    memory_of_rows,
+    share_prefixes,
+)
+from augmentation.writing.writers import AbstractWriter, Answer
+from captioning.config.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
+from captioning.runtime.devices import chosen_device
+from captioning.runtime.model_folder import memory_key
+from captioning.text.causal import causal_source, imported, leading_ids, load_causal
+
+LINE_END = "\n"
+
+
+class CausalWriter(AbstractWriter):
+    """Samples sentences; the examples that prompts share are read once for all of them.
+
+    Args:
+        name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
+        temperature: of sampling; 0 takes the likeliest token.
+        top_p: share of probability that is sampled from.
+        max_new_tokens: of a sentence.
+        max_small_words: sentences hold the required words, in order, with at most so many small
+            words before each, see `GapFilling`; None: free text.
+        chat: the prompt is given as turns of a chat, in the form that the model was trained on, and
+            the answer may have several lines; False: as running text, and a line's end ends it.
+        precision: ``"float32"`` or ``"bfloat16"``.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        ModuleNotFoundError, FileNotFoundError, ConnectionError, ValueError: see
+            `captioning.text.causal.load_causal`; or a wrong setting.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "smollm2",
+        temperature: NonNegativeFloat = 0.3,
+        top_p: Share = 0.9,
+        max_new_tokens: PositiveInt = 32,
+        max_small_words: NonNegativeInt | None = None,
+        chat: bool = False,
+        precision: str = "float32",
+        device: Device = "auto",
+    ) -> None:
+        if precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision must be float32 or bfloat16: got {precision!r}")
+        if temperature < 0 or not 0 < top_p <= 1:
+            raise ValueError(
+                "temperature must not be negative and top_p must lie in (0, 1]: got "
+                f"{temperature} and {top_p}"
+            )
+        self._device, self.uses_gpu = chosen_device(device), device != "cpu"
+        self._temperature, self._top_p, self._max_new = temperature, top_p, max_new_tokens
+        self._tokenizer = imported("transformers").AutoTokenizer.from_pretrained(
+            **causal_source(name)
+        )
+        if chat and not self._tokenizer.chat_template:
+            raise ValueError(
+                f"{name}: its tokenizer has no form for chats: set method.writer.chat=false"
+            )
+        self._chat = chat
+        network: Any = load_causal(name, dtype=getattr(torch, precision)).to(self._device)
+        self._network = network.eval().requires_grad_(False)
+        share_prefixes(self._network)
+        self._stops = self._stop_tokens()
+        self._filling: GapFilling | None = None
+        if max_small_words is not None:
+            end = min(self._stops)
+            self._filling = GapFilling(self._tokenizer, end=end, max_small_words=max_small_words)
+
+    def _stop_tokens(self) -> frozenset[int]:
+        """Tokens that end an answer: in running text those with a line's end, too."""
+        stops = set(self._tokenizer.all_special_ids)
+        if not self._chat:
+            for text, token in self._tokenizer.get_vocab().items():
+                if LINE_END in self._tokenizer.convert_tokens_to_string([text]):
+                    stops.add(token)
+        return frozenset(stops)
+
+    @torch.inference_mode()
+    def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
+        """See `AbstractWriter`.
+
+        Raises:
+            ValueError: prompts with different examples, longer ones than the model takes, or ones
+                without required words where ``max_small_words`` is set.
+            MemoryError: the GPU's memory is too small for so many.
+        """
+        if not prompts:
+            return []
+        opening = prompts[0].opening()
+        if any(prompt.opening() != opening for prompt in prompts):
+            raise ValueError("prompts of one call must have the same examples")
+        if self._filling is not None and not all(prompt.required_tokens for prompt in prompts):
+            raise ValueError(
+                "max_small_words is for sentence templates, and a prompt has none: set "
+                "method.writer.max_small_words=null (writer@method.writer=smollm2_free)"
+            )
+        head, tails = self._prompt_ids(prompts)
+        self._check_length(len(head) + max(map(len, tails)) + self._max_new)
+        sentences = (
+            []
+            if self._filling is None
+            else self._filling.new_sentences([p.required_tokens for p in prompts])
+        )
+        draw = partial(self._draw, generator=torch.Generator(self._device).manual_seed(seed))
+        tokens, mask = (tensor.to(self._device) for tensor in padded_left(tails))
+        positions = (mask.cumsum(1) - 1).clamp(min=0) + len(head)
+        room = tokens.shape[1] + self._max_new
+        try:
+            cache, mask = self._read_prefix(head, mask, room)
+            rows, sums = self._sample(tokens, mask, positions, cache, draw, sentences)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(
+                f"out of memory with {len(prompts)} prompts at once: lower method.pace.batch_size, "
+                "and give the set another folder"
+            ) from error
+        finally:
+            keep_prefix(self._network, None)
+        return [
+            Answer(
+                text=self._tokenizer.decode(row).strip(),
+                likelihood=total / len(row) if row else None,
+            )
+            for row, total in zip(rows, sums, strict=True)
+        ]
+
+    def _check_length(self, length: int) -> None:
+        max_length = getattr(self._network.config, "max_position_embeddings", length)
+        if length > max_length:
+            raise ValueError(
+                f"prompt and answer may have {length} tokens, the language model takes "
+                f"{max_length}: give fewer examples (method.prompts.num_examples)"
+            )
+
+    def _prompt_ids(self, prompts: Sequence[Prompt]) -> tuple[list[int], list[list[int]]]:
+        """Tokens that all prompts begin with, and the further ones of each, at least one."""
+        if not self._chat:
+            (opening,) = self._ids([prompts[0].opening()])
+            tails = self._ids([prompt.ending() for prompt in prompts])
+            return [*leading_ids(self._tokenizer), *opening], tails
+        talks = [prompt.messages() for prompt in prompts]
+        whole = self._ids(
+            self._tokenizer.apply_chat_template(talks, tokenize=False, add_generation_prompt=True)
+        )
+        shortest = min(map(len, whole)) - 1
+        columns = zip(*(tokens[:shortest] for tokens in whole), strict=True)
+        common = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+        return whole[0][:common], [tokens[common:] for tokens in whole]
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        return self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+
+    def _read_prefix(self, head: list[int], mask: Tensor, room: int) -> tuple[Any, Tensor]:
+        """The memory of rows that begin with ``head``, and their mask of what is in it."""
+        output = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
+        if can_share(self._network, len(head) + room):
+            keep_prefix(self._network, output[memory_key()])
+            return memory_of_rows(self._network, room), mask
+        memory = output[memory_key()]
+        memory.batch_repeat_interleave(len(mask))
+        return memory, torch.cat([mask.new_ones(len(mask), len(head)), mask], 1)
+
+    def _sample(
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        positions: Tensor,
+        cache: Any,
+        draw: Callable[[Tensor], Tensor],
+        lines: Sequence[SentenceState],
+    ) -> tuple[list[list[int]], list[float]]:
+        """Tokens of each row up to the end of its line, and the sum of their log-probabilities.
+
+        Rows that have ended are no longer computed.
+        """
+        answers: list[list[int]] = [[] for _ in range(len(tokens))]
+        sums = [0.0] * len(tokens)
+        numbers = list(range(len(tokens)))
+        for _ in range(self._max_new):
+            logits = (
+                self._network(
+                    input_ids=tokens,
+                    attention_mask=mask,
+                    position_ids=positions,
+                    logits_to_keep=1,
+                    **{memory_key(): cache},
+                )
+                .logits[:, -1]
+                .float()
+            )
+            if self._filling is None:
+                next_tokens = draw(logits)
+            else:
+                next_tokens = self._filling.choose(logits, [lines[n] for n in numbers], draw)
+            log_probs = logits.gather(1, next_tokens[:, None]).squeeze(1) - logits.logsumexp(1)
+            # a GPU is waited for twice a step, not once a sentence
+            chosen: list[int] = next_tokens.tolist()
+            gains: list[float] = log_probs.tolist()
+            rows = [row for row, token in enumerate(chosen) if token not in self._stops]
+            for row in rows:
+                answers[numbers[row]].append(chosen[row])
+                sums[numbers[row]] += gains[row]
+            if not rows:
+                break
+            if len(rows) < len(chosen):
+                active = torch.tensor(rows, device=tokens.device)
+                cache.batch_select_indices(active)
+                numbers = [numbers[row] for row in rows]
+                next_tokens, mask, positions = next_tokens[active], mask[active], positions[active]
+            tokens, positions = next_tokens[:, None], positions[:, -1:] + 1
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
+        return answers, sums
+
+    def _draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
+        """``(B,) int64`` tokens of ``(B, V)`` logits."""
+        if self._temperature == 0:
+            return logits.argmax(1)
+        values, order = (logits / self._temperature).topk(min(64, logits.shape[1]), dim=1)
+        shares = values.softmax(1)
+        shares = shares.masked_fill(shares.cumsum(1) - shares > self._top_p, 0.0)
+        tokens = torch.multinomial(shares, 1, generator=generator)
+        return order.gather(1, tokens).squeeze(1)
+
+
+def padded_left(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """``(B, T) int64`` tokens and their mask."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([[*[0] * (longest - len(row)), *row] for row in rows])
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+    return tokens, mask

@@ -1,0 +1,1 @@
+"""Configs: composed, checked, and built into parts."""

@@ -1,0 +1,289 @@
+"""Checks a resolved config against the annotations of the parts that it builds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from omegaconf import DictConfig
+
+from captioning.config.check.rules import (
+    LARGEST,
+    MISSING,
+    alternatives,
+    choices_of,
+    described,
+    fits,
+    is_allowed,
+    is_mapping,
+    is_sequence,
+    meets_constraints,
+    nearest,
+    shown,
+    unwrapped,
+)
+from captioning.config.check.signatures import Signature, locate, signature_of
+from captioning.config.check.values import resolved, source_of
+from captioning.config.plugins import check_targets
+from captioning.config.ranges import AlsoTakes, ArgumentsOf
+
+TARGET = "_target_"
+# A further key of a group may exist for other keys to refer to, unless it is nearly a known one.
+MISSPELT, MISSPELT_AT_TOP, OTHERWISE = 0.85, 0.8, 0.6
+# Keys of a part that are Hydra's own.
+HYDRA_KEYS = Signature(
+    annotations={
+        TARGET: str,
+        "_partial_": bool,
+        "_recursive_": bool,
+        "_convert_": Literal["none", "partial", "object", "all"],
+        "_args_": list,
+    },
+    required=frozenset(),
+    takes_further_keywords=False,
+)
+NO_KEYS = Signature(annotations={}, required=frozenset(), takes_further_keywords=False)
+
+
+class Problem(NamedTuple):
+    """A wrong value: its full key, and the rule with the value."""
+
+    key: str
+    text: str
+
+
+def check_config(config: DictConfig, settings: type | None = None) -> None:
+    """Refuse a config with wrong values, all of them at once.
+
+    Every mapping with ``_target_`` is checked against the signature of its target; ranges stand
+    there beside the types (`captioning.config.ranges`). Frozen records of settings are built, as
+    they check their fields against each other; nothing else is built, and no data is read.
+
+    Args:
+        config: of a command; the key ``hydra`` is not looked at.
+        settings: the ``TypedDict`` of the command's keys; None to look at parts with
+            ``_target_`` alone. A key that it does not require may hold references that cannot be
+            resolved: it is for some uses of the command.
+
+    Raises:
+        ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
+            name, the nearest one that is known. Where a value comes from another key, that one is
+            named. Or a ``_target_`` that configs may not name, see `captioning.config.plugins`.
+    """
+    values, unresolved = resolved(config)
+    check_targets(values)
+    left_out = {key.partition(".")[0] for key in unresolved}
+    required = _group(settings).required if settings else frozenset()
+    lines = {key: text for key, text in unresolved.items() if key.partition(".")[0] in required}
+    for problem in problems(values, settings or Any, ""):
+        if problem.key not in left_out:
+            lines.setdefault(source_of(problem.key, config), problem.text)
+    if lines:
+        raise ValueError("\n".join(f"{key}: {text}" for key, text in lines.items()))
+
+
+def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> list[Problem]:
+    """All problems of a value.
+
+    Args:
+        value: plain, as of a YAML file.
+        annotation: of the argument that gets it.
+        key: its full name.
+        nested: whether it is an argument of a part, which gets no further arguments from the code.
+    """
+    members = alternatives(annotation)
+    if value == MISSING:
+        rule = "" if annotation is Any else f" ({described(annotation)})"
+        return [Problem(key, f"must be given{rule}")]
+    if isinstance(value, Mapping) and TARGET in value:
+        marks = [mark for member in members for mark in unwrapped(member)[1]]
+        return list(_check_part(value, key, marks, nested=nested))
+    problems_of_members = [_check_member(value, member, key) for member in members]
+    if not all(problems_of_members):
+        return []
+    inner = [
+        lines
+        for lines, member in zip(problems_of_members, members, strict=True)
+        if _is_same_container(value, member)
+    ]
+    return inner[0] if inner else [_wrong(value, annotation, key)]
+
+
+def _wrong(value: Any, annotation: Any, key: str) -> Problem:
+    hint = nearest(value, choices_of(annotation)) if isinstance(value, str) else ""
+    if not fits(value):
+        hint = f"; no whole number may be above {LARGEST}"
+    return Problem(key, f"must be {described(annotation)}, got {shown(value)}{hint}")
+
+
+def _is_same_container(value: Any, annotation: Any) -> bool:
+    """Whether a container is of the annotated kind, so that the problem lies in its content."""
+    base, _ = unwrapped(annotation)
+    return (isinstance(value, Mapping) and is_mapping(base)) or (
+        isinstance(value, list) and is_sequence(base)
+    )
+
+
+def _check_member(value: Any, annotation: Any, key: str) -> list[Problem]:
+    """Problems of a value against one member of a union."""
+    base, _ = unwrapped(annotation)
+    if base in (Any, object):
+        return list(_check_content(value, key))
+    if isinstance(value, Mapping) and is_mapping(base):
+        return list(_check_mapping(value, annotation, key))
+    if isinstance(value, list) and is_sequence(base):
+        return list(_check_list(value, annotation, key))
+    return [] if is_allowed(value, annotation) else [_wrong(value, annotation, key)]
+
+
+def _check_content(value: Any, key: str) -> Iterator[Problem]:
+    """Problems of parts anywhere in a value whose annotation is unknown."""
+    items: Sequence[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    for name, content in items:
+        if content != MISSING:
+            yield from problems(content, Any, _joined(key, name))
+
+
+def _joined(key: str, name: Any) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def _check_list(values: list[Any], annotation: Any, key: str) -> Iterator[Problem]:
+    base, _ = unwrapped(annotation)
+    content = get_args(base)
+    fixed = content if get_origin(base) is tuple and Ellipsis not in content else ()
+    if (fixed and len(values) != len(fixed)) or not meets_constraints(values, annotation):
+        yield _wrong(values, annotation, key)
+        return
+    for number, value in enumerate(values):
+        kind = fixed[number] if fixed else (content[0] if content else Any)
+        yield from problems(value, kind, f"{key}.{number}", nested=True)
+
+
+def _check_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[Problem]:
+    base, constraints = unwrapped(annotation)
+    functions = [signature_of(mark.target) for mark in constraints if type(mark) is ArgumentsOf]
+    if functions or is_typeddict(base):
+        group = _group(base) if is_typeddict(base) else NO_KEYS
+        key_problems = list(_check_keys(values, _with_arguments(group, functions), key))
+        records = [] if is_typeddict(base) else [mark.target for mark in constraints]
+        yield from key_problems or (
+            p for target in records for p in _check_record(target, values, key)
+        )
+        return
+    names, content = get_args(base) or (Any, Any)
+    for name, value in values.items():
+        full = f"{key}.{name}"
+        if names not in (str, Any):
+            yield from problems(name, names, full)
+        yield from problems(value, content, full, nested=True)
+
+
+@functools.cache
+def _group(base: Any) -> Signature:
+    """A ``TypedDict`` as if it were a function."""
+    hints = get_type_hints(base, include_extras=True)
+    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    return Signature(
+        annotations={n: get_args(h)[0] if n in optional else h for n, h in hints.items()},
+        required=frozenset(hints) - optional if base.__total__ else frozenset(),
+        takes_further_keywords=True,
+    )
+
+
+def _with_arguments(group: Signature, functions: Sequence[Signature]) -> Signature:
+    """The keys of a group, some of which are arguments of functions that get further ones."""
+    if not functions:
+        return group
+    annotations = {n: h for function in functions for n, h in function.annotations.items()}
+    return Signature(
+        annotations=annotations | group.annotations,
+        required=group.required,
+        takes_further_keywords=any(function.takes_further_keywords for function in functions),
+    )
+
+
+def _check_part(
+    node: Mapping[str, Any], key: str, marks: Sequence[Any], *, nested: bool
+) -> Iterator[Problem]:
+    """Problems of a part's target or its arguments."""
+    try:
+        target = locate(str(node[TARGET] or "null"))
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+        names = dir(error.obj) if isinstance(error, AttributeError) else ()
+        hint = nearest(str(node[TARGET]).rpartition(".")[2], names)
+        text = f"cannot import {shown(node[TARGET])}: {error}{hint}"
+        yield Problem(f"{key}.{TARGET}", text)
+        return
+    of_hydra = {name: value for name, value in node.items() if name.startswith("_")}
+    yield from _check_keys(of_hydra, HYDRA_KEYS, key)
+    signature = signature_of(target)
+    arguments = {name: value for name, value in node.items() if not name.startswith("_")}
+    complete = nested and not node.get("_partial_") and not node.get("_args_")
+    extra_annotations = [_group(mark.keys).annotations for mark in marks if type(mark) is AlsoTakes]
+    annotations = {
+        n: h for hints in (signature.annotations, *extra_annotations) for n, h in hints.items()
+    }
+    required = signature.required if complete else frozenset()
+    signature = replace(signature, annotations=annotations, required=required)
+    key_problems = list(_check_keys(arguments, signature, key, nested=True))
+    yield from key_problems or _check_record(target, arguments, key)
+
+
+def _check_record(target: Any, arguments: Mapping[str, Any], key: str) -> Iterator[Problem]:
+    """Problems that a record of settings, or a named constructor of one, finds among its fields."""
+    build: Any = target
+    of_record = is_dataclass(target) or is_dataclass(getattr(target, "__self__", None))
+    complete = signature_of(target).required <= set(arguments)
+    if not (of_record and complete) or any(map(_holds_parts, arguments.values())):
+        return
+    try:
+        build(**arguments)
+    except (ValueError, TypeError) as error:
+        yield Problem(key, str(error))
+
+
+def _holds_parts(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return TARGET in value or any(map(_holds_parts, value.values()))
+    return isinstance(value, list) and any(map(_holds_parts, value))
+
+
+def _check_keys(
+    values: Mapping[str, Any], signature: Signature, key: str, *, nested: bool = False
+) -> Iterator[Problem]:
+    """Problems of the keys of a mapping and of their values."""
+    known = signature.annotations
+    for name, value in values.items():
+        full = _joined(key, name)
+        if name in known:
+            yield from problems(value, known[name], full, nested=nested)
+            continue
+        cutoff = (
+            (MISSPELT if key else MISSPELT_AT_TOP)
+            if signature.takes_further_keywords
+            else OTHERWISE
+        )
+        hint = nearest(name, known, cutoff=cutoff)
+        if hint or not signature.takes_further_keywords:
+            hint = hint or f"; there are {', '.join(known) or 'none'}"
+            yield Problem(full, f"there is no such key{hint}")
+        else:
+            yield from problems(value, Any, full)
+    for name in sorted(signature.required - set(values)):
+        yield Problem(_joined(key, name), f"must be given ({described(known[name])})")

@@ -1,0 +1,136 @@
+"""How a config is composed; slow to import, as it needs Hydra.
+
+Three places are searched: the configs of the project, ``--config-dir``, and a folder ``configs``
+where the command is started. So a user's own YAML files stand beside the project's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.config.folders import config_folder, user_folder
+from captioning.config.moved import rename_targets
+from captioning.config.plugins import OWN_FOLDERS, name_folders, name_targets, targets_in
+
+log = logging.getLogger(__name__)
+
+VERSION_BASE = "1.3"
+
+
+def compose_config(
+    name: str, overrides: Sequence[str] = (), *, return_hydra_config: bool = False
+) -> DictConfig:
+    """The config that a command with these overrides has.
+
+    Args:
+        name: of a file in the config folder, such as ``"train"``.
+        overrides: as on the command line, such as ``"model=updown_tiny"``.
+        return_hydra_config: keep Hydra's own settings, under ``hydra``.
+
+    Raises:
+        hydra.errors.HydraException: an unknown choice or key, or an override that cannot be read.
+    """
+    with composing():
+        config = compose(name, list(overrides), return_hydra_config=return_hydra_config)
+    trust(config)
+    return config
+
+
+@contextmanager
+def composing() -> Iterator[None]:
+    """Hydra as it stands before any command, beside one that may be running."""
+    search_user_folder()
+    hydra = GlobalHydra.instance()
+    running, hydra.hydra = hydra.hydra, None
+    try:
+        with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
+            yield
+    finally:
+        GlobalHydra.instance().hydra = running  # Hydra has put a copy in its place
+
+
+def search_path(config_dir: str | None) -> list[str]:
+    """The override that has Hydra search the user's folder of ``--config-dir``, too."""
+    if config_dir is None:
+        return []
+    return [f"hydra.searchpath=[{quoted(f'file://{Path(config_dir).resolve()}')}]"]
+
+
+def setting(key: str, text: object) -> str:
+    """An override with a text of any characters, such as a folder with brackets in its name."""
+    return f"{key}={quoted(text)}"
+
+
+def quoted(text: object) -> str:
+    """A text in quotes, as Hydra reads it."""
+    return QuotedString(text=str(text), quote=Quote.double).with_quotes()
+
+
+def trust(config: DictConfig) -> None:
+    """Let parts be built that a config names, as the user has composed it; note its folders."""
+    for name, present in rename_targets(config).items():
+        log.warning(f"{name} has moved: write {present}")
+    name_targets(targets_in(OmegaConf.to_container(config, resolve=False)))
+    paths = config.get("paths") or {}
+    name_folders(str(paths[key]) for key in OWN_FOLDERS if paths.get(key))
+
+
+class UserConfigs(SearchPathPlugin):
+    """Searches `user_folder` after the project's configs, whose names so keep their meaning."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add the folder, where there is one."""
+        folder = user_folder()
+        if folder is not None:
+            search_path.append("user", f"file://{folder}")
+
+
+def search_user_folder() -> None:
+    """Have Hydra search the user's folder from now on, and let overrides fill empty mappings."""
+    Plugins.instance().register(UserConfigs)
+    ConfigLoaderImpl._apply_overrides_to_config = staticmethod(_apply_to_open)
+
+
+def open_empty(config: DictConfig) -> None:
+    """Let overrides fill mappings that users fill, such as options of a template: empty ones.
+
+    An empty group, such as ``steps``, stays closed: its keys come with a choice.
+    """
+    groups = {path.name for path in config_folder().iterdir() if path.is_dir()}
+    for key in config:
+        node = config._get_node(key)
+        is_closed = key == "hydra" or (key in groups and not node)
+        if isinstance(node, DictConfig) and not is_closed:
+            _open_empty(node)
+
+
+def _open_empty(config: DictConfig) -> None:
+    if config._is_none() or config._is_missing() or config._is_interpolation():
+        return
+    if not config:
+        OmegaConf.set_struct(config, False)
+    for key in config:
+        node = config._get_node(key)
+        if isinstance(node, DictConfig):
+            _open_empty(node)
+
+
+_apply = ConfigLoaderImpl._apply_overrides_to_config
+
+
+def _apply_to_open(overrides: list[Override], cfg: DictConfig) -> None:
+    """What Hydra calls once a config is composed and closed; it has no public hook between."""
+    open_empty(cfg)
+    _apply(overrides, cfg)

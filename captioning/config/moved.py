@@ -1,0 +1,81 @@
+"""Names of classes that have moved: run folders and users' configs keep earlier ones."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
+
+_INFERENCE = ("bundle", "captioner", "chosen_search", "live_features", "loading", "photo_batches")
+_CONFIG = ("loadable", "plugins", "ranges", "run_names", "setting_error")
+_RUNTIME = (
+    *("allocator", "cores", "devices", "extras", "files", "model_folder", "processors"),
+    *("sample_dropout", "sharing", "slurm", "tensor_files", "work_ahead"),
+)
+_NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
+# Earlier room or module -> today's.
+MOVED = {
+    **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
+    **{f"captioning.{name}": f"captioning.config.{name}" for name in _CONFIG},
+    **{f"captioning.exports.{name}": f"captioning.inference.{name}" for name in _INFERENCE},
+    "captioning.exports": "captioning.export",
+    "captioning.parts": "captioning.config.build",
+    "captioning.configuration": "captioning.config.compose",
+    "captioning.figures": "captioning.results.figures",
+    "captioning.lengths": "captioning.text.lengths",
+    "captioning.data.miniworld": "captioning.miniworld",
+    "augmentation.captions.paraphrase": "augmentation.ssa.paraphrase",
+    "augmentation.captions.ssa": "augmentation.ssa",
+    "augmentation.captions.ssa_authors": "augmentation.ssa.authors",
+    "augmentation.captions.toca": "augmentation.toca",
+    "augmentation.captions.writing": "augmentation.writing",
+    "augmentation.captioned": "augmentation.regions.captioned",
+    "augmentation.images": "augmentation.image_replacement",
+    "augmentation.pictures": "augmentation.image_replacement.pictures",
+    "augmentation.regions.cutswap": "augmentation.cutswap",
+    "augmentation.regions.novel_objects": "augmentation.novel_objects.method",
+    **{f"augmentation.regions.{name}": f"augmentation.novel_objects.{name}" for name in _NOVEL},
+    "curation.app": "curation.review.app",
+    "curation.report": "curation.review.edits",
+    "curation.run_report": "curation.review.runs",
+    "curation.suspects": "curation.review.suspects",
+}
+_TARGET = "_target_"
+_EARLIER = re.compile(
+    f"(?:{'|'.join(map(re.escape, sorted(MOVED, key=len, reverse=True)))})(?=\\.|$)"
+)
+
+
+def present_name(name: str) -> str:
+    """Today's dotted name of what had this one, or the same name."""
+    earlier = _EARLIER.match(name)
+    return MOVED[earlier[0]] + name[earlier.end() :] if earlier else name
+
+
+def rename_targets(config: Any) -> dict[str, str]:
+    """Give each ``_target_`` of a config its present name, at any depth and in place.
+
+    Returns:
+        Present names by the earlier ones that were found.
+    """
+    renamed: dict[str, str] = {}
+    for part in _parts(config):
+        plain: Any = OmegaConf.to_container(part, resolve=False)
+        name = plain[_TARGET]
+        if isinstance(name, str) and (present := present_name(name)) != name:
+            renamed[name] = present
+            with read_write(part), open_dict(part):
+                part[_TARGET] = present
+    return renamed
+
+
+def _parts(config: Any) -> list[Any]:
+    """All mappings with ``_target_`` within a config; references are not followed."""
+    if not isinstance(config, DictConfig | ListConfig) or config._is_none():
+        return []
+    if config._is_interpolation() or config._is_missing():
+        return []
+    keys: Any = config if isinstance(config, DictConfig) else range(len(config))
+    inner = [part for key in keys for part in _parts(config._get_node(key))]
+    return [config, *inner] if isinstance(config, DictConfig) and _TARGET in config else inner

@@ -1,0 +1,270 @@
+"""A finished run as a folder for others: ``captioning export``."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from captioning.export.card import base_model, write_card
+from captioning.export.energy import CardFacts
+from captioning.export.generate_arguments import generate_arguments
+from captioning.inference.bundle import (
+    FEATURES_PREFIX,
+    LISTS,
+    ROOT,
+    Bundle,
+    transformers_folder,
+    write_bundle,
+)
+from captioning.inference.captioner import Captioner
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.low_rank import low_rank_tensors
+from captioning.results.run_folder import RunFolder
+from captioning.results.versions import versions
+from captioning.runtime.extras import import_extra
+from captioning.runtime.files import is_taken, read_json, write_json, write_text
+from captioning.runtime.tensor_files import write_tensors
+from captioning.training.parts import build_part
+
+# Keys of a run that building and using its model needs; all others may name its owner's folders.
+KEPT = ("model", "features", "control", "search", "optimizer", "schedule", "seed", "run_name")
+# Files of a model of transformers, of which one is its processor's.
+PROCESSORS = ("processor_config.json", "preprocessor_config.json")
+# Keys of a model that may name a file of words.
+WORD_FILES = ("objects", "names_path", "photo_names")
+BACKBONE = "captioning.vision.backbones.build_backbone"
+ADAPTER = "adapter"
+
+
+def export(
+    run: str | Path, to: str | Path, *, onnx: bool = False, facts: CardFacts | None = None
+) -> Path:
+    """Write a finished run's captioner for others; all or nothing.
+
+    Args:
+        run: folder of the run.
+        to: a new folder.
+        onnx: also write networks for ONNX, see `captioning.export.onnx`.
+        facts: for the card, what the run does not know.
+
+    Raises:
+        FileExistsError: ``to`` is there already.
+        FileNotFoundError: no run folder, or one without checkpoint.
+        ValueError: a run that cannot be loaded, or has no form in ONNX.
+    """
+    target = Path(to)
+    if is_taken(target):
+        raise FileExistsError(f"to={target} is there already; give a new folder")
+    captioner = Captioner.load(run, device="cpu")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{secrets.token_hex(6)}.export")
+    try:
+        part.mkdir()
+        extra = _write(captioner, part, onnx=onnx)
+        card = write_card(
+            target,
+            run=Path(run),
+            config=RunFolder(Path(run)).config(),
+            num_weights=sum(parameter.numel() for parameter in captioner.model.parameters()),
+            of_transformers=transformers_folder(part) is not None,
+            extra=extra,
+            facts=facts or CardFacts(),
+        )
+        write_text(part / "README.md", card)
+        if target.is_dir():
+            target.rmdir()
+        part.rename(target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return target
+
+
+def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
+    """Write all but the card; returns what it says of formats."""
+    model = captioner.model
+    config = _with_lists(_portable(captioner.config), folder)
+    weights: dict[str, Tensor] | None = dict(model.state_dict())
+    note = _write_transformers(model, folder)
+    if note is None:
+        weights = None
+        config = _of_transformers(config)
+    else:
+        config, of_features = _with_features(config, captioner)
+        weights = {**(weights or {}), **of_features}
+    checkpoint: dict[str, Any] = {}
+    model.on_save_checkpoint(checkpoint)
+    bundle = Bundle(
+        folder=folder, config=config, captioner=checkpoint["captioner"], weights=weights
+    )
+    write_bundle(bundle, {key: value for key, value in versions().items() if key != "command"})
+    extra = ["## Other formats", "", *_formats(note, captioner, folder), ""]
+    if note is None and captioner.config.model.get("lora"):
+        extra += _write_adapter(captioner, folder / ADAPTER)
+    if onnx:
+        from captioning.export.onnx import write_onnx  # slow, and needed here only
+
+        extra += write_onnx(captioner, folder / "onnx")
+    return extra
+
+
+def _formats(note: str | None, captioner: Captioner, folder: Path) -> Sequence[str]:
+    if note is not None:
+        return [f"None of transformers: {note}."]
+    lines = [
+        "The folder is a model of transformers, which "
+        "`AutoModelForImageTextToText.from_pretrained(FOLDER)` and "
+        '`pipeline("image-text-to-text", model=FOLDER)` open.',
+        _how_to_search(captioner),
+    ]
+    if not any((folder / name).is_file() for name in PROCESSORS):
+        lines.append(
+            "It has no processor, as its tokens are words that transformers does not know."
+        )
+    if options := OmegaConf.select(captioner.config, "features.reader.options"):
+        shown = ", ".join(f"{key}={value}" for key, value in options.items())
+        lines.append(f"Photos were prepared with these options of its processor: {shown}.")
+    return lines
+
+
+def _how_to_search(captioner: Captioner) -> str:
+    arguments = generate_arguments(captioner.model)
+    if arguments is None:
+        return "They search in their own way, and have no counterpart of this captioner's search."
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    most = arguments["max_new_tokens"]
+    end = f", as long as they end within {most} tokens" if arguments["num_beams"] > 1 else ""
+    return f"This captioner's captions are those of `generate(**inputs, {shown})`{end}."
+
+
+def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
+    """Write low-rank additions for peft beside the model that has them; returns lines for the card.
+
+    They belong to the pretrained model, so a run that began with another run's weights has none.
+    """
+    config, model = captioner.config, captioner.model
+    pretrained = base_model(config)
+    if config.get("start_from") or pretrained is None:
+        return [
+            "## Adapter", "", "None: the run began with the weights of another run, to which its "
+            "low-rank additions belong. The model's own files have them merged.", "",
+        ]  # fmt: skip
+    parts: Any = model
+    tensors, layers = low_rank_tensors(parts.transformers_parts())
+    peft: Any = import_extra("peft", extra="vlm", purpose="an adapter")
+    settings = config.model.lora
+    lora = peft.LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=layers,
+        base_model_name_or_path=pretrained.name,
+        revision=pretrained.commit,
+        inference_mode=True,
+    )
+    lora.save_pretrained(folder)
+    written = read_json(folder / "adapter_config.json")  # its set of layers has no order
+    write_json(folder / "adapter_config.json", {**written, "target_modules": layers})
+    tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    write_tensors(folder / "adapter_model.safetensors", tensors, {"format": "pt"})
+    return [
+        "## Adapter",
+        "",
+        f"`{ADAPTER}/` has the low-rank additions alone, for `{pretrained.name}`: "
+        f'`PeftModel.from_pretrained(BASE, "{ADAPTER}")` of peft. The model\'s own files have them '
+        "merged.",
+        "",
+    ]
+
+
+def _portable(config: DictConfig) -> DictConfig:
+    """The settings that others need, without folders of this machine."""
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    kept = {key: values[key] for key in KEPT if values.get(key) is not None}
+    for key in ("folder", "num_workers"):
+        kept["features"].pop(key, None)
+    model = kept["model"]
+    model.pop("word_vectors", None)  # the weights hold them
+    for part in (model, model["module"]):
+        if Path(str(part.get("weights"))).is_file():  # which these take the place of
+            part["weights"] = None
+    kept["data"] = {"name": values["data"]["name"]}
+    return OmegaConf.create(kept)
+
+
+def _with_lists(config: DictConfig, folder: Path) -> DictConfig:
+    """The settings with copies of the files of words that the model reads, in ``lists/``."""
+    values: Any = OmegaConf.to_container(config)
+
+    def copied(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: copied(content, str(name)) for name, content in value.items()}
+        if key not in WORD_FILES or not isinstance(value, str) or not Path(value).is_file():
+            return value
+        content = Path(value).read_bytes()
+        suffix = ".json" if Path(value).suffix == ".json" else ".txt"  # which decides the format
+        name = f"{LISTS}/{hashlib.sha256(content).hexdigest()[:12]}{suffix}"
+        (folder / LISTS).mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+        return name
+
+    return DictConfig({**values, "model": copied(values["model"])})
+
+
+def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | None:
+    """Write a model that transformers knows; otherwise why it has no such form."""
+    save: Any = getattr(model, "save_pretrained", None)
+    if save is None:
+        return f"it has no {type(model).__name__}"
+    part = folder / ".transformers"
+    try:
+        save(part)
+    except ValueError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        return str(error)
+    for path in part.iterdir():
+        path.rename(folder / path.name)
+    part.rmdir()
+    return None
+
+
+def _of_transformers(config: DictConfig) -> DictConfig:
+    """Settings that read all weights from the folder itself, with low ranks merged into them."""
+    config = config.copy()
+    config.model.module.pretrained = ROOT
+    config.model.pop("pretrained", None)
+    config.model.pop("lora", None)
+    backbone = config.features.get("backbone")
+    if config.features.get("reader", {}).get("pretrained"):
+        config.features.reader.pretrained = ROOT
+    if backbone is not None:
+        kept = {key: backbone[key] for key in ("_target_", "image_size") if key in backbone}
+        config.features.backbone = {**kept, "pretrained": ROOT}
+    return config
+
+
+def _with_features(
+    config: DictConfig, captioner: Captioner
+) -> tuple[DictConfig, dict[str, Tensor]]:
+    """Settings whose backbone is built without its weights, and these weights, where it can be."""
+    backbone: nn.Module | None = captioner.backbone or captioner.model.backbone
+    chosen = config.features.get("backbone")
+    if backbone is None or chosen is None or chosen.get("_target_") != BACKBONE:
+        return config, {}
+    changed = config.copy()
+    changed.features.backbone.weights = "random"
+    changed.features.backbone.image_size = backbone.image_size
+    same = build_part(changed.features.backbone).state_dict().keys() == backbone.state_dict().keys()
+    if not same:
+        return config, {}  # a package brings these weights
+    if captioner.backbone is None:
+        return changed, {}  # they are among the model's
+    weights = {f"{FEATURES_PREFIX}{n}": tensor for n, tensor in backbone.state_dict().items()}
+    return changed, weights

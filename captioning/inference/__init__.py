@@ -1,0 +1,1 @@
+"""Captions of photos by a trained captioner: no training, no Hydra, no Lightning."""

@@ -1,0 +1,285 @@
+"""A trained captioner in Python: photos in, captions out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from omegaconf import DictConfig
+from PIL import Image
+from torch import nn
+
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.settings import LoaderSettings, Splits
+from captioning.data.roster import build_roster
+from captioning.decoding.machine import Machine
+from captioning.decoding.sampling import Sampling
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import check_integer
+from captioning.inference.attention import AttendedWord, attended_words
+from captioning.inference.chosen_search import chosen_search, words_machine
+from captioning.inference.loading import LoadedCaptioner, load_captioner
+from captioning.inference.photo_batches import (
+    Box,
+    Photo,
+    PhotoBatch,
+    photo_name,
+    photo_samples,
+    read_batches,
+)
+from captioning.models.base import AbstractCaptioner
+from captioning.runtime.cores import num_cores
+from captioning.runtime.devices import Precision, by_device, computing, full_precision
+from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.training.inputs import Inputs
+from captioning.types import Prediction, Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionedPhoto:
+    """What a captioner says of a photo.
+
+    Attributes:
+        photo: the file, or the number of a picture in memory, as text.
+        captions: best first, each with its ``caption`` and ``score``; none of a broken photo.
+        problem: what is wrong with a broken photo; else empty.
+        boxes: that were looked at, beside the whole photo.
+    """
+
+    photo: str
+    captions: tuple[Prediction, ...] = ()
+    problem: str = ""
+    boxes: tuple[Box, ...] = ()
+
+    @property
+    def caption(self) -> str:
+        """The best caption; empty of a broken photo."""
+        return self.captions[0].caption if self.captions else ""
+
+    @property
+    def score(self) -> float:
+        """Of the best caption: log-probability as its search compares captions."""
+        return self.captions[0].score if self.captions else -torch.inf
+
+
+class Captioner:
+    """A trained model that captions photos; `load` gives one.
+
+    Attributes:
+        model, config, inputs, device, backbone, dtype: see `LoadedCaptioner`.
+        takes_boxes: whether it looks at boxes, which `caption` must be given.
+    """
+
+    def __init__(self, loaded: LoadedCaptioner) -> None:
+        self.model: AbstractCaptioner[Any] = loaded.model
+        self.config: DictConfig = loaded.config
+        self.inputs: Inputs = loaded.inputs
+        self.device: torch.device = loaded.device
+        self.backbone: nn.Module | None = loaded.backbone
+        self.dtype: torch.dtype = loaded.dtype
+        self.takes_boxes: bool = loaded.config.features.get("kind") == "regions"
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path | None = None,
+        *,
+        device: str | torch.device = "auto",
+        plugins: Sequence[str] = (),
+        prompt: str | None = None,
+        template: Mapping[str, Any] | None = None,
+        precision: Precision | None = None,
+    ) -> Self:
+        """The captioner of this package, or another one; folders are known by their contents.
+
+        They may come from strangers: settings name no code but this project's and its libraries',
+        weights are plain tensors, and their sizes are checked.
+
+        Args:
+            model: folder of a run with a finished epoch, of ``captioning export``, or of an
+                image-to-text model of transformers; or ``OWNER/NAME@COMMIT`` of the hub. None:
+                the shipped captioner.
+            device: ``"auto"`` takes a GPU if there is one.
+            plugins: packages of your own that its settings name.
+            prompt: what a model of transformers is asked; None: nothing, or for one sentence.
+            template: options of its chat template, such as ``{"enable_thinking": False}``.
+            precision: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: half precision
+                on a GPU. None: single; for a model of transformers, ``"auto"``.
+
+        Raises:
+            FileNotFoundError: no such folder, a file is missing, or no captioner is shipped.
+            ValueError: no captioner in the folder, damaged files, parts that settings may not
+                name, or a run on imported features.
+            ConnectionError: the hub cannot be reached.
+        """
+        return cls(
+            load_captioner(
+                model,
+                device=device,
+                plugins=plugins,
+                prompt=prompt,
+                template=template,
+                precision=precision,
+            )
+        )
+
+    def caption(self, photos: Sequence[Photo], **options: Any) -> list[CaptionedPhoto]:
+        """Captions of each photo, in order; for options see `stream`.
+
+        Raises:
+            FileNotFoundError: a photo does not exist.
+            ValueError: a photo that cannot be read, or a setting out of its range.
+            TypeError: no such setting.
+        """
+        return list(self.stream(photos, **options))
+
+    def stream(
+        self,
+        photos: Sequence[Photo],
+        *,
+        batch_size: int | None = None,
+        boxes: Sequence[Sequence[Box]] | None = None,
+        must_include: Sequence[str | Sequence[str]] = (),
+        skips_broken: bool = False,
+        **search: Any,
+    ) -> Iterator[CaptionedPhoto]:
+        """The same, photo by photo, while later ones are read.
+
+        Args:
+            photos: files or pictures of Pillow; repeats are allowed, with other boxes, too.
+            batch_size: photos at a time; None: 16, on a GPU 64, of models of transformers 16.
+            boxes: of each photo, ``(x1, y1, x2, y2)`` in its pixels, for captioners on regions.
+            must_include: words or phrases that each caption must hold; of several in a tuple one.
+                `Prediction.satisfied` says whether it does.
+            skips_broken: a broken photo comes with its `CaptionedPhoto.problem`, not as an error.
+            **search: ``diverse``, ``min_words``, ``max_words`` and settings of `SearchSettings`,
+                such as ``beam_size=3`` and ``num_captions=5``, see `chosen_search`.
+
+        Raises:
+            FileNotFoundError, ValueError, TypeError: see `caption`.
+        """
+        if isinstance(photos, str | Path | Image.Image):
+            raise TypeError(f"photos must be a list: got {photos!r}; put it into [...]")
+        batch_size = self._photos_at_once if batch_size is None else batch_size
+        check_integer("batch_size", batch_size, minimum=1)
+        self._check_boxes(photos, boxes)
+        machine = words_machine(must_include, self.model.tokenizer)
+        chosen = chosen_search(self.model.search, constrained=machine is not None, **search)
+        with tempfile.TemporaryDirectory() as folder:
+            samples, names = photo_samples(photos, boxes, Path(folder))
+            done: dict[str, CaptionedPhoto] = {}
+            position = 0
+            for part in self._read(samples, batch_size, skips=skips_broken):
+                done |= self._captioned(part, chosen, machine)
+                while position < len(names) and names[position] in done:
+                    photo = photo_name(photos[position], position)
+                    yield replace(done[names[position]], photo=photo)
+                    position += 1
+
+    def attention(
+        self, photo: Photo, captions: Sequence[str], *, boxes: Sequence[Box] | None = None
+    ) -> list[list[AttendedWord]]:
+        """Where it looks in a photo as it says each word of captions.
+
+        Args:
+            photo: the file, or a picture of Pillow.
+            captions: as `caption` gives them.
+            boxes: of the photo, for captioners on regions.
+
+        Returns:
+            The words of each caption, with weights of `grid_size` cells, row by row from the top
+            left, maybe with one of the whole photo before them; or of the whole photo, then of the
+            boxes. Words have no weights where its model attends to no parts of a photo.
+
+        Raises:
+            FileNotFoundError, ValueError: see `caption`.
+        """
+        given = None if boxes is None else [boxes]
+        self._check_boxes([photo], given)
+        with tempfile.TemporaryDirectory() as folder:
+            samples, _ = photo_samples([photo], given, Path(folder))
+            (part,) = self._read(samples, 1, skips=False)
+        if part.batch is None:
+            raise ValueError(f"{photo}: this photo cannot be read")
+        with full_precision():
+            return attended_words(self.model, part.batch.to(self.device), captions)
+
+    @property
+    def _photos_at_once(self) -> int:
+        """The default: of large models 64 photos with all their hypotheses fill a GPU."""
+        return 16 if self._is_of_transformers else by_device(self.device, processor=16, gpu=64)
+
+    @property
+    def _is_of_transformers(self) -> bool:
+        return isinstance(self.model.tokenizer, ImageTextTokenizer)
+
+    @property
+    def grid_size(self) -> tuple[int, int] | None:
+        """Rows and columns of the grid that it looks at; None for regions, or where unknown."""
+        backbone = self.backbone or self.model.backbone
+        return None if self.takes_boxes else getattr(backbone, "grid_size", None)
+
+    def _check_boxes(self, photos: Sequence[Photo], boxes: Sequence[Sequence[Box]] | None) -> None:
+        if not self.takes_boxes and boxes is not None:
+            raise ValueError("this captioner reads whole photos: leave boxes out")
+        if self.takes_boxes and (boxes is None or len(boxes) != len(photos)):
+            got = "none" if boxes is None else str(len(boxes))
+            raise ValueError(
+                f"this captioner reads regions: boxes must be lists for each of {len(photos)} "
+                f"photos, got {got}"
+            )
+
+    def _read(
+        self, samples: Sequence[Sample], batch_size: int, *, skips: bool
+    ) -> Iterator[PhotoBatch]:
+        if not samples:
+            return
+        roster = build_roster("photos", list(samples))
+        datamodule = CaptionDataModule(
+            splits=Splits(train=roster, val=roster),
+            tokenizer=self.model.tokenizer,
+            readers=self.inputs.readers,
+            loader=LoaderSettings(eval_batch_size=batch_size),
+        )
+        # threads that read, each a batch; one alone would be slower than a GPU
+        ahead = min(by_device(self.device, processor=1, gpu=8), num_cores())
+        if self._is_of_transformers:
+            ahead = 1  # a processor of transformers is none for two threads
+        dataset = datamodule.dataset(samples, "eval")
+        yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)
+
+    @torch.inference_mode()
+    def _captioned(
+        self, part: PhotoBatch, search: AbstractSearch, machine: Machine | None
+    ) -> dict[str, CaptionedPhoto]:
+        """Results by image id."""
+        groups: dict[str, list[Prediction]] = {}
+        if part.batch is not None:
+            batch = part.batch.to(self.device)
+            machines = None if machine is None else [machine] * len(batch.image_ids)
+            with computing(self.dtype, self.device):  # whatever is read meanwhile
+                found = self.model.candidates(batch, search=search, machines=machines)
+            groups = dict(zip(batch.image_ids, found, strict=True))
+        return {
+            sample.image_id: CaptionedPhoto(
+                photo=sample.image_id,
+                captions=_different(groups.get(sample.image_id, ()), search),
+                problem=part.problems.get(sample.image_id, ""),
+                boxes=tuple(region.box for region in sample.regions),
+            )
+            for sample in part.samples
+        }
+
+
+def _different(captions: Sequence[Prediction], search: AbstractSearch) -> tuple[Prediction, ...]:
+    """Captions without repeats, best first."""
+    different: dict[str, Prediction] = {}
+    for prediction in captions:
+        different.setdefault(prediction.caption, prediction)
+    if isinstance(search, Sampling):  # others give the best first
+        return tuple(sorted(different.values(), key=lambda prediction: -prediction.score))
+    return tuple(different.values())

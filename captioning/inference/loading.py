@@ -1,0 +1,309 @@
+"""What a captioner consists of, from any place that holds one, which is known by its contents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from captioning.config.compose import compose_config
+from captioning.config.plugins import import_plugins
+from captioning.data.batches.settings import Splits
+from captioning.data.roster import build_roster
+from captioning.data.steps.base import StepContext
+from captioning.inference.bundle import (
+    FEATURES_PREFIX,
+    FILES,
+    LISTS,
+    ROOT,
+    TRANSFORMERS,
+    WEIGHTS,
+    Bundle,
+    check_shapes,
+    is_bundle,
+    read_bundle,
+    restore,
+)
+from captioning.inference.live_features import LiveFeatures
+from captioning.inference.shipped import shipped_captioner
+from captioning.interfaces import AbstractTokenizer
+from captioning.models.base import AbstractCaptioner
+from captioning.results.checkpoints import load_checkpoint
+from captioning.results.run_folder import RunFolder
+from captioning.runtime.devices import DTYPES, Precision, chosen_device, chosen_dtype
+from captioning.runtime.model_folder import model_folder
+from captioning.runtime.processors import image_text_folder, load_processor
+from captioning.text.prompts import chat_template
+from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.text.tokenizers.restore import restored
+from captioning.training.inputs import Inputs, Pictures, further_readers
+from captioning.training.parts import build_part
+from captioning.training.run import build_model
+from captioning.types import Sample
+
+NO_HUB = "the folder of a run, an export or a model of transformers"
+NAME_ONE = "name one by --model (a run folder, an export, or a model of transformers such as BLIP)"
+# What models with a chat template are asked where nothing else is.
+REQUEST = "Describe the image in one sentence."
+# Their captions may be longer than those that a run learnt from.
+MAX_TOKENS = 40
+_OWN_LIST = re.compile(rf"{LISTS}/[0-9a-f]{{12}}\.(txt|json)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedCaptioner:
+    """A trained model with all that turns photos into its input.
+
+    Attributes:
+        model: in evaluation mode.
+        config: of its run.
+        inputs: readers of photos.
+        device: where the model works.
+        backbone: of the features that its run had cached; None where the model reads pixels.
+        dtype: what networks with weights in single precision compute in, where it is exact enough.
+    """
+
+    model: AbstractCaptioner[Any]
+    config: DictConfig
+    inputs: Inputs
+    device: torch.device
+    backbone: nn.Module | None = None
+    dtype: torch.dtype = torch.float32
+
+
+def load_captioner(
+    place: str | Path | None,
+    *,
+    device: str | torch.device = "auto",
+    plugins: Sequence[str] = (),
+    prompt: str | None = None,
+    template: Mapping[str, Any] | None = None,
+    precision: Precision | None = None,
+) -> LoadedCaptioner:
+    """A captioner's parts; see `captioning.inference.captioner.Captioner.load`."""
+    import_plugins(plugins)
+    chosen = chosen_device(device)
+    folder = shipped_captioner(instead=NAME_ONE) if place is None else _folder(place)
+    if is_bundle(folder):
+        build = _of_bundle
+    elif (folder / "config.yaml").is_file():
+        build = _of_run
+    elif (folder / "config.json").is_file():
+        weights = chosen_dtype(precision or "auto", chosen)
+        return _of_transformers(folder, chosen, prompt, dict(template or {}), weights)
+    else:
+        raise ValueError(
+            f"{folder}: no captioner: it has neither config.yaml of a run or an export, nor "
+            "config.json of a model of transformers"
+        )
+    if template:
+        raise ValueError(
+            f"template={dict(template)} is for models of transformers; {folder} is a captioner "
+            "that was trained with its own: leave it out"
+        )
+    if prompt is not None:
+        raise ValueError(
+            f"prompt={prompt!r} is for models of transformers; {folder} is a captioner that was "
+            "trained with its own: leave it out"
+        )
+    wanted = None if precision is None else chosen_dtype(precision, chosen)
+    loaded = build(folder, chosen, wanted)
+    return replace(loaded, dtype=brought_to(wanted, loaded.model, loaded.config))
+
+
+def _folder(place: str | Path) -> Path:
+    """The folder of a captioner, fetched from the hub for a name with its commit."""
+    folder = Path(place)
+    if folder.is_dir():
+        return folder
+    if folder.exists() or "@" not in str(place):
+        raise FileNotFoundError(
+            f"{place}: no such folder; give a run folder, an export, the folder of a model of "
+            "transformers, or OWNER/NAME@COMMIT of the hub"
+        )
+    return model_folder(str(place), instead=NO_HUB, files=FILES)
+
+
+def _of_transformers(
+    folder: Path,
+    device: torch.device,
+    prompt: str | None,
+    template: dict[str, Any],
+    weights: torch.dtype,
+) -> LoadedCaptioner:
+    """An image-to-text model of transformers as it was saved, with the settings of model=vlm."""
+    processor = load_processor(image_text_folder(str(folder), weights=True))
+    if prompt is None:
+        prompt = REQUEST if chat_template(processor) else ""
+    config = compose_config("train", ["model=vlm", "features=vlm", "tokenizer=vlm", "search=beam"])
+    config.model.pretrained, config.model.prompt = str(folder), prompt
+    config.model.template = template
+    config.model.weights = str(weights).removeprefix("torch.")
+    config.search.update({"beam_size": 3, "length_penalty": 1.0, "max_length": MAX_TOKENS})
+    tokenizer = ImageTextTokenizer.of_model(name=str(folder), prompt=prompt, template=template)
+    inputs, backbone = _inputs(config, device)
+    model = build_model(config, tokenizer, inputs, horizon=1)
+    return _ready(model, config, inputs, device, backbone)
+
+
+def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
+    run = RunFolder(folder)
+    config = _with_precision(run.config(), wanted)
+    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
+    inputs, backbone = _inputs(config, device)
+    model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs, horizon=1)
+    model.on_load_checkpoint(checkpoint)
+    try:
+        model.load_state_dict(checkpoint["state_dict"])
+    except RuntimeError as error:
+        reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
+        raise ValueError(f"{folder}: weights and config.yaml do not fit: {reason}") from error
+    return _ready(model, config, inputs, device, backbone)
+
+
+def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
+    bundle = read_bundle(folder)
+    config = _with_precision(_with_folder(bundle.config, folder), wanted)
+    try:
+        tokenizer = restored(bundle.captioner["tokenizer"])
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"{folder}: its tokenizer is damaged ({error})") from error
+    of_features, of_model = _divided(bundle)
+    inputs, backbone = _inputs(config, device, weights=of_features, where=folder / WEIGHTS)
+    if of_model is not None:
+        _check_sizes(config, tokenizer, inputs, of_model, folder)
+    model = build_model(config, tokenizer, inputs, horizon=1)
+    model.on_load_checkpoint({"captioner": dict(bundle.captioner)})
+    if of_model is not None:
+        restore(model, of_model, where=folder / WEIGHTS)
+    return _ready(model, config, inputs, device, backbone)
+
+
+def _ready(
+    model: AbstractCaptioner[Any],
+    config: DictConfig,
+    inputs: Inputs,
+    device: torch.device,
+    backbone: nn.Module | None,
+) -> LoadedCaptioner:
+    model = model.to(device).eval().requires_grad_(False)
+    return LoadedCaptioner(
+        model=model, config=config, inputs=inputs, device=device, backbone=backbone
+    )
+
+
+def _with_precision(config: DictConfig, wanted: torch.dtype | None) -> DictConfig:
+    """The settings with a backbone that computes in that precision."""
+    if wanted is None or not config.features.get("precision"):
+        return config
+    precision = str(wanted).removeprefix("torch.")
+    return DictConfig(OmegaConf.merge(config, {"features": {"precision": precision}}))
+
+
+def has_own_type(config: DictConfig) -> bool:
+    """Whether the settings say what type the model's weights have."""
+    return OmegaConf.select(config, "model.module.weights") in DTYPES
+
+
+def brought_to(
+    wanted: torch.dtype | None, model: AbstractCaptioner[Any], config: DictConfig
+) -> torch.dtype:
+    """What a captioner is to compute in for a wanted precision; None: as it is.
+
+    Weights that have a type of their own are converted, as autocast would mix it with others.
+    """
+    if wanted is None or not has_own_type(config):
+        return wanted or torch.float32
+    model.to(wanted)
+    return torch.float32
+
+
+def _with_folder(config: DictConfig, folder: Path) -> DictConfig:
+    """The settings with the folder's own weights and lists where they name these."""
+    values = OmegaConf.to_container(config, resolve=False)
+
+    def placed(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: placed(content, str(name)) for name, content in value.items()}
+        own = key == "pretrained" and value in (ROOT, TRANSFORMERS)
+        own = own or (isinstance(value, str) and _OWN_LIST.fullmatch(value) is not None)
+        return str(folder.resolve() / value) if own else value
+
+    return DictConfig(placed(values))
+
+
+def _divided(bundle: Bundle) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """Weights of the features' backbone, and those of the model."""
+    weights = bundle.weights
+    if weights is None:
+        return {}, None
+    of_features = {
+        name.removeprefix(FEATURES_PREFIX): tensor
+        for name, tensor in weights.items()
+        if name.startswith(FEATURES_PREFIX)
+    }
+    rest = {n: tensor for n, tensor in weights.items() if not n.startswith(FEATURES_PREFIX)}
+    return of_features, rest
+
+
+def _check_sizes(
+    config: DictConfig,
+    tokenizer: AbstractTokenizer,
+    inputs: Inputs,
+    weights: Mapping[str, Tensor],
+    folder: Path,
+) -> None:
+    """Refuse settings of other sizes than the weights before memory is taken for them."""
+    try:
+        with torch.device("meta"):
+            empty = build_model(config, tokenizer, inputs, horizon=1)
+    except (NotImplementedError, RuntimeError):
+        return  # some models compute while they are built: sizes are checked afterwards
+    if empty.backbone is None:
+        check_shapes(empty.state_dict(), weights, where=folder / WEIGHTS)
+
+
+def _inputs(
+    config: DictConfig,
+    device: torch.device,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    where: Path = Path(),
+) -> tuple[Inputs, nn.Module | None]:
+    """Readers of single photos, and the backbone of cached features."""
+    chosen = config.features
+    if chosen.get("imported"):
+        raise ValueError(
+            "this run reads imported features, and has no backbone for photos: caption a data set "
+            "with `captioning evaluate`, or train with features= of a backbone"
+        )
+    backbone = build_part(chosen.backbone) if chosen.get("backbone") else None
+    if weights and backbone is not None:
+        restore(backbone, weights, where=where)
+    size = 0 if backbone is None else backbone.dim
+    if chosen.get("reader"):
+        built = {} if backbone is None else {"backbone": backbone}
+        reader = build_part(chosen.reader, **built)
+        pictures = Pictures(reader=reader, feature_size=size, backbone=backbone)
+    elif backbone is None:
+        raise ValueError(f"features={chosen.name} needs one of backbone and reader")
+    else:
+        options = {key: chosen[key] for key in ("max_boxes", "precision") if chosen.get(key)}
+        live = LiveFeatures(backbone=backbone, kind=chosen.kind, device=device, **options)
+        pictures = Pictures(reader=live, feature_size=size)
+    # Nobody looks at them, but a run has samples.
+    nothing = {"sample_id": "0", "image_id": "0", "image_path": Path(), "caption": "photo"}
+    roster = build_roster("photos", [Sample(row=0, **nothing)])
+    inputs = Inputs(
+        splits=Splits(train=roster, val=roster),
+        pictures=pictures,
+        readers={"pictures": pictures.reader, **further_readers(config)},
+        steps=StepContext(split="eval", seed=0, cache_folder=Path()),
+    )
+    return inputs, None if chosen.get("reader") else backbone

@@ -1,0 +1,156 @@
+"""Batches of photos, read while the model works on those before; broken photos are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from captioning.data.batches.dataset import CaptionDataset
+from captioning.runtime.work_ahead import done_ahead
+from captioning.types import Batch, Region, Sample
+from captioning.vision.photos import upright_rgb
+
+Box = tuple[float, float, float, float]
+Photo = str | Path | Image.Image
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoBatch:
+    """Some photos.
+
+    Attributes:
+        samples: one a photo, broken ones too.
+        batch: the model's input of those that can be read; None where there are none.
+        problems: what is wrong with the others, by image id.
+    """
+
+    samples: Sequence[Sample]
+    batch: Batch | None
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def photo_samples(
+    photos: Sequence[Photo], boxes: Sequence[Sequence[Box]] | None, folder: Path
+) -> tuple[list[Sample], list[str]]:
+    """A sample of each different photo, and the image id of each photo in order.
+
+    A photo that comes again with other boxes is another sample, with an image id of its own. The
+    samples' captions are not looked at.
+
+    Args:
+        photos: files, or pictures in memory; repeats are allowed.
+        boxes: of each photo; None: none.
+        folder: an empty one, in which pictures in memory are kept for the time being.
+
+    Raises:
+        TypeError: neither file nor picture.
+        ValueError: a picture whose pixels have no known range.
+    """
+    samples: dict[str, Sample] = {}
+    names = []
+    for number, photo in enumerate(photos):
+        name, path = _named(photo, number, folder)
+        regions = tuple(Region(box=box, label="") for box in boxes[number]) if boxes else ()
+        image_id = _free_id(samples, name, path, regions)
+        names.append(image_id)
+        if image_id not in samples:
+            identity = {"sample_id": image_id, "image_id": image_id, "image_path": path}
+            sample = Sample(row=len(samples), caption="photo", regions=regions, **identity)
+            samples[image_id] = sample
+    return list(samples.values()), names
+
+
+def _free_id(
+    samples: Mapping[str, Sample], name: str, path: Path, regions: tuple[Region, ...]
+) -> str:
+    """The image id of a photo with these regions: its own, or a new one behind its name."""
+    ids = (f"{name}#{number}" if number else name for number in count())
+    return next(
+        image_id
+        for image_id in ids
+        if (known := samples.get(image_id)) is None
+        or (known.image_path, known.regions) == (path, regions)
+    )
+
+
+def photo_name(photo: Photo, number: int) -> str:
+    """What a photo is called: its file, or the number of a picture in memory."""
+    return str(Path(photo)) if isinstance(photo, str | Path) else str(number)
+
+
+def _named(photo: Photo, number: int, folder: Path) -> tuple[str, Path]:
+    """The name of a photo, and its file."""
+    if isinstance(photo, str | Path):
+        return photo_name(photo, number), Path(photo)
+    if not isinstance(photo, Image.Image):
+        raise TypeError(f"photos must be files or pictures of Pillow: got {type(photo).__name__}")
+    path = folder / f"{number}.bmp"  # quickly written and read, and nothing is lost
+    upright_rgb(photo).save(path)
+    return photo_name(photo, number), path
+
+
+def read_batches(
+    dataset: CaptionDataset, size: int, *, ahead: int, skips: bool
+) -> Iterator[PhotoBatch]:
+    """All samples of a data set in order, in batches; none has a photo twice.
+
+    Args:
+        dataset: of `photo_samples`.
+        size: most photos of a batch.
+        ahead: threads that read, each a batch; 0: batches are read when they are needed.
+        skips: whether broken photos are left out.
+
+    Raises:
+        FileNotFoundError, ValueError: a broken photo that is not left out.
+    """
+    blocks = _blocks(dataset.samples, size)
+    read = partial(_read, dataset, skips=skips)
+    if not ahead:
+        yield from map(read, blocks)
+        return
+    yield from done_ahead(read, blocks, threads=ahead, most_ahead=ahead)
+
+
+def _blocks(samples: Sequence[Sample], size: int) -> list[list[int]]:
+    """Positions of each batch. A batch knows photos by their files, so repeats need others."""
+    blocks: list[list[int]] = []
+    files: set[Path] = set()
+    for position, sample in enumerate(samples):
+        if not blocks or len(blocks[-1]) == size or sample.image_path in files:
+            blocks.append([])
+            files.clear()
+        blocks[-1].append(position)
+        files.add(sample.image_path)
+    return blocks
+
+
+@torch.inference_mode()
+def _read(dataset: CaptionDataset, block: list[int], *, skips: bool) -> PhotoBatch:
+    samples = [dataset.samples[position] for position in block]
+    try:
+        return PhotoBatch(samples=samples, batch=dataset[block])
+    except (OSError, ValueError):
+        problems = {
+            dataset.samples[position].image_id: problem
+            for position in block
+            if (problem := _problem(dataset, position))
+        }
+        if not (skips and problems):
+            raise
+    rest = [p for p, sample in zip(block, samples, strict=True) if sample.image_id not in problems]
+    return PhotoBatch(samples=samples, batch=dataset[rest] if rest else None, problems=problems)
+
+
+def _problem(dataset: CaptionDataset, position: int) -> str:
+    """Why a photo cannot be read, with its name; empty if it can."""
+    try:
+        dataset[[position]]
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""

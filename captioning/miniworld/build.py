@@ -1,0 +1,199 @@
+"""Drawing a MiniWorld split into a folder: completely or not at all, by any number of processes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from rich.progress import track
+
+from captioning.miniworld.captions import DECOR, PLACE, Caption, caption_scene
+from captioning.miniworld.draw import Drawing, check_size, draw_scene
+from captioning.miniworld.icons import font_version
+from captioning.miniworld.sample import SPLITS, sample_scene
+from captioning.miniworld.scene import Scene
+from captioning.runtime.sharing import end_with_parent
+
+VERSION = 3
+"""Raised whenever the same settings would give other scenes, captions or pictures."""
+
+LICENCE = "pictures drawn with icons of Font Awesome 6 Free by Fonticons, Inc., CC BY 4.0"
+
+ANNOTATIONS = "annotations.jsonl"
+MANIFEST = "manifest.json"
+QUALITY = 92
+CHUNK = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that the bytes of a split depend on; the folder's name is made of it."""
+
+    split: str
+    num_scenes: int
+    seed: int
+    size: int
+    version: int = VERSION
+    font: str = ""
+
+    def folder_name(self) -> str:
+        """A name that differs whenever the contents do."""
+        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return f"{self.split}-{self.num_scenes}x{self.size}-seed{self.seed}-{digest[:8]}"
+
+
+def make_settings(*, split: str, num_scenes: int, seed: int, size: int) -> Settings:
+    """Checked settings for the code and font at hand.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
+    if num_scenes < 1 or seed < 0:
+        raise ValueError(
+            f"num_scenes must be at least 1 and seed at least 0: got {num_scenes} and {seed}"
+        )
+    check_size(size)
+    return Settings(split=split, num_scenes=num_scenes, seed=seed, size=size, font=font_version())
+
+
+def render(settings: Settings, index: int) -> tuple[Scene, tuple[Caption, ...], Drawing]:
+    """Scene number ``index`` with its captions and picture: a pure function."""
+    scene = sample_scene(seed=settings.seed, split=settings.split, index=index)
+    captions = make_captions(scene, seed=settings.seed, split=settings.split, index=index)
+    return scene, captions, draw_scene(scene, size=settings.size)
+
+
+def make_captions(scene: Scene, *, seed: int, split: str, index: int) -> tuple[Caption, ...]:
+    """The captions that come with a scene of the data set."""
+    rng = np.random.default_rng([seed, SPLITS.index(split), index, 1])
+    return caption_scene(scene, rng)
+
+
+def build(settings: Settings, target: Path, *, workers: int = 0) -> None:
+    """Draw a split into a temporary folder beside ``target``, then give it its name.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full; nothing is left behind.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        (staging / "images").mkdir()
+        lines = list(_draw_all(settings, staging, workers))
+        _write(staging / ANNOTATIONS, "".join(line + "\n" for line in lines))
+        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        _write(staging / MANIFEST, json.dumps(manifest_of(settings, digest), indent=1))
+        staging.chmod(0o755)
+        _publish(staging, target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def manifest_of(settings: Settings, digest: str) -> dict[str, Any]:
+    """What lies beside a split: its settings, and the SHA-256 of its annotation lines."""
+    return {**asdict(settings), "sha256": digest, "licence": LICENCE}
+
+
+def _unwritable(target: Path, error: OSError) -> OSError:
+    return OSError(
+        error.errno, f"MiniWorld cannot be drawn into {target}: {error.strerror or error}; free "
+        "space there, or set CAPTIONING_CACHE to a folder that can be written"
+    )  # fmt: skip
+
+
+def _publish(staging: Path, target: Path) -> None:
+    """Rename; if another process was faster, its folder stays, which has the same contents."""
+    if target.exists() and not (target / MANIFEST).exists():
+        raise FileExistsError(
+            f"{target} exists but has no {MANIFEST}, so MiniWorld did not make it; remove it"
+        )
+    try:
+        staging.rename(target)
+    except OSError:
+        if not (target / MANIFEST).exists():
+            raise
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _draw_all(settings: Settings, staging: Path, workers: int) -> Iterator[str]:
+    indices = range(settings.num_scenes)
+    chunks = [indices[start : start + CHUNK] for start in range(0, settings.num_scenes, CHUNK)]
+    work = partial(_draw_chunk, settings, staging)
+    title, total = f"drawing MiniWorld {settings.split}", len(chunks)
+    if workers == 0:
+        for lines in track(map(work, chunks), description=title, total=total, transient=True):
+            yield from lines
+        return
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=end_with_parent) as pool:
+        done = pool.map(work, chunks)
+        for lines in track(done, description=title, total=total, transient=True):
+            yield from lines
+
+
+def _draw_chunk(settings: Settings, staging: Path, indices: range) -> list[str]:
+    lines = []
+    for index in indices:
+        scene, captions, drawing = render(settings, index)
+        (staging / "images" / f"{scene.scene_id}.jpg").write_bytes(encode(drawing.image))
+        lines.append(json.dumps(annotate(scene, captions, drawing)))
+    return lines
+
+
+def encode(image: Image.Image) -> bytes:
+    """A picture as JPEG bytes, colours at full resolution."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY, subsampling=0)
+    return buffer.getvalue()
+
+
+def annotate(scene: Scene, captions: tuple[Caption, ...], drawing: Drawing) -> dict[str, Any]:
+    """A scene as one line of the annotation file: regions, captions with phrases, and the graph."""
+    regions, by_node = [], {}
+    for item, boxes in zip(scene.objects, drawing.boxes, strict=True):
+        by_node[item.node] = list(range(len(regions), len(regions) + len(boxes)))
+        regions += [{"box": list(box), "label": item.key} for box in boxes]
+    by_node[DECOR] = list(range(len(regions), len(regions) + len(drawing.decor)))
+    for (label, _), box in zip(scene.decor, drawing.decor, strict=True):
+        regions.append({"box": list(box), "label": label})
+    by_node[PLACE] = []
+    return {
+        "image_id": scene.scene_id,
+        "regions": regions,
+        "captions": [_annotate_caption(scene, caption, by_node) for caption in captions],
+        "graph": scene.graph(),
+    }
+
+
+def _annotate_caption(
+    scene: Scene, caption: Caption, by_node: dict[int, list[int]]
+) -> dict[str, Any]:
+    phrases = []
+    for start, text, node in caption.mentions:
+        kind = scene.objects[node].kind.family if node >= 0 else "scene" if node == PLACE else "sky"
+        phrases.append(
+            {"start": start, "text": text, "node": node, "kind": kind, "regions": by_node[node]}
+        )
+    return {"text": caption.text, "focus": caption.focus, "phrases": phrases}

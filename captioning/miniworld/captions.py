@@ -1,0 +1,396 @@
+"""Captions of a scene in the words of several narrators, each true of the picture.
+
+A caption is joined from pieces. A piece that names an object, the place or the sky is a `Mention`
+and becomes a phrase with exact character offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from captioning.miniworld.actions import ACTIONS
+from captioning.miniworld.grammar import NUMBERS, article, for_many, plural
+from captioning.miniworld.places import PLACES
+from captioning.miniworld.sample import pick, weighted
+from captioning.miniworld.scene import Scene, SceneObject
+
+CAPTIONS = 5
+
+PLACE = -1
+"""Node number of the place in a mention."""
+DECOR = -2
+"""Node number of sun, moon and clouds in a mention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Words that name a node of the scene's graph."""
+
+    text: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caption:
+    """A caption and its mentions.
+
+    Attributes:
+        text: the caption.
+        mentions: ``(start, text, node)``; nodes below 0 are `PLACE` and `DECOR`.
+        focus: key of `STYLES`.
+    """
+
+    text: str
+    mentions: tuple[tuple[int, str, int], ...]
+    focus: str
+
+
+Piece = str | Mention
+Pieces = list[Piece]
+
+RELATION_WORDS = {
+    "left of": ("to the left of", "on the left of", "left of"),
+    "right of": ("to the right of", "on the right of", "right of"),
+    "next to": ("next to", "beside", "near", "by"),
+    "behind": ("behind",),
+    "in front of": ("in front of",),
+    "above": ("above", "over"),
+    "below": ("below", "under", "beneath"),
+    "on": ("on", "on top of"),
+    "under": ("under", "beneath", "underneath"),
+}
+RESTING_VERBS = {
+    "food": "sit", "drinks": "sit", "household items": "sit", "sports": "sit", "insects": "sit",
+    "furniture": "stand", "buildings": "stand", "plants": "stand", "outdoor things": "stand",
+}  # fmt: skip
+PASSING_ACTIONS = ("running", "walking", "cycling", "driving", "luggage", "skiing", "skating")
+"""Actions that can lead past another object."""
+
+STILL_ACTIONS = ("standing", "sitting", "lying", "perched", "resting", "parked")
+COLOUR_WORDS = {"gray": ("gray", "grey")}
+SIZE_WORDS = {"small": ("small", "little", "tiny"), "large": ("large", "big", "huge")}
+WEARING = ("in {}", "wearing {}", "dressed in {}")
+COUNT_WORDS = {2: ("two", "two", "two", "a pair of", "a couple of"),
+        3: ("three", "three", "three", "a group of", "several"),
+        4: ("four", "four", "four", "a group of", "several")}  # fmt: skip
+
+
+class Narrator:
+    """Writes captions of one scene, with a level of detail and a choice of words of its own.
+
+    Args:
+        scene: that is captioned.
+        rng: makes all choices.
+    """
+
+    def __init__(self, *, scene: Scene, rng: np.random.Generator) -> None:
+        self.scene = scene
+        self.rng = rng
+        self.place = PLACES[scene.place]
+        self.relations = scene.relations
+        self.named_by_role: set[int] = set()
+        self.detail = float(rng.choice((0.15, 0.55, 0.9)))
+
+    # -- naming ------------------------------------------------------------------------------
+
+    def maybe(self, chance: float) -> bool:
+        """True with a probability."""
+        return bool(self.rng.random() < chance)
+
+    def noun(self, item: SceneObject, role: bool) -> str:
+        """A singular noun for an object; with ``role`` perhaps one such as "skier"."""
+        names = item.kind.names
+        roles = ACTIONS[item.action].roles if role and item.action else ()
+        if roles and item.kind.family == "people" and self.maybe(0.35):
+            self.named_by_role.add(item.node)
+            return pick(self.rng, roles)
+        return weighted(self.rng, names, [3.0, *[1.0] * (len(names) - 1)])
+
+    def name(self, item: SceneObject, *, role: bool = False, counted: bool = False) -> Mention:
+        """A noun phrase: count or article, size, colour, noun, clothes.
+
+        Args:
+            item: the object to name.
+            role: whether the noun may imply the action, such as "skier".
+            counted: a group is named by its number, so that a plural verb may come before it.
+        """
+        words, after = [], ""
+        if item.size and self.maybe(max(0.25, self.detail)):
+            words.append(pick(self.rng, SIZE_WORDS[item.size]))
+        if len(item.kind.colours) > 1 and self.maybe(self.detail):
+            colour = pick(self.rng, COLOUR_WORDS.get(item.colour, (item.colour,)))
+            if item.kind.head:
+                after = " " + pick(self.rng, WEARING).format(colour)
+            else:
+                words.append(colour)
+        noun, count = self.noun(item, role), len(item.boxes)
+        if count == 1:
+            return Mention(article(" ".join([*words, noun])) + after, item.node)
+        number = NUMBERS[count] if counted else pick(self.rng, COUNT_WORDS[count])
+        return Mention(" ".join([number, *words, plural(noun)]) + after, item.node)
+
+    def where(self, item: SceneObject) -> Pieces:
+        """The place, worded for an object on the ground, on water, in the sky or on another."""
+        if item.zone == "sky" and self.scene.place != "sky":
+            if self.maybe(0.5):
+                return ["in", Mention("the sky", PLACE)]
+            return ["over", Mention(pick(self.rng, self.place.scenery), PLACE)]
+        fits = self.place.ground
+        if any(
+            relation.name == "on" and relation.subject == item.node for relation in self.relations
+        ):
+            fits = tuple(pair for pair in fits if pair[0] != "on") or fits
+        preposition, noun = pick(self.rng, fits)
+        return [preposition, Mention(noun, PLACE)]
+
+    # -- doing -------------------------------------------------------------------------------
+
+    def ing(self, item: SceneObject) -> str:
+        """The action as a participle; empty without an action, or if the noun implies it."""
+        if item.node in self.named_by_role:
+            return ""
+        if not item.action:
+            return ""
+        verb = pick(self.rng, ACTIONS[item.action].verbs)[2]
+        return for_many(verb) if len(item.boxes) > 1 else verb
+
+    def does(self, item: SceneObject) -> str:
+        """The action as a finite verb that agrees with the object."""
+        many = len(item.boxes) > 1
+        if not item.action or item.node in self.named_by_role:
+            return self.rests(item)
+        third, plain, ing = pick(self.rng, ACTIONS[item.action].verbs)
+        if many:
+            plain, ing = for_many(plain), for_many(ing)
+        if third.startswith("is "):
+            return plain if many else third
+        if self.maybe(0.5):
+            return f"{'are' if many else 'is'} {ing}"
+        return plain if many else third
+
+    def rests(self, item: SceneObject) -> str:
+        """The verb for an object without an action."""
+        many = len(item.boxes) > 1
+        verb = RESTING_VERBS.get(item.kind.family)
+        if verb is None or self.maybe(0.6):
+            return "are" if many else "is"
+        return verb if many else verb + "s"
+
+    def related(self, item: SceneObject, mentioned: set[int], *, verb: bool = False) -> Pieces:
+        """A relation of an object to another one; empty if there is none.
+
+        Args:
+            item: the subject of the relation.
+            mentioned: nodes that the caption mentions already, which are not chosen; the chosen
+                node is added.
+            verb: whether the action is named before, so that the object may go past the other.
+        """
+        relations = [
+            relation for relation in self.relations
+            if relation.subject == item.node and relation.object not in mentioned
+        ]  # fmt: skip
+        if not relations:
+            return []
+        relation = pick(self.rng, relations)
+        mentioned.add(relation.object)
+        other = self.scene.objects[relation.object]
+        words = RELATION_WORDS[relation.name]
+        if relation.name == "next to" and self.passes(item, verb):
+            words = (*words, "past", "past")
+        return [pick(self.rng, words), self.name(other)]
+
+    def passes(self, item: SceneObject, verb: bool) -> bool:
+        """Whether the caption may say that the object goes past another one."""
+        return verb and item.action in PASSING_ACTIONS and item.node not in self.named_by_role
+
+    def conditions(self) -> Pieces:
+        """Time of day or weather, if it shows."""
+        choices: list[Any] = []
+        decor = {label for label, _ in self.scene.decor}
+        if self.scene.time == "night" and self.place.key != "forest":
+            choices += [["at night"], ["in the dark"]]
+        if self.scene.time == "sunset" and "sky" in self.place.zones:
+            choices += [["at sunset"], ["in the evening"]]
+        if "sun" in decor and self.scene.time == "day":
+            choices += [["with", Mention("the sun", DECOR), "in the sky"], ["on a sunny day"]]
+        if "moon" in decor:
+            choices += [["with", Mention("the moon", DECOR), "in the sky"]]
+        if "cloud" in decor:
+            choices += [
+                [
+                    "with",
+                    Mention(pick(self.rng, ("clouds", "some clouds", "white clouds")), DECOR),
+                    "in the sky",
+                ],
+                ["on a cloudy day"],
+            ]
+        return pick(self.rng, choices) if choices else []
+
+    # -- styles ------------------------------------------------------------------------------
+
+    def subject(self) -> SceneObject:
+        """The main object, or sometimes the second one."""
+        takes_second = len(self.scene.objects) > 1 and self.maybe(0.2)
+        return self.scene.objects[1 if takes_second else 0]
+
+    def bare(self) -> Pieces:
+        """The object and its action, without the place."""
+        item = self.subject()
+        return [self.name(item, role=True), self.ing(item)]
+
+    def doing(self) -> Pieces:
+        """A sentence: the object, its action, the place."""
+        item = self.subject()
+        return [self.name(item, role=True), self.does(item), *self.where(item)]
+
+    def phrase(self) -> Pieces:
+        """A title: the object, its action, the place."""
+        item = self.subject()
+        return [self.name(item, role=True), self.ing(item), *self.where(item)]
+
+    def relating(self) -> Pieces:
+        """The relation to another object."""
+        item = self.subject()
+        name = self.name(item, role=True)
+        other = self.related(item, {item.node}, verb=True)
+        if not other:
+            return []
+        verb = self.does(item) if self.maybe(0.6) else self.ing(item)
+        place = self.where(item) if item.zone != "sky" and self.maybe(0.3) else []
+        return [name, verb, *other, *place]
+
+    def existing(self) -> Pieces:
+        """ "There is", the object, a relation or the place."""
+        item = self.subject()
+        many = len(item.boxes) > 1
+        there = ["There are" if many else "There is", self.name(item, counted=True)]
+        other = self.related(item, {item.node}) if self.maybe(0.5) else []
+        return [*there, *(other or self.where(item))]
+
+    def place_first(self) -> Pieces:
+        """The place, then the object."""
+        item = self.subject()
+        place = [*self.where(item), ","]
+        if item.action:
+            return [*place, self.name(item, role=True), self.does(item)]
+        return [
+            *place,
+            "there are" if len(item.boxes) > 1 else "there is",
+            self.name(item, counted=True),
+        ]
+
+    def listing(self) -> Pieces:
+        """All objects, in a row."""
+        items = self.scene.objects
+        if len(items) < 2:
+            return []
+        parts: Pieces = []
+        for number, item in enumerate(items):
+            if number:
+                parts.append("and" if number == len(items) - 1 else ",")
+            parts.append(self.name(item))
+        zones = {item.zone for item in items}
+        return [*parts, *(self.where(items[0]) if len(zones) == 1 else [])]
+
+    def scenery(self) -> Pieces:
+        """The place as the subject, with one or two objects."""
+        item = self.subject()
+        views = [words for words in self.place.scenery if " with " not in words]
+        view = Mention(pick(self.rng, views), PLACE)
+        parts: Pieces = [view, "with", self.name(item)]
+        other_items = [other for other in self.scene.objects if other.node != item.node]
+        if other_items and self.maybe(0.6):
+            parts += ["and", self.name(pick(self.rng, other_items))]
+        return parts
+
+    def picturing(self) -> Pieces:
+        """ "A picture of" the object."""
+        item = self.subject()
+        lead = pick(self.rng, ("A picture of", "A view of", "An image of"))
+        return [lead, self.name(item), *(self.where(item) if self.maybe(0.5) else [])]
+
+    def full(self) -> Pieces:
+        """A long sentence: the main object, a relation, the place and a second object."""
+        item = self.scene.objects[0]
+        self.detail = max(self.detail, 0.7)
+        mentioned = {item.node}
+        parts: Pieces = [self.name(item, role=True), self.does(item)]
+        other = self.related(item, mentioned, verb=True)
+        parts += [*other, *([] if other and item.zone == "sky" else self.where(item))]
+        other_items = [other for other in self.scene.objects if other.node not in mentioned]
+        if other_items:
+            return parts + self.second_object(pick(self.rng, other_items))
+        return parts + (self.conditions() if self.maybe(0.6) else [])
+
+    def second_object(self, other: SceneObject) -> Pieces:
+        """Another object, added at the end."""
+        if other.action and other.action not in STILL_ACTIONS and self.maybe(0.7):
+            return ["while", self.name(other), self.does(other)]
+        return ["with", self.name(other), "in the sky" if other.zone == "sky" else "nearby"]
+
+    def together(self) -> Pieces:
+        """Two objects, each with its action."""
+        moving = [item for item in self.scene.objects if item.action not in ("", *STILL_ACTIONS)]
+        if len(moving) < 2:
+            return []
+        first, second = moving[0], moving[1]
+        joint = pick(self.rng, ("while", "and", "as"))
+        pieces = [self.name(first, role=True), self.does(first), joint]
+        return [*pieces, self.name(second), self.does(second)]
+
+    def narrate(self, focus: str) -> Caption | None:
+        """A caption in a style of `STYLES`, or None if the scene does not suit it."""
+        pieces = [piece for piece in STYLES[focus](self) if piece]
+        if not pieces:
+            return None
+        stop = "" if self.maybe(0.12) else "."
+        return finish(pieces, stop, focus)
+
+
+# What a caption concentrates on, by its `Caption.focus`.
+STYLES: dict[str, Callable[[Narrator], Pieces]] = {
+    "bare": Narrator.bare, "doing": Narrator.doing, "phrase": Narrator.phrase,
+    "relating": Narrator.relating, "existing": Narrator.existing,
+    "place_first": Narrator.place_first, "listing": Narrator.listing, "scenery": Narrator.scenery,
+    "picturing": Narrator.picturing, "full": Narrator.full, "together": Narrator.together,
+}  # fmt: skip
+WEIGHTS = {
+    "bare": 0.9, "doing": 2.0, "phrase": 2.0, "relating": 3.0, "existing": 0.8, "place_first": 0.7,
+    "listing": 1.2, "scenery": 0.8, "picturing": 0.25, "full": 1.8, "together": 1.5,
+}  # fmt: skip
+
+
+def finish(pieces: Pieces, stop: str, focus: str) -> Caption:
+    """Join pieces into a sentence with offsets of its mentions."""
+    text, mentions_found = "", []
+    for piece in pieces:
+        words = piece.text if isinstance(piece, Mention) else piece
+        if text and words != ",":
+            text += " "
+        if isinstance(piece, Mention):
+            mentions_found.append((len(text), piece.text, piece.node))
+        text += words
+    text = text[0].upper() + text[1:] + stop
+    mentions = tuple(
+        (start, text[start : start + len(words)], node) for start, words, node in mentions_found
+    )
+    return Caption(text=text, mentions=mentions, focus=focus)
+
+
+def caption_scene(scene: Scene, rng: np.random.Generator) -> tuple[Caption, ...]:
+    """Five different captions of a scene."""
+    captions: dict[str, Caption] = {}
+    weights = dict(WEIGHTS)
+    while len(captions) < CAPTIONS:
+        focus = weighted(rng, tuple(weights), tuple(weights.values()))
+        caption = Narrator(scene=scene, rng=rng).narrate(focus)
+        if caption is None:
+            weights[focus] = 1e-9
+            continue
+        weights[focus] *= 0.4
+        captions.setdefault(caption.text, caption)
+    return tuple(captions.values())

@@ -1,0 +1,1 @@
+"""Where a program runs: files, locks, devices, processes, optional packages."""

@@ -1,0 +1,143 @@
+"""Optional packages: found or imported when they are needed, and their weights checked.
+
+The project is on no package index, so no message says ``pip install PROJECT[extra]``: that would
+install a stranger's package of the same name. The extra's own packages are named instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from captioning.runtime.files import write_lines
+
+DISTRIBUTION = "caption-curation"
+
+
+def import_extra(module: str, *, extra: str, purpose: str) -> Any:
+    """An optional or slow module, imported when it is first needed.
+
+    Args:
+        module: such as ``"sklearn.cluster"``.
+        extra: the extra of ``pyproject.toml`` that brings it.
+        purpose: what needs it, as the message begins: ``"clusters of objects"``.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # a package that is there may lack one of its own
+        raise missing(error.name or module, extra=extra, purpose=purpose) from error
+
+
+def package_folder(package: str, *, extra: str, purpose: str) -> Path:
+    """The folder of an optional package, whose code is not run. For arguments see `import_extra`.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; says how to install it.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise missing(package, extra=extra, purpose=purpose)
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def extra_version(package: str, *, extra: str, purpose: str) -> str:
+    """The version of an optional package. For arguments see `import_extra`.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; says how to install it.
+    """
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise missing(package, extra=extra, purpose=purpose) from error
+
+
+def missing(package: str, *, extra: str, purpose: str) -> ModuleNotFoundError:
+    """The error that says which package is missing, and a command that installs it."""
+    return ModuleNotFoundError(
+        f"{purpose}: the package {package} is not installed; it belongs to the extra {extra!r}: "
+        f"{install_command(extra)}",
+        name=package,
+    )
+
+
+def install_command(extra: str) -> str:
+    """A command that installs an extra's packages, and the one for a checkout."""
+    packages = packages_of(extra)
+    command = f"pip install {shlex.join(packages)}, or " if packages else ""
+    return f'{command}in a checkout pip install -e ".[{extra}]"'
+
+
+def packages_of(extra: str) -> list[str]:
+    """Packages of an extra with their versions, as the installed project names them."""
+    try:
+        lines = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    parts = [line.partition(";") for line in lines]
+    pattern = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    return [package.strip() for package, _, marker in parts if pattern.search(marker)]
+
+
+def checked(path: Path, sha256: str) -> Path:
+    """The path of a file whose content is the same as when the project was tested.
+
+    Weights come with packages of other people; a later version, or a changed file, would change
+    results silently.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: its SHA-256 is another.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; install its package anew")
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256:
+        raise ValueError(
+            f"{path}: not the file that the project was tested with (SHA-256 {digest}, wanted "
+            f"{sha256}); install its package anew in the version that constraints.txt names"
+        )
+    return path
+
+
+def check_shipped(sums: Path) -> None:
+    """Compare weights that the project ships with the digests beside them.
+
+    Args:
+        sums: lines of ``SHA-256  NAME``, as ``sha256sum`` writes them; names are relative to its
+            folder.
+
+    Raises:
+        FileNotFoundError: one of the files is not there.
+        ValueError: one is another than the one that was shipped.
+    """
+    for line in sums.read_text(encoding="utf-8").splitlines():
+        digest, name = line.split("  ", 1)
+        checked(sums.parent / name, digest)
+
+
+def write_sums(sums: Path, paths: Iterable[Path]) -> None:
+    """Write the digests that `check_shipped` reads.
+
+    Args:
+        sums: the file to write.
+        paths: files in its folder or below.
+    """
+    lines = []
+    for path in sorted(paths):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        lines.append(f"{digest}  {path.relative_to(sums.parent).as_posix()}")
+    write_lines(sums, lines)

@@ -1,0 +1,198 @@
+"""Processors of transformers' image-to-text models, from their folders."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from captioning.runtime.files import read_json
+from captioning.runtime.model_folder import damage_named, model_folder, refuse_damaged
+
+FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+NO_HUB = "a folder of another model, or model=updown_small"
+# Families of transformers' list of image-to-text models that write no captions of photos.
+REFUSED = {
+    "diffusion_gemma": "it denoises the tokens of a text together, so a caption has no loss by "
+    "token",
+    "evolla": "it reads proteins, no photos",
+    "idefics": "each of its steps reads the photo anew; take idefics2 or idefics3",
+    "instructblipvideo": "it reads films of four frames; take instructblip",
+    "mistral4": "it reads text alone; photos of this text model go through mistral3",
+    "pi0": "it moves a robot and writes no words",
+    "shieldgemma2": "its processor asks questions of its own, about safety",
+    "udop": "its processor reads the words of a page, by OCR",
+}
+# On the hub these have an image processor and a tokenizer, but no processor of both.
+WITHOUT_PROCESSOR = ("vision-encoder-decoder",)
+# One of these holds the words of a tokenizer.
+OF_TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model")
+# These read no prompt: their decoder begins with the caption.
+PHOTOS_ALONE = (*WITHOUT_PROCESSOR, "pix2struct", "pp_formulanet")
+
+
+def image_text_folder(name: str, *, weights: bool = False) -> Path:
+    """The folder of an image-to-text model.
+
+    Args:
+        name: hub name or folder.
+        weights: whether its weights are needed.
+
+    Raises:
+        FileNotFoundError: no such folder, no model in it, or no weights where they are needed.
+        ConnectionError: the hub cannot be reached.
+    """
+    files = (*FILES, "*.safetensors") if weights else FILES
+    folder = model_folder(name, instead=NO_HUB, files=files)
+    if weights and not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(
+            f"{name}: no model.safetensors in it; other files of weights may hold programs and "
+            "are not read: save the model with safetensors"
+        )
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessorPair:
+    """An image processor and a tokenizer where a model has no processor of both.
+
+    Attributes:
+        image_processor: of transformers.
+        tokenizer: of transformers.
+    """
+
+    image_processor: Any
+    tokenizer: Any
+
+    def __call__(self, *, images: Sequence[Any], **options: Any) -> Any:
+        """The image processor's tensors of photos; these models read no prompt."""
+        return self.image_processor(images, **options)
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write both, as the hub's folders of these models have them."""
+        self.image_processor.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+@lru_cache(maxsize=4)
+def load_processor(folder: Path, *, captions: bool = True) -> Any:
+    """The processor of a model; its tokenizer pads before the prompts.
+
+    Args:
+        folder: of the model.
+        captions: whether the model must be one that can caption photos.
+
+    Raises:
+        FileNotFoundError: the folder has none, or no tokenizer.
+        ValueError: it cannot be read, or belongs to another kind of model.
+        ModuleNotFoundError: it needs a package that is not installed.
+    """
+    if captions:
+        check_family(folder, str(folder))
+    transformers: Any = importlib.import_module("transformers")  # slow, and needed here only
+    if (
+        not (folder / "processor_config.json").is_file()
+        and not (folder / "preprocessor_config.json").is_file()
+    ):
+        raise FileNotFoundError(
+            f"{folder}: no processor_config.json or preprocessor_config.json in it; save the "
+            "model's processor beside it: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
+        )
+    if not any(path for pattern in OF_TOKENIZERS for path in folder.glob(pattern)):
+        raise FileNotFoundError(
+            f"{folder}: no tokenizer.json in it; save the model's tokenizer beside it: "
+            "AutoTokenizer.from_pretrained(NAME).save_pretrained(it)"
+        )
+    try:
+        if model_kind(folder) in WITHOUT_PROCESSOR:
+            processor = ProcessorPair(
+                image_processor=transformers.AutoImageProcessor.from_pretrained(
+                    folder, local_files_only=True
+                ),
+                tokenizer=transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True),
+            )
+        else:
+            processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True)
+    except ImportError as error:
+        raise ModuleNotFoundError(f"{folder}: its processor needs a package: {error}") from error
+    except Exception as error:  # tokenizers raises that class itself
+        refuse_damaged(folder, error)
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{folder}: its processor cannot be read ({reason}); save the model's processor and "
+            "tokenizer anew: AutoProcessor.from_pretrained(NAME).save_pretrained(it)"
+        ) from error
+    _check_kind(processor, folder)
+    return processor
+
+
+def _check_kind(processor: Any, folder: Path) -> None:
+    """Refuse a processor that belongs to another kind of model, or that has no tokenizer."""
+    auto: Any = importlib.import_module("transformers.models.auto.processing_auto")
+    kind = model_kind(folder)
+    expected = auto.PROCESSOR_MAPPING_NAMES.get(kind)
+    name = type(processor).__name__
+    if expected is not None and name != expected:
+        raise ValueError(
+            f"{folder}: {name} does not fit its model of kind {kind!r}, which wants {expected}; "
+            "save the processor that belongs to the weights"
+        )
+    if getattr(getattr(processor, "tokenizer", None), "backend_tokenizer", None) is None:
+        raise ValueError(
+            f"{folder}: {name} has no fast tokenizer (tokenizer.json); save the model with one"
+        )
+
+
+def check_family(folder: Path, name: str) -> None:
+    """Refuse a model of a family that cannot caption photos.
+
+    transformers itself would read such a folder as another family's, with a warning.
+
+    Raises:
+        ValueError: such a model; names the family and the reason.
+    """
+    kind = model_kind(folder)
+    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    known: Any = importlib.import_module("transformers").CONFIG_MAPPING
+    instead = "choose an image-to-text model, such as BLIP, LLaVA or Qwen-VL"
+    if not kind:
+        raise ValueError(
+            f"{folder / 'config.json'} names no model_type, by which transformers knows a model; "
+            "fetch or save the model anew"
+        )
+    if kind in REFUSED:
+        raise ValueError(f"{name}: {kind} is no captioner: {REFUSED[kind]}")
+    if kind not in known:
+        raise ValueError(
+            f"{name}: the installed transformers knows no model_type {kind!r} (config.json); "
+            f"raise its version, or {instead}"
+        )
+    if kind not in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        of_text = (
+            *auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+            *auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+            *auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        )
+        problem = "reads text and no photos" if kind in of_text else "writes no captions"
+        raise ValueError(f"{name}: a model of kind {kind!r} {problem}; {instead}")
+
+
+def model_kind(folder: Path) -> str:
+    """The kind of model, such as ``"git"``; empty where its config names none.
+
+    Raises:
+        ValueError: a config that cannot be read.
+    """
+    path = folder / "config.json"
+    with damage_named(str(folder)):
+        settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise ValueError(
+            f"{path} holds a {type(settings).__name__}, not a model's settings; fetch or save the "
+            "model anew"
+        )
+    kind = settings.get("model_type")
+    return kind if isinstance(kind, str) else ""

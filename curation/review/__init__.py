@@ -1,0 +1,1 @@
+"""Pages where people look at edits, runs and suspected captions."""

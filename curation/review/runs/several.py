@@ -1,0 +1,352 @@
+"""Several runs beside each other as plain values; runs that differ in the seed alone are pooled."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from captioning.data.roster import Roster
+from captioning.results.run_folder import FREE_KEYS, flat, is_below
+from captioning.results.runs import Run
+from captioning.results.seeds import changed_settings
+from captioning.results.table import DEFAULT_METRICS, Options, build_table
+from captioning.results.table_formats import Cell
+from captioning.runtime.files import read_json
+from captioning.types import Edit
+from curation.record import RunRecord
+from curation.review.edits.edit_list import short
+from curation.review.runs.facts import (
+    NUM_POINTS,
+    TEST,
+    Pictures,
+    is_setting,
+    leading_metric,
+    photo_of,
+    references,
+    score_intervals,
+    shown,
+)
+from curation.review.runs.parts import FinishedRun
+
+NUM_SHOWN = 12  # captions that differ most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs of one config, a seed each.
+
+    Attributes:
+        key: their ``run_name``; with a folder where several groups have it.
+        name: the same without what all groups share.
+        runs: at least one.
+    """
+
+    key: str
+    name: str
+    runs: Sequence[FinishedRun]
+
+    @property
+    def records(self) -> list[RunRecord]:
+        """What curation did in those that had some."""
+        return [run.record for run in self.runs if run.record is not None]
+
+
+def groups(runs: Iterable[FinishedRun]) -> list[Group]:
+    """Runs by name, in order; those of one name that are no seeds of one config stand apart."""
+    by_name: dict[str, list[FinishedRun]] = defaultdict(list)
+    for run in runs:
+        by_name[run.name].append(run)
+    members = {
+        key: several for name, runs in by_name.items() for key, several in _by_config(name, runs)
+    }
+    names = short_names(list(members))
+    return [
+        Group(key=key, name=name, runs=several)
+        for name, (key, several) in zip(names, members.items(), strict=True)
+    ]
+
+
+def _by_config(
+    name: str, runs: Sequence[FinishedRun]
+) -> Iterable[tuple[str, Sequence[FinishedRun]]]:
+    """Runs of one name with a key a group: the name, or the name and where a group's runs lie."""
+    if _are_seeds(runs):
+        return [(name, runs)]
+    by_folder: dict[Path, list[FinishedRun]] = defaultdict(list)
+    for run in runs:
+        by_folder[run.run.folder.parent].append(run)
+    parts: dict[Path, Sequence[FinishedRun]] = {}
+    for parent, several in by_folder.items():
+        alone = {run.run.folder: [run] for run in several}
+        parts |= {parent: several} if len(by_folder) > 1 and _are_seeds(several) else alone
+    above = Path(os.path.commonpath(parts))
+    names = {path: str(path.relative_to(above)) for path in parts if path != above}
+    return [(f"{name} ({names.get(path, path.name)})", part) for path, part in parts.items()]
+
+
+def _are_seeds(runs: Sequence[FinishedRun]) -> bool:
+    """Whether runs differ in the seed alone, each in another one."""
+    is_new = len({run.seed for run in runs}) == len(runs)
+    first = runs[0].run.config
+    return is_new and not any(changed_settings(first, run.run.config) for run in runs[1:])
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names without the words that all have; words stand between slashes and hyphens.
+
+    They are as they were where that would leave nothing of one, or make two alike.
+    """
+    if len(names) < 2:
+        return list(names)
+    split = [re.split("[/-]", name) for name in names]
+    shared = set.intersection(*map(set, split))
+    short = ["-".join(word for word in words if word not in shared) for words in split]
+    return short if all(short) and len(set(short)) == len(short) else list(names)
+
+
+def score_table(all_groups: Sequence[Group]) -> dict[str, Any] | None:
+    """Means with standard deviations over seeds, and differences from the first row.
+
+    Raises:
+        ValueError: runs that cannot stand in one table, see `build_table`.
+    """
+    data = sorted({str(run.run.setting("data.name")) for g in all_groups for run in g.runs})
+    if len(data) > 1:
+        raise ValueError(
+            f"runs of different data ({', '.join(data)}) must not share a column; "
+            "`captioning compare` scores two runs on one test set"
+        )
+    runs = [_named(run.run, group.key) for group in all_groups for run in group.runs]
+    metrics = [n for n in DEFAULT_METRICS if any(n in run.scores(TEST, "corpus") for run in runs)]
+    if not metrics:
+        return None
+    first = all_groups[0].key if len(all_groups) > 1 else None
+    compared = first is not None and all(run.scores(TEST, "per_image") for run in runs)
+    options = Options(metrics=metrics, best=True, against=[first] if compared and first else None)
+    table = build_table(runs, options)
+    names = {group.key: group for group in all_groups}
+    rows = []
+    for row in table.rows:
+        group = names[str(row.labels[0])]
+        cells = [_cell(*pair, group) for pair in zip(metrics, row.cells, strict=True)]
+        rows.append({"name": group.name, "num_runs": len(group.runs), "cells": cells})
+    return {"metrics": metrics, "rows": rows, "against": all_groups[0].name if compared else None}
+
+
+def differ_in_data(all_groups: Sequence[Group]) -> bool:
+    """Whether groups are validated on other data.
+
+    The fingerprints that runs keep of their data tell it, or else the settings of these.
+    """
+    runs = [group.runs[0].run for group in all_groups]
+    kept = [_validated_on(run) for run in runs]
+    if None in kept:
+        kept = [
+            {
+                key: v
+                for key, v in flat({"data": run.config.get("data")}).items()
+                if not is_below(key, FREE_KEYS)
+            }
+            for run in runs
+        ]
+    return any(one != kept[0] for one in kept[1:])
+
+
+def _validated_on(run: Run) -> Any:
+    """Fingerprints of the validation captions and photos; None where they are not known."""
+    path = run.folder / "data.json"
+    if not path.is_file():
+        return None
+    split = read_json(path, dict).get("splits", {}).get("val")
+    return split and (split.get("text"), split.get("pictures"))
+
+
+def are_apart(all_groups: Sequence[Group]) -> bool:
+    """Whether curves of groups must not share axes: their scores cannot be compared."""
+    try:
+        score_table(all_groups)
+    except ValueError:
+        return True
+    return differ_in_data(all_groups)
+
+
+def _named(run: Run, key: str) -> Run:
+    """The run under its group's key, by which the table has its rows."""
+    return replace(run, config={**run.config, "run_name": key})
+
+
+def _cell(metric: str, cell: Cell, group: Group) -> dict[str, Any]:
+    alone = cell.spread is None and len(group.runs) == 1
+    interval = score_intervals(group.runs[0].run).get(metric) if alone else None
+    change = cell.difference
+    return {
+        "mean": cell.mean,
+        "spread": cell.spread,
+        "interval": interval,
+        "best": cell.is_best,
+        "difference": change and [change.mean, change.low, change.high, change.p_value],
+    }
+
+
+def loss_curve(group: Group) -> dict[str, Any] | None:
+    """Mean training loss over the seeds by update, with the lowest and the highest."""
+    curves = [np.asarray(run.losses) for run in group.runs if len(run.losses) > 1]
+    if not curves:
+        return None
+    start, end = max(c[0, 0] for c in curves), min(c[-1, 0] for c in curves)
+    steps = np.linspace(start, end, min(NUM_POINTS, *map(len, curves), NUM_POINTS))
+    return _curve(steps, np.stack([np.interp(steps, *c.T) for c in curves]))
+
+
+def validation_curve(group: Group, metric: str) -> dict[str, Any] | None:
+    """Mean validation score over the seeds by epoch, with the lowest and the highest."""
+    by_epoch: dict[float, list[float]] = defaultdict(list)
+    for entry in (entry for run in group.runs for entry in run.history):
+        if metric in entry:
+            by_epoch[entry["epoch"]].append(float(entry[metric]))
+    full = {e: v for e, v in sorted(by_epoch.items()) if len(v) == len(group.runs)}
+    return _curve(np.array(list(full)), np.array(list(full.values())).T) if full else None
+
+
+def _curve(xs: np.ndarray, values: np.ndarray) -> dict[str, Any]:
+    """Points of the mean of ``(runs, points)``, with a band if there are several runs."""
+    columns = (xs, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+    rows = [[round(float(number), 4) for number in row] for row in zip(*columns, strict=True)]
+    band = [[x, low, high] for x, _, low, high in rows] if len(values) > 1 else None
+    return {"points": [row[:2] for row in rows], "band": band}
+
+
+def edits_by_action(group: Group) -> dict[str, float]:
+    """Mean number of edits over the seeds by action."""
+    counts = Counter(edit.action for record in group.records for edit in record.view.journal)
+    return {action: number / len(group.records) for action, number in counts.items()}
+
+
+def edited_by_epoch(group: Group) -> dict[str, Any] | None:
+    """Mean number of edits until the end of each epoch."""
+    records = [record for record in group.records if len(record.epochs)]
+    epochs = sorted({int(epoch) for record in records for epoch in record.epochs})
+    if not epochs:
+        return None
+    until = [
+        [sum(edit.epoch <= epoch for edit in record.view.journal) for epoch in epochs]
+        for record in records
+    ]
+    return _curve(np.array(epochs), np.array(until))
+
+
+def edited_ids(group: Group) -> set[str]:
+    """Captions that were edited in a run of the group."""
+    return {edit.sample_id for record in group.records for edit in record.view.journal}
+
+
+def overlap(all_groups: Sequence[Group]) -> list[list[float]]:
+    """Of the captions edited in two groups, the share that both edited; each edited some."""
+    ids = [edited_ids(group) for group in all_groups]
+    return [[len(one & other) / len(one | other) for other in ids] for one in ids]
+
+
+def most_edited(all_groups: Sequence[Group]) -> tuple[Roster | None, list[str]]:
+    """Training captions that the most groups edited, then those edited most often; the roster."""
+    records = [record for group in all_groups for record in group.records]
+    if len({record.view.roster.fingerprint for record in records}) != 1:
+        return None, []
+    num_groups = Counter(i for group in all_groups for i in edited_ids(group))
+    num_edits = Counter(edit.sample_id for record in records for edit in record.view.journal)
+    order = sorted(num_groups, key=lambda i: (-num_groups[i], -num_edits[i]))
+    return records[0].view.roster, order[:NUM_SHOWN]
+
+
+def edited_item(
+    all_groups: Sequence[Group], roster: Roster, sample_id: str, pictures: Pictures
+) -> dict[str, Any]:
+    """A training caption and the last edit of it in each group."""
+    sample = roster.by_id[sample_id]
+    last: list[tuple[str, Edit]] = []
+    for group in all_groups:
+        edits = [e for r in group.records for e in r.view.journal if e.sample_id == sample_id]
+        last += [(group.name, edits[-1])] if edits else []
+    return {
+        "id": sample_id,
+        "caption": short(sample.caption),
+        "photo": pictures.get(sample.image_path, -1),
+        "edits": [
+            {
+                "run": name,
+                "epoch": edit.epoch,
+                "action": edit.action,
+                "after": short(edit.value or "") if edit.action == "replace_caption" else None,
+            }
+            for name, edit in last
+        ],
+    }
+
+
+def image_scores(all_groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
+    """Mean score over the seeds of each test image that all runs have, by group."""
+    runs = [run.run.scores(TEST, "per_image") for group in all_groups for run in group.runs]
+    shared = [i for i in runs[0] if all(metric in images.get(i, {}) for images in runs)]
+    return {
+        i: [
+            float(np.mean([run.run.scores(TEST, "per_image")[i][metric] for run in group.runs]))
+            for group in all_groups
+        ]
+        for i in shared
+    }
+
+
+def most_different(all_groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
+    """Test images whose score differs most from group to group, with the scores."""
+    scores = image_scores(all_groups, metric)
+    order = sorted(scores, key=lambda i: min(scores[i]) - max(scores[i]))
+    return {i: scores[i] for i in order[:NUM_SHOWN] if max(scores[i]) > min(scores[i])}
+
+
+def different_item(
+    all_groups: Sequence[Group], image_id: str, scores: Sequence[float], pictures: Pictures
+) -> dict[str, Any]:
+    """A test image with the caption of each group's first run."""
+    roster = next((r.test for g in all_groups for r in g.runs if r.test is not None), None)
+    return {
+        "image": image_id,
+        "photo": pictures.get(photo_of(roster, image_id) or Path(), -1),
+        "references": references(roster, image_id),
+        "captions": [
+            {
+                "run": group.name,
+                "caption": short(group.runs[0].predictions.get(image_id, "")),
+                "score": score,
+            }
+            for group, score in zip(all_groups, scores, strict=True)
+        ],
+    }
+
+
+def shared_metric(all_groups: Sequence[Group]) -> str | None:
+    """The metric that all runs can be judged by; None: some have no test scores."""
+    names = {leading_metric(run.run) for group in all_groups for run in group.runs}
+    return names.pop() if len(names) == 1 else None
+
+
+def different_settings(all_groups: Sequence[Group]) -> list[list[str]]:
+    """Settings in which the groups differ: key and the value of each.
+
+    Of the data the name alone, unless groups of one name differ in the rest.
+    """
+    of_one_name = len({group.runs[0].name for group in all_groups}) < len(all_groups)
+    configs: list[Mapping[str, Any]] = [flat(dict(g.runs[0].run.config)) for g in all_groups]
+    keys = sorted({key for config in configs for key in config})
+    rows = []
+    for key in keys:
+        values = [shown(config[key]) if key in config else "–" for config in configs]
+        is_told = is_setting(key) or (of_one_name and is_below(key, ("data",)))
+        if len(set(values)) > 1 and is_told and key != "seed":
+            rows.append([key, *values])
+    return rows

@@ -1,0 +1,219 @@
+"""Suspects as tasks of Label Studio, and its annotations as edits; needs no Label Studio."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from captioning.data.roster import Roster
+from captioning.runtime.files import read_json, write_json, write_text
+from captioning.types import Edit
+from curation.review.suspects.suspects import Suspect, check_no_shard
+
+POLICY = "people"
+KEEP, REMOVE, CORRECT = "keep", "remove", "correct"
+VERDICT, CORRECTION, PHOTO = "verdict", "correction", "photo"
+# Label Studio serves files below its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT under this address.
+LOCAL_FILES = "/data/local-files/?d="
+INTERFACE = f"""<View>
+  <Image name="{PHOTO}" value="$image"/>
+  <Header value="The caption"/>
+  <Text name="caption" value="$caption"/>
+  <Text name="reason" value="$reason"/>
+  <Choices name="{VERDICT}" toName="{PHOTO}" choice="single" required="true">
+    <Choice value="{KEEP}" hint="it is right"/>
+    <Choice value="{REMOVE}"/>
+    <Choice value="{CORRECT}" hint="write the right one below"/>
+  </Choices>
+  <TextArea name="{CORRECTION}" toName="{PHOTO}" value="$caption" editable="true"
+            maxSubmissions="1" rows="2"/>
+</View>
+"""
+
+
+def write_label_studio(
+    suspects: Sequence[Suspect],
+    folder: Path,
+    *,
+    root: Path | None = None,
+    address: str = LOCAL_FILES,
+) -> Path:
+    """Write ``tasks.json`` and ``interface.xml``, the set-up of the project; photos stay.
+
+    Args:
+        suspects: one is a task, with a prediction: what the check or run would do.
+        folder: for the two files.
+        root: folder that photos are served from; None: the one that all of them lie in.
+        address: what stands before a photo's path below the root.
+
+    Returns:
+        The root.
+
+    Raises:
+        ValueError: a photo lies in a shard, or outside the root.
+        OSError: the folder cannot be written.
+    """
+    photos = [suspect.photo.resolve() for suspect in suspects]
+    common = os.path.commonpath([photo.parent for photo in photos])
+    top = (root or Path(common)).resolve()
+    tasks = []
+    for suspect, photo in zip(suspects, photos, strict=True):
+        check_no_shard(suspect.photo, "cannot be served")
+        if not photo.is_relative_to(top):
+            raise ValueError(f"{photo}: not below --root {top}")
+        tasks.append(_task(suspect, address + quote(photo.relative_to(top).as_posix())))
+    write_text(folder / "interface.xml", INTERFACE)
+    write_json(folder / "tasks.json", tasks)
+    return top
+
+
+def _task(suspect: Suspect, image: str) -> dict[str, Any]:
+    verdict = REMOVE if suspect.proposal is None else CORRECT
+    score = {} if suspect.suspicion is None else {"score": suspect.suspicion}
+    result = decision_parts(verdict, suspect.proposal or "")
+    prediction = {"model_version": "caption-curation", "result": result, **score}
+    return {"data": task_data(suspect, image), "predictions": [prediction]}
+
+
+def task_data(suspect: Suspect, image: str) -> dict[str, str]:
+    """What a task shows; ``image`` is the photo's address."""
+    return {
+        "image": image,
+        "caption": suspect.caption,
+        "sample_id": suspect.sample_id,
+        "issues": ", ".join(suspect.issues),
+        "reason": suspect.reason,
+    }
+
+
+def decision_parts(verdict: str, correction: str = "") -> list[dict[str, Any]]:
+    """The result of an annotation or prediction."""
+    parts = [_part(VERDICT, "choices", {"choices": [verdict]})]
+    if correction:
+        parts.append(_part(CORRECTION, "textarea", {"text": [correction]}))
+    return parts
+
+
+def _part(name: str, kind: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"id": name, "from_name": name, "to_name": PHOTO, "type": kind, "value": value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedTask:
+    """A task of an export.
+
+    Attributes:
+        where: file and number, for messages.
+        content: as the file has it.
+        sample_id, caption: of the suspect.
+        verdict: `KEEP`, `REMOVE` or `CORRECT` of the latest annotation; None where nobody judged.
+        correction: of `CORRECT`; not empty then.
+    """
+
+    where: str
+    content: dict[str, Any]
+    sample_id: str
+    caption: str
+    verdict: str | None
+    correction: str
+
+
+def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
+    """The tasks of an export, with what people decided.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such an export, or a correction without a text; names the task.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file; give what Label Studio exported as JSON")
+    for number, task in enumerate(read_json(path, list), start=1):
+        where = f"{path}: task {number}"
+        try:
+            name, caption = task["data"]["sample_id"], task["data"]["caption"]
+            parts = _latest(task["annotations"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{where} has no {error}: export the project of captioning curate suspects as JSON "
+                "(not JSON-MIN)"
+            ) from error
+        verdict, correction = (None, "") if parts is None else _decision(parts, where)
+        yield JudgedTask(
+            where=where,
+            content=task,
+            sample_id=name,
+            caption=caption,
+            verdict=verdict,
+            correction=correction,
+        )
+
+
+def read_label_studio(
+    path: str | Path, roster: Roster, *, epoch: int = -1
+) -> dict[str, Edit | None]:
+    """What people decided, by ``sample_id``; None for captions that they keep.
+
+    Of several annotations of a task the latest counts; skipped tasks and those without annotation
+    are left out.
+
+    Args:
+        path: what Label Studio exported as JSON, or a page of ``captioning app`` wrote.
+        roster: that the suspects are of.
+        epoch: of the edits.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: see `read_tasks`, or a caption that the roster has not.
+    """
+    decided: dict[str, Edit | None] = {}
+    for task in read_tasks(path):
+        sample = roster.by_id.get(task.sample_id)
+        if sample is None or sample.caption != task.caption:
+            raise ValueError(
+                f"{task.where}: {json.dumps(task.sample_id)} with this caption is not in "
+                f"{roster.name}: name the set that the suspects are of, unchanged"
+            )
+        if task.verdict is not None:
+            decided[task.sample_id] = _edit(task, epoch)
+    return decided
+
+
+def _latest(annotations: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Values by name of the control, of the annotation that was last made."""
+    made = [entry for entry in annotations if not entry.get("was_cancelled")]
+    if not made:
+        return None
+    last = max(made, key=lambda entry: str(entry.get("updated_at") or entry.get("created_at")))
+    return {part["from_name"]: part["value"] for part in last["result"]}
+
+
+def _decision(parts: Mapping[str, Any], where: str) -> tuple[str, str]:
+    """Verdict and correction."""
+    verdict = next(iter(parts.get(VERDICT, {}).get("choices", ())), None)
+    if verdict not in (KEEP, REMOVE, CORRECT):
+        raise ValueError(f"{where}: its verdict is {verdict!r}, not keep, remove or correct")
+    if verdict != CORRECT:
+        return verdict, ""
+    text = " ".join(" ".join(_texts(parts.get(CORRECTION, {}).get("text", ()))).split())
+    if not text:
+        raise ValueError(f"{where}: to be corrected, but no caption is written")
+    return verdict, text
+
+
+def _edit(task: JudgedTask, epoch: int) -> Edit | None:
+    if task.verdict == KEEP:
+        return None
+    common = {"policy": POLICY, "reason": "judged by people", "epoch": epoch}
+    if task.verdict == REMOVE:
+        return Edit(sample_id=task.sample_id, action="remove", **common)
+    return Edit(sample_id=task.sample_id, action="replace_caption", value=task.correction, **common)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """A text, or several."""
+    yield from [value] if isinstance(value, str) else map(str, value)
