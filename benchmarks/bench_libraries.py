@@ -21,14 +21,12 @@ from zipfile import ZipFile
 import torch
 from pycocoevalcap.spice import spice as spice_package
 
-from augmentation.regions.inflection import indefinite_article
-from augmentation.ssa.conjugation import ing, participle, third_person
 from augmentation.ssa.penman import read_penman, write_penman
 from augmentation.ssa.smatch import smatch
 from captioning.metrics.fid import FeatureStatistics, frechet_distance
+from captioning.text.inflection import indefinite_article, ing, participle, pluralise, third_person
 from captioning.text.object_words import COCO_OBJECTS
 from captioning.text.parser import build_caption_parser
-from captioning.text.plurals import pluralise
 
 GRAPHS = Path("tests/augmentation/ssa/checked_graphs.txt")
 BROKEN = ("(a / b :ARG0)", "(a / b :ARG0 (c))", "(a / b", "(a b)")

@@ -89,11 +89,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.config.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         *("captioning.vision.photo_keys", "captioning.metrics.detection"),
-        "captioning.text.word_rows",
+        *("captioning.text.word_rows", "captioning.text.word_forms"),
         "captioning.text.begin_tokens",
         "augmentation.base",
     ),
-    "curation.words": (*CONTRACTS, "captioning.text.spaceless"),
     "curation.score.words": (
         *(*CONTRACTS, "captioning.text", "curation.base"),
         "curation.score.caption_fit",

@@ -17,8 +17,8 @@ from typing import Any
 from augmentation.regions.mentions import Mention, MentionRules, clean, find_mentions, offsets
 from captioning.data.roster import Roster
 from captioning.runtime.files import read_json, write_json
+from captioning.text.inflection import pluralise
 from captioning.text.object_words import Labels, ObjectWords, build_labels
-from captioning.text.plurals import pluralise
 from captioning.types import Parse, Sample
 
 FORMAT = 1

@@ -43,10 +43,10 @@ from augmentation.regions.turns import counted, in_turns
 from captioning.config.ranges import Seed
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
+from captioning.text.inflection import pluralise
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.text.plurals import pluralise
-from captioning.text.word_forms import words_of
+from captioning.text.word_forms import whole_words_of
 from captioning.types import Region, Sample
 
 NO_BOXES = "caption names the candidate, but no box of it can be replaced"
@@ -267,7 +267,7 @@ class NovelObjects(AbstractRegionMethod):
         for image_id, samples in photos.items():
             if all(region.label != label for region in samples[0].regions):
                 continue
-            words = {sample: words_of(sample.caption) for sample in samples}
+            words = {sample: whole_words_of(sample.caption) for sample in samples}
             naming_samples = [s for s in samples if any(mentions(words[s], name))]
             plain_samples = [
                 s
@@ -356,7 +356,7 @@ class NovelObjects(AbstractRegionMethod):
     ) -> list[Region]:
         if not self.choices.keep_mentioned:
             return []
-        words = [words_of(caption) for caption in captions]
+        words = [whole_words_of(caption) for caption in captions]
         labels = {region.label for region in regions} - {old}
         named = {
             label for label in labels if any(any(mentions(w, self._name(label))) for w in words)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from augmentation.regions.closed_classes import COLOURS, PLAIN_COLOURS, THING_COLOURS
-from augmentation.regions.inflection import indefinite_article
 from captioning.config.ranges import NonNegativeInt
+from captioning.text.inflection import indefinite_article
 from captioning.text.parts import NOUNS, children_of
 from captioning.text.word_forms import NUMBER_WORDS
 from captioning.types import Parse, Token

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from augmentation.novel_objects.novel_captions import Name
 from captioning.config.ranges import Fraction, PositiveInt
-from captioning.text.plurals import pluralise
+from captioning.text.inflection import pluralise
 
 
 class KnownName(TypedDict, total=False):

@@ -28,8 +28,8 @@ from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.results.table_formats import markdown_lines
 from captioning.results.versions import versions
 from captioning.runtime.files import write_atomically, write_json, write_lines, write_text
+from captioning.text.inflection import pluralise
 from captioning.text.object_words import build_labels
-from captioning.text.plurals import pluralise
 from captioning.text.word_forms import form_patterns, mentioned_classes
 from captioning.types import Region
 from captioning.vision.photos import load_rgb

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from augmentation.regions.closed_classes import CONNECTORS
-from augmentation.regions.inflection import indefinite_article, possessive_mark
 from augmentation.regions.mentions import Mention, clean, offsets
+from captioning.text.inflection import indefinite_article, possessive_mark
 from captioning.types import Parse
 
 SpanKind = Literal["object", "attribute", "article", "possessive"]

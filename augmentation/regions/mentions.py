@@ -21,6 +21,7 @@ from augmentation.regions.closed_classes import (
     NOT_OBJECTS,
     SIZES_AND_AGES,
 )
+from captioning.text.inflection import UNCHANGED
 from captioning.text.object_words import UNMARKED_PLURALS, ObjectWords
 from captioning.text.parts import (
     MAX_STEPS_UP,
@@ -30,7 +31,6 @@ from captioning.text.parts import (
     SUBJECTS,
     children_of,
 )
-from captioning.text.plurals import UNCHANGED
 from captioning.types import Parse, Token
 
 PLURAL_TAGS = ("NNS", "NNPS")

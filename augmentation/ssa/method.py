@@ -37,7 +37,7 @@ from augmentation.ssa.sampling import Sampler
 from augmentation.ssa.selection import Selection
 from augmentation.ssa.sentences import Caption, caption_of
 from augmentation.ssa.similarity import WordSimilarity
-from augmentation.ssa.words import words_of
+from augmentation.ssa.words import parsed_words
 from captioning.config.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
@@ -223,7 +223,7 @@ class Ssa(AbstractCaptionMethod):
             for sample, parse, graph_of_caption in zip(
                 samples, self.parser.parse(captions), caption_graphs, strict=True
             ):
-                words, photo_graphs = words_of(sample.caption, parse), by_image[sample.image_id]
+                words, photo_graphs = parsed_words(sample.caption, parse), by_image[sample.image_id]
                 photo_graphs.nouns.update(
                     token.lemma for token in words.tokens if token.pos in NOUNS
                 )
@@ -344,7 +344,7 @@ class Ssa(AbstractCaptionMethod):
             caption = None
             if text:
                 try:
-                    words = words_of(text, next(parses))
+                    words = parsed_words(text, next(parses))
                     caption = caption_by_words(graph, text, words, **matching)
                 except ValueError:
                     caption = None

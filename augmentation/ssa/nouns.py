@@ -8,14 +8,8 @@ from collections.abc import Iterable
 from augmentation.regions.closed_classes import FEMININE, MASCULINE
 from augmentation.ssa.graph import Graph, Name
 from augmentation.ssa.lexicon import PEOPLE_WORDS
+from captioning.text.inflection import pluralise
 from captioning.text.lemmas import PLURALS_ONLY
-from captioning.text.plurals import pluralise
-
-# Nouns that exist in the plural alone, by the singular that the tagger gives them.
-_ALWAYS_PLURAL = {
-    "pant": "pants", "short": "shorts", "jean": "jeans", "glass": "glasses", "goggle": "goggles",
-    "trouser": "trousers", "clothe": "clothes",
-}  # fmt: skip
 
 
 class NounForms:
@@ -60,7 +54,7 @@ class NounForms:
             return max(sorted(counts), key=lambda form: counts[form])
         if word in self._all_plurals:  # "jockeys" of "jockeys race horses"
             return word
-        return _ALWAYS_PLURAL.get(word) or pluralise(word)
+        return pluralise(word)
 
     def is_person(self, word: str) -> bool:
         """Whether a noun names a person."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from augmentation.ssa.builder import Builder
 from augmentation.ssa.clauses import Clauses
 from augmentation.ssa.graph import MULTI_SENTENCE, Graph
-from augmentation.ssa.words import NOT, Words, words_of
+from augmentation.ssa.words import NOT, Words, parsed_words
 from captioning.interfaces import AbstractParser
 from captioning.types import Parse
 
@@ -43,12 +43,12 @@ class RuleParser:
 def graph_of(caption: str, parse: Parse) -> Graph | None:
     """The graph of a parsed caption, its nodes aligned with words by position.
 
-    `Name.token` counts the words of `words_of`, in which hyphens join.
+    `Name.token` counts the words of `parsed_words`, in which hyphens join.
 
     Raises:
         ValueError: the parse is not of this caption.
     """
-    return read_words(words_of(caption, parse))
+    return read_words(parsed_words(caption, parse))
 
 
 def read_words(words: Words) -> Graph | None:

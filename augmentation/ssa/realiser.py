@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from augmentation.regions.inflection import indefinite_article, possessive_mark
-from augmentation.ssa.conjugation import ing, participle, third_person
 from augmentation.ssa.graph import COORDINATORS, Edge, Graph
 from augmentation.ssa.lexicon import (
     ADVERB_ROLES,
@@ -26,6 +24,13 @@ from augmentation.ssa.lexicon import (
 from augmentation.ssa.nouns import NounForms
 from augmentation.ssa.sampling import POSSESSION_CONCEPTS, is_attribute, is_colour
 from augmentation.ssa.sentences import Piece
+from captioning.text.inflection import (
+    indefinite_article,
+    ing,
+    participle,
+    possessive_mark,
+    third_person,
+)
 
 STYLES = ("progressive", "simple", "phrase")
 LIST_STYLES = STYLES[:2]

@@ -71,7 +71,7 @@ class Words:
         return next((self.tokens[i].lemma for i in self.having(position, "det")), "")
 
 
-def words_of(caption: str, parse: Parse) -> Words:
+def parsed_words(caption: str, parse: Parse) -> Words:
     """The words of a parsed caption.
 
     Raises:

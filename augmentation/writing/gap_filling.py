@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from augmentation.regions.inflection import indefinite_article
+from captioning.text.inflection import indefinite_article
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS, UNMARKED_PLURALS
 

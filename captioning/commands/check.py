@@ -142,8 +142,9 @@ def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> 
     add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
     add("--file-column", metavar="NAME", help="of a table or Parquet")
     add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
-    add("--caption-per", choices=("line", "file"), default="line",
-        help="file: a text file beside a photo is one caption (line)")  # fmt: skip
+    add("--caption-per", choices=("line", "file", "cell", "bar", "semicolon"),
+        help="file: a text file beside a photo is one caption (line); bar, semicolon, line: stands "
+        "between captions in one cell; cell: nothing does")  # fmt: skip
 
 
 def reading_of(options: Namespace, *, annotations: str = "annotations") -> dict[str, Any]:

@@ -17,9 +17,9 @@ from captioning.data.steps.take_detections import (
 )
 from captioning.decoding import image_constraints
 from captioning.decoding.detections import NO_FORMS
-from captioning.text.lemmas import PLURALS_ONLY, Lemmatizer, load_lemmas
+from captioning.text.inflection import pluralise
+from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.text.plurals import pluralise
 from captioning.types import Sample
 
 
@@ -73,5 +73,6 @@ def _detections(files: tuple[str, ...]) -> RegionsByImage:
 def _plurals(word: str, lemmatizer: Lemmatizer) -> tuple[str, ...]:
     """The plural by rule; none for a word that is a plural already ("french fries")."""
     last = word.split()[-1]
-    is_plural = last in PLURALS_ONLY or lemmatizer(last, "NNS") != last
-    return () if is_plural else (pluralise(word),)
+    plural = pluralise(word)
+    is_plural = plural == word or lemmatizer(last, "NNS") != last
+    return () if is_plural else (plural,)

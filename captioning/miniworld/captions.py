@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from captioning.miniworld.actions import ACTIONS
-from captioning.miniworld.grammar import NUMBERS, article, for_many, plural
+from captioning.miniworld.grammar import NUMBERS, article, for_many
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.sample import pick, weighted
 from captioning.miniworld.scene import Scene, SceneObject
+from captioning.text.inflection import pluralise
 
 CAPTIONS = 5
 
@@ -131,7 +132,7 @@ class Narrator:
         if count == 1:
             return Mention(article(" ".join([*words, noun])) + after, item.node)
         number = NUMBERS[count] if counted else pick(self.rng, COUNT_WORDS[count])
-        return Mention(" ".join([number, *words, plural(noun)]) + after, item.node)
+        return Mention(" ".join([number, *words, pluralise(noun)]) + after, item.node)
 
     def where(self, item: SceneObject) -> Pieces:
         """The place, worded for an object on the ground, on water, in the sky or on another."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Any
 
@@ -14,11 +13,7 @@ from captioning.miniworld.captions import Caption
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.sample import sample_scene
 from captioning.miniworld.vocabulary import CLASSES, families, held_out
-
-
-def words_of(caption: str) -> list[str]:
-    """Lower-case words of a caption, without punctuation."""
-    return re.findall(r"[a-z]+", caption.lower())
+from captioning.text.word_forms import words_of
 
 
 def describe(*, split: str, num_scenes: int, seed: int = 0) -> dict[str, Any]:

@@ -52,7 +52,8 @@ ENDINGS = {
 VOWELS = "aeiou"
 # After these sounds and o the plural ends with "es": "boxes", "tomatoes".
 SIBILANTS = ("s", "x", "z", "ch", "sh", "o")
-# Words without a singular of the same meaning.
+# Words without a singular of the same meaning, those that the shipped tables were learned with;
+# `captioning.text.inflection` knows more.
 PLURALS_ONLY = ("clothes", "scissors", "sunglasses")
 # A learned lemma is replaced by one that is used more than so many times as often.
 MIN_RATIO = 5

@@ -306,25 +306,48 @@ def fit(
     groups = [group for group in groups if len(group.places)]
     size = training.batch_size
     num_steps = max(-(-len(groups) // size) * training.num_epochs, 1)
-    optimizer = torch.optim.AdamW(
-        network.parameters(), lr=training.lr, weight_decay=training.weight_decay, fused=True
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / num_steps))
-    )
+    optimizer = FusedAdamW(list(network.parameters()), weight_decay=training.weight_decay)
     generator = np.random.default_rng(seed)
     network.train()
+    step = 0
     for _ in range(training.num_epochs):
         order = generator.permutation(len(groups)).tolist()
         for start in range(0, len(order), size):
             batch = WordBatch.of([groups[i] for i in order[start : start + size]], photos)
-            optimizer.zero_grad()
-            _loss(network, batch).backward()
-            optimizer.step()
-            schedule.step()
+            gradients = torch.autograd.grad(_loss(network, batch), optimizer.parameters)
+            optimizer.step(
+                gradients, training.lr * 0.5 * (1 + math.cos(math.pi * step / num_steps))
+            )
+            step += 1
             if progress is not None:
-                progress(schedule.last_epoch / num_steps)
+                progress(step / num_steps)
     network.eval()
+
+
+class FusedAdamW:
+    """The fused AdamW of torch, whose own class imports torch's compiler: two seconds.
+
+    Args:
+        parameters: to be changed.
+        weight_decay: of them.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], *, weight_decay: float) -> None:
+        self.parameters, self._weight_decay = parameters, weight_decay
+        self._means, self._squares = (
+            [torch.zeros_like(own) for own in parameters] for _ in range(2)
+        )
+        self._steps = [torch.zeros(()) for _ in parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], lr: float) -> None:
+        """Change them, by gradients of theirs."""
+        torch._foreach_add_(self._steps, 1)
+        torch._fused_adamw_(
+            self.parameters, list(gradients), self._means, self._squares, [], self._steps,
+            lr=lr, beta1=0.9, beta2=0.999, weight_decay=self._weight_decay, eps=1e-8,
+            amsgrad=False, maximize=False,
+        )  # fmt: skip
 
 
 def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:

@@ -44,7 +44,7 @@ class NgramLanguageModel(AbstractLanguageModel):
         if not 0 < discount < 1:
             raise ValueError(f"discount must lie between 0 and 1: got {discount}")
         self.name, self._discount = name, discount
-        lines = [words_of(text) for text in texts]
+        lines = [words_and_marks(text) for text in texts]
         counts = Counter(word for line in lines for word in line)
         self._frequent = {word for word, count in counts.items() if count >= min_count}
         self._grams: Counter[tuple[str, ...]] = Counter()
@@ -62,7 +62,7 @@ class NgramLanguageModel(AbstractLanguageModel):
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
         """See `AbstractLanguageModel`; a token is a word or a punctuation mark."""
         return [
-            torch.tensor([self._log_prob((*h, w)) for h, w in self._steps(words_of(text))])
+            torch.tensor([self._log_prob((*h, w)) for h, w in self._steps(words_and_marks(text))])
             for text in texts
         ]
 
@@ -98,6 +98,6 @@ class NgramLanguageModel(AbstractLanguageModel):
         return (discounted + self._discount * self._kinds[history] * backoff) / total
 
 
-def words_of(text: str) -> list[str]:
+def words_and_marks(text: str) -> list[str]:
     """Words and punctuation marks of a text, in lower case."""
     return _WORD.findall(text.lower())

@@ -248,9 +248,9 @@ class MiniLM(nn.Module):
         self.config = config
         size, eps = config.hidden_size, config.layer_norm_eps
         self.embeddings = nn.Module()
-        self.embeddings.word_embeddings = nn.Embedding(config.vocab_size, size)
-        self.embeddings.position_embeddings = nn.Embedding(config.max_position_embeddings, size)
-        self.embeddings.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
+        self.embeddings.word_embeddings = _table(config.vocab_size, size)
+        self.embeddings.position_embeddings = _table(config.max_position_embeddings, size)
+        self.embeddings.token_type_embeddings = _table(config.type_vocab_size, size)
         self.embeddings.LayerNorm = nn.LayerNorm(size, eps)
         self.encoder = nn.Module()
         self.encoder.layer = nn.ModuleList(
@@ -271,6 +271,11 @@ class MiniLM(nn.Module):
         for layer in layers:
             states = layer(states, mask)
         return SimpleNamespace(last_hidden_state=states)
+
+
+def _table(rows: int, size: int) -> nn.Embedding:
+    """Without first values: torch draws them by its compiler where tensors are empty."""
+    return nn.Embedding.from_pretrained(torch.empty(rows, size))
 
 
 class _MiniLMLayer(nn.Module):

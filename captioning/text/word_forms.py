@@ -1,4 +1,4 @@
-"""The classes that captions mention, by forms of words; words for numbers."""
+"""The words of captions, and the classes that they mention, by forms of words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from captioning.text.lemmas import Lemmatizer
+from captioning.text.spaceless import MARKS, spaced
 
 Patterns = Mapping[str, re.Pattern[str]]
-_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
+_WORD = re.compile(rf"[\w{MARKS}]+")
+_WHOLE = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve"
 NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBERS.split())}
 
@@ -32,8 +34,19 @@ def mentioned_classes(caption: str, patterns: Patterns) -> set[str]:
 
 
 def words_of(caption: str) -> list[str]:
-    """Words in lower case, without punctuation; "zebra's" is "zebra"."""
-    return [word.removesuffix("'s") for word in _WORD.findall(caption.lower())]
+    """Runs of letters, digits and underscores in lower case; see `spaced` for other scripts.
+
+    A hyphen and an apostrophe part words: "T-shirt" is two.
+    """
+    return _WORD.findall(spaced(caption.lower()))
+
+
+def whole_words_of(caption: str) -> list[str]:
+    """As `words_of` of English, with words that names of things may be: "t-shirt" is one.
+
+    "zebra's" is "zebra".
+    """
+    return [word.removesuffix("'s") for word in _WHOLE.findall(caption.lower())]
 
 
 def count_remaining_forms(
@@ -58,7 +71,7 @@ def count_remaining_forms(
     counts = Counter(
         word
         for caption in captions
-        for word in set(words_of(caption))
+        for word in set(whole_words_of(caption))
         if word in stems or lemmatizer(word, "NNS") in stems
     )
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

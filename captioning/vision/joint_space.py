@@ -140,7 +140,7 @@ class JointSpaceEncoder:
         self._backbone = Resident(backbone.for_inference("cpu"), device=device, precision=None)
         self.heads, self.backbone = self._heads.network, self._backbone.network
         self._sentences = sentences
-        self._photos_at_once = by_device(self._heads.device, processor=8, gpu=64)
+        self._photos_at_once = by_device(self._heads.device, processor=16, gpu=64)
 
     @property
     def identity(self) -> str:

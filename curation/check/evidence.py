@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from captioning.data.roster import Roster, build_roster
 from captioning.interfaces import TextEmbedder
+from captioning.text.word_forms import words_of
 from curation.base import WordDoubt
 from curation.check.generator_folder import GeneratorFolder
-from curation.words import words_of
 
 Floats = NDArray[np.float32]
 Options = ParamSpec("Options")

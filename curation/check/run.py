@@ -233,9 +233,6 @@ def build_encoders(
         return space, None
     if space == "none":
         return None, None
-    from captioning.vision.clip import build_clip
-    from captioning.vision.dual_encoder import build_dual_encoder
-
     cache = None if cache_folder is None else Path(cache_folder) / "sentences"
     if space == "joint_space" or space.endswith(HEADS):
         from captioning.text.sentences import build_sentence_encoder
@@ -244,12 +241,16 @@ def build_encoders(
 
         weights = None if space == "joint_space" else space
         sentences = build_sentence_encoder(name="minilm", cache_folder=cache)
-        backbone = build_backbone(name="efficientnet_lite0")
+        backbone = build_backbone(name="efficientnet_lite0", inference=True)
         built = build_joint_space(backbone=backbone, sentences=sentences, weights=weights)
         return built, sentences
     if space.startswith("open_clip:"):
+        from captioning.vision.clip import build_clip
+
         name, weights = _of_open_clip(space.removeprefix("open_clip:"))
         return build_clip(name=name, weights=weights), None
+    from captioning.vision.dual_encoder import build_dual_encoder
+
     return build_dual_encoder(name=space), None
 
 

@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from captioning.text.spaceless import is_spaceless
+from captioning.text.word_forms import words_of
 from curation.check.evidence import Evidence, Scores, shortened
 from curation.check.languages import FUNCTION_WORDS
-from curation.words import words_of
 
 _ADDRESS = re.compile(
     r"https?://\S+|\bwww\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from captioning.config.ranges import NonNegativeInt
+from captioning.text.word_forms import words_of
 from curation.base import Context, Selected
 from curation.score.caption_fit import waits_for_caption
-from curation.words import words_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.config.ranges import NonNegativeInt
+from captioning.text.word_forms import words_of
 from captioning.types import Sample
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
-from curation.words import words_of
 
 _BITS = 64
 _PHOTOS_AT_ONCE = 64

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from captioning.config.ranges import PositiveInt
 from captioning.interfaces import TextEmbedder
+from captioning.text.word_forms import words_of
 from curation.base import AbstractScore, Context
-from curation.words import words_of
 
 
 class AbstractLikeness(ABC):

@@ -307,6 +307,39 @@ def _wide_table(root: Path, captions: dict[str, list[str]]) -> None:
     (root / "all.txt").write_text(usual.table_text("\t"), encoding="utf-16")
 
 
+def _csv(columns: str, cells: Callable[[str, str], str]) -> Callable[[Path], None]:
+    rows = [cells(name, text) for name, texts in CAPTIONS.items() for text in texts]
+    text = "\n".join([columns, *rows][not columns :])
+    return _in("images", lambda root, _: (root / "all.csv").write_text(text) and None)
+
+
+def _narratives(root: Path) -> None:
+    rows = [
+        {"image_id": str(n + 1), "caption": text, "timed_caption": []}
+        for n, texts in enumerate(CAPTIONS.values())
+        for text in texts
+    ]
+    _lines(root / "narratives.jsonl", rows)
+
+
+def _min(name: str, texts: list[str]) -> dict[str, Any]:
+    about = {"id": 1, "annotator": 1, "annotation_id": 3, "created_at": "2024", "lead_time": 3.2}
+    return {"image": f"/data/upload/1/1a2b3c4d-{name}", "says": {"text": texts}, **about}
+
+
+def _each_of_one(root: Path) -> None:
+    photos(root / "photos")
+    for name, texts in CAPTIONS.items():
+        about = {"image": name, "short_caption": texts[0], "extra_caption": texts[1]}
+        _dump(root / "annotations" / name.replace(".jpg", ".json"), about)
+
+
+def _joined(separator: str) -> Callable[[Path], None]:
+    rows = [f'{name},"{separator.join(texts)}"' for name, texts in CAPTIONS.items()]
+    text = "\n".join(["image,caption", *rows])
+    return _in("images", lambda root, _: (root / "all.csv").write_text(text) and None)
+
+
 def _accents(root: Path) -> None:
     rows = [f'Hüte_{name},"{text}"' for name, texts in CAPTIONS.items() for text in texts]
     (root / "all.csv").write_text("\n".join(["image,caption", *rows]), encoding="utf-8")
@@ -374,6 +407,19 @@ LAYOUTS = (
         "the same as pandas writes it",
         "`['A dog.' 'Dogs.']`",
         "pandas, `Dataset.to_csv`",
+    ),
+    Layout(
+        _joined("|"),
+        "captions joined in one cell, where it is clear",
+        "`A dog runs.\\|Dogs run.`, also `;` and line breaks",
+        "spreadsheets",
+    ),
+    Layout(
+        _joined("\n"),
+        "the same where it is said",
+        "`A dog runs.`, line break, `Dogs run.`",
+        "spreadsheets",
+        {"caption_per": "line"},
     ),
     Layout(
         usual.coco, "COCO's captions", "`annotations/captions_val2017.json`", "COCO, NoCaps, VizWiz"
@@ -866,6 +912,104 @@ LAYOUTS = (
         has_splits=True,
     ),
     Layout(
+        _csv("image_path,alt_text", lambda n, t: f'{n},"{t}"'),
+        "other names of columns",
+        "`alt_text`, `caption_en`, `vlm_caption`, `raw`, `imageName`",
+        "the web, PixelProse, RedCaps, Flickr30k on the hub",
+    ),
+    Layout(
+        _csv("title\tfilepath", lambda n, t: f"{t}\timages/{n}"),
+        "a table of titles and paths",
+        "`title`, tab, `filepath`",
+        "open_clip's CC3M",
+    ),
+    Layout(
+        _renamed(lambda n, _: f"{n + 1:012d}.jpg", _narratives),
+        "ids alone, by which photos are called",
+        '`{"image_id": "42", "caption": "A dog."}`',
+        "Localized Narratives, AI Challenger, Open Images",
+    ),
+    Layout(
+        _csv("ID,Caption", lambda n, t: f'{n[:-4]},"{t}"'),
+        "the same in tables",
+        "`ID,Caption`",
+        "ROCO",
+    ),
+    Layout(
+        _csv("", lambda n, t: f"{n[:-4]}\t{t}"),
+        "a table of ids and captions without names",
+        "`a`, tab, `A dog.`",
+        "ROCO",
+    ),
+    Layout(
+        _json(
+            "TextCaps_val.json",
+            lambda c: {
+                "data": [
+                    {"image_name": n[:-4], "image_path": f"x/{n}", "caption_str": t}
+                    for n, x in c.items()
+                    for t in x
+                ]
+            },
+        ),
+        "two keys that name one photo",
+        '`{"image_name": "a", "image_path": "train/a.jpg", "caption_str": ...}`',
+        "TextCaps",
+        has_splits=None,
+    ),
+    Layout(
+        _json(
+            "birds.json",
+            lambda c: {
+                "info": {},
+                "annotations": [
+                    {"image_id": n[:-4], "caption": t, "raw_caption": "x"} for n, t in c.items()
+                ],
+            },
+        ),
+        "a list under a key, with ids",
+        '`{"annotations": [{"image_id": "a", "caption": ...}]}`',
+        "RedCaps",
+    ),
+    Layout(
+        _json(
+            "add_att.json",
+            lambda c: {
+                str(k): {"filename": n, "captions": t, "negative_caption": "x"}
+                for k, (n, t) in enumerate(c.items())
+            },
+        ),
+        "numbers as keys",
+        '`{"0": {"filename": "a.jpg", "caption": ...}}`',
+        "SugarCrepe",
+    ),
+    Layout(
+        _json(
+            "annotation.json",
+            lambda c: {
+                s: [{"id": n, "report": t, "image_path": [n]} for n, t in own.items()]
+                for s, own in _of_split(c, "").items()
+            },
+        ),
+        "reports of photos",
+        '`{"train": [{"report": ..., "image_path": ["a.jpg"]}]}`',
+        "R2Gen's MIMIC-CXR",
+        has_splits=True,
+    ),
+    Layout(
+        _each_of_one,
+        "JSON of each photo in a folder apart",
+        "`photos/a.jpg`, `annotations/a.json`",
+        "DCI",
+        {"caption_columns": ["short_caption", "extra_caption"]},
+    ),
+    Layout(
+        _json("project.json", lambda c: [_min(n, t) for n, t in c.items()]),
+        "tasks of Label Studio in short",
+        '`{"image": ..., "caption": {"text": [...]}, "annotator": 1}`',
+        "Label Studio's JSON-MIN export",
+    ),
+    Layout(
         _packed_texts,
         "the same packed by gzip, and other texts",
         "`raw/train.en.gz`, `all.csv.gz`",
@@ -882,7 +1026,7 @@ def test_a_layout_is_read(tmp_path: Path, layout: Layout) -> None:
     roster = read_own(name="own", folder=tmp_path, **layout.settings)
     groups = [[text.removesuffix(".") for text in group] for group in roster.references().values()]
     expected = [[text.removesuffix(".") for text in texts] for texts in CAPTIONS.values()]
-    if layout.settings.get("caption_per"):
+    if layout.settings.get("caption_per") == "file":
         expected = [[" ".join(texts).removesuffix(".")] for texts in CAPTIONS.values()]
     elif layout.only_first:
         expected = [texts[:1] for texts in expected]

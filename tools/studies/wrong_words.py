@@ -14,9 +14,10 @@ from pathlib import Path
 from captioning.data.roster import Roster
 from captioning.data.steps.plausible_faults import photo_words
 from captioning.miniworld.captions import COLOUR_WORDS
-from captioning.miniworld.grammar import NUMBERS, plural
+from captioning.miniworld.grammar import NUMBERS
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.sample import sample_scene
+from captioning.text.inflection import pluralise
 from captioning.text.word_rows import WORD, row_words, same_thing, word_rows
 
 TOPICS = ("color", "object", "number")
@@ -53,7 +54,7 @@ def scene_words(image_id: str) -> frozenset[str]:
     texts += [noun for _, noun in PLACES[scene.place].ground]
     texts += [label for label, _ in scene.decor]
     for item in scene.objects:
-        texts += [*item.kind.names, *map(plural, item.kind.names)]
+        texts += [*item.kind.names, *map(pluralise, item.kind.names)]
         texts += COLOUR_WORDS.get(item.colour, (item.colour,))
         texts += [NUMBERS[len(item.boxes)]] if len(item.boxes) > 1 else []
     return closed(texts)

@@ -16,6 +16,7 @@ from captioning.config.setting_error import Setting, SettingError
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name, photo_name
 from captioning.data.readers.arrow_columns import Columns, Rows, choose_columns, read_rows
 from captioning.data.readers.arrow_files import table_files
+from captioning.data.readers.caption_columns import CaptionPer, pieces_of_cell, separator_of
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     NO_CAPTION,
@@ -58,6 +59,7 @@ def read_arrow(
     image_column: Name | None = None,
     image_folder: str | Path | None = None,
     caption_columns: str | list[str] | None = None,
+    caption_per: CaptionPer | None = None,
     id_column: Name | None = None,
     own_ids: bool = False,
     split_column: Name | None = None,
@@ -86,6 +88,7 @@ def read_arrow(
         caption_columns: with texts or lists of texts; ``sentences.raw`` is a field of structures.
             None: the one with a usual name, such as ``captions``, or a chat as LLaVA has it
             (``conversations``), of one question, whose answer is the caption.
+        caption_per: what joins captions in one text, see `separator_of`.
         id_column: with image ids; None: there is none.
         own_ids: without ``id_column``, image ids are those of a column ``image_id``, or else names
             of photos, where each photo has one of its own.
@@ -125,7 +128,9 @@ def read_arrow(
             )
         tables = _converted(tables, Path(cache_folder))
     places = [Path(one) for one in (folder, image_folder) if one is not None]
-    found = (photo for table in tables for photo in _photos(table, places, part, own_ids))
+    found = (
+        photo for table in tables for photo in _photos(table, places, part, own_ids, caption_per)
+    )
     return packed_roster(
         name=name,
         source=f"{paths[0]} and {len(paths) - 1} more files",
@@ -237,13 +242,21 @@ def first_names(
 
 
 def _photos(
-    table: _Table, folders: Sequence[Path], part: Part, own_ids: bool
+    table: _Table,
+    folders: Sequence[Path],
+    part: Part,
+    own_ids: bool,
+    caption_per: CaptionPer | None,
 ) -> Iterator[PackedPhoto]:
     path, columns, suffix = table.path, table.columns, ""
     # metadata.parquet lies beside its photos
     near = [PhotoFolder(folder=place) for place in dict.fromkeys((*folders, path.parent))]
     names: Counter[str] = Counter()
+    separator: str | None = None  # told by the first rows
     for rows in read_rows(path, columns):
+        if separator is None:
+            cells = (value for values in rows.captions for value in values)
+            separator = separator_of(cells, caption_per, str(path))
         for place, values in enumerate(rows.captions):
             row = rows.first + place
             if not suffix and rows.has_bytes[place]:
@@ -251,7 +264,7 @@ def _photos(
             where = f"{path}: row {row}"
             if columns.split is not None and not _is_of(part, rows.splits[place], where):
                 continue
-            captions, bad = _captions(values)
+            captions, bad = _captions(values, separator)
             image_id = _image_id(rows.ids[place], columns, f"{table.prefix}/{row}", where)
             name = rows.paths[place]
             photo = _photo(path, columns.image, rows, place, near, suffix, own_ids)
@@ -339,7 +352,7 @@ def _is_plain(name: str) -> bool:
         return False
 
 
-def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _captions(values: Sequence[Any], separator: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The captions of a row, and why others are none."""
     texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
     if texts and isinstance(texts[0], dict) and {"from", "role"} & texts[0].keys():
@@ -349,4 +362,10 @@ def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     elif any(isinstance(text, dict) for text in texts):
         pairs = ((text, isinstance(text, dict)) for text in texts)
         texts = [one for text, deep in pairs for one in (texts_of(text, "row") if deep else [text])]
+    if separator:
+        texts = [
+            one
+            for text in texts
+            for one in (pieces_of_cell(text, separator) if isinstance(text, str) else [text])
+        ]
     return good_and_bad([text for text in texts if text is not None])

@@ -10,7 +10,9 @@ from typing import Any
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.readers.caption_columns import (
     ADDRESSES,
+    ID_COLUMNS,
     TURNS,
+    file_columns,
     found_captions,
     has_addresses,
     usual_captions,
@@ -189,7 +191,10 @@ def _is_text(kind: Any) -> bool:
 
 
 def _image_columns(types: Mapping[str, Any]) -> Sequence[str]:
-    known = (IMAGE_COLUMNS, PATH_COLUMNS, (FILES,))
+    kinds = arrow().types
+    has_photos = any(kinds.is_binary(one) or kinds.is_struct(one) for one in types.values())
+    ids = () if has_photos or has_addresses(types) else ID_COLUMNS[:5]
+    known = (IMAGE_COLUMNS, PATH_COLUMNS, (FILES,), file_columns(tuple(types)), ids)
     return next((names for names in known if any(n in types for n in names)), IMAGE_COLUMNS)
 
 

@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import cache, lru_cache
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any, Literal
 
 from captioning.config.setting_error import Setting, SettingError
 
+log = logging.getLogger(__name__)
+
+# What is one caption: of text files beside photos a line or file, of cells of tables the others.
+CaptionPer = Literal["line", "file", "cell", "bar", "semicolon"]
+_SEPARATORS: dict[str, str] = {"bar": "|", "line": "\n", "semicolon": ";"}
+_NUM_LOOKED_AT = 500  # cells by which captions that are joined are told
+_LONGEST = 40  # words of a line that is a caption, and no paragraph
 CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 TURNS = ("conversations", "messages")  # of chats about a photo, as LLaVA and others have them
 # Beside a caption they are no captions.
-OTHER_COLUMNS = ("caption_text", "caption_str", "description", "comment")
+OTHER_COLUMNS = (
+    "caption_text", "caption_str", "description", "comment", "alt_text", "alttext", "alt", "raw",
+    "report", "paragraph", "utterance", "narrative",
+)  # fmt: skip
+FILE_COLUMNS = (
+    "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
+    "file", "image", "img", "photo", "path", "image_file_name", "image_filename", "img_path",
+    "img_name",
+)  # fmt: skip
+# Where there is none of these in small letters.
+_OTHER_FILE_COLUMNS = (
+    *FILE_COLUMNS, "img_file", "img_filename", "img_fn", "fname", "picture", "local_path",
+    "relative_path", "img_local_path", "image_local_path", "media_path",
+)  # fmt: skip
+# Names of photos where nothing else is, and photos are called so.
+ID_COLUMNS = (
+    "image_id", "img_id", "imageid", "imgid", "photo_id", "id", "key", "__key__", "uid",
+    "example_id", "image_key",
+)  # fmt: skip
 # The captions of sets for image generators; of chats it is the question beside one of the answers.
 PROMPT, ANSWERS = "prompt", ("completion", "response", "answer", "output", "chosen")
 ADDRESSES = (
@@ -26,12 +55,37 @@ _ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|null|nan)\s*
 _LISTS = re.compile(r"(?:array\()?([\[({])\s*(?=['\"\])]|None|null|nan)")
 _LIST_ENDS = re.compile(r"\s*[\])}](?:,\s*dtype=\w+)?\)?\s*")
 _OBJECTS = re.compile(r"\s*(?:\[\s*)*\{\s*['\"]|\s*\[\s*\[\s*['\"]")
-_NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _-]?\d+")
+_BLANK_LINE = re.compile(r"\S[^\S\n]*\n[^\S\n]*\n\s*\S")
+_CAPTION = re.compile(r"captions?(?![a-z])")  # in names such as caption_en and vlm_caption
+_ABOUT = re.compile(  # which says something of captions
+    r"(?:^|[^a-z])(?:ids?|idx|index|tokens?|len|length|count|num|number|n|source|model|lang|language"
+    r"|scores?|urls?|type|hash|embeddings?|file|path|split|by|author|times?|date|start|end|status"
+    r"|confidence|rating|quality|timed|probs?|is|has|negative|rejected)(?:$|[^a-z])"
+)
+_NUMBERED = re.compile(r"(caption|sentence|text|comment|description)[ _#/.-]?\d+")
 
 
 def has_addresses(names: Iterable[str]) -> bool:
     """Whether one of the columns, or of a first row's cells, is of addresses."""
     return any(re.match(r"(image[_ ]?)?urls?$|https?://", name.strip().lower()) for name in names)
+
+
+@lru_cache
+def file_columns(names: tuple[str, ...]) -> list[str]:
+    """Those of some names that are of columns of file names; of usual ones, the usual first."""
+    usual = [name for one in FILE_COLUMNS for name in names if name == one]
+    wanted = {_squeezed(name) for name in _OTHER_FILE_COLUMNS}
+    return usual or [name for name in names if _squeezed(name) in wanted]
+
+
+def are_of_one_photo(names: Iterable[object]) -> bool:
+    """Whether several names are of one photo, but for folders and suffix."""
+    stems = {PurePosixPath(str(name).replace("\\", "/")).stem for name in names}
+    return len(stems) == 1 and "" not in stems
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def found_captions(names: Sequence[str], where: str) -> list[int]:
@@ -51,8 +105,10 @@ def found_captions(names: Sequence[str], where: str) -> list[int]:
     numbered = _numbered(head)
     present = [name for name in CAPTION_COLUMNS if name in head]
     if not present:
-        words = set(numbered.values()) or OTHER_COLUMNS
-        present = [name for name in OTHER_COLUMNS if name in head and name in words]
+        words = set(numbered.values()) or {*OTHER_COLUMNS, *filter(_is_caption, head)}
+        present = [name for name in dict.fromkeys(head) if name in words]
+    if not present and sorted(head) == ["filepath", "title"]:  # open_clip's
+        present = ["title"]
     if not present and not numbered and PROMPT in head and not set(ANSWERS) & set(head):
         present = [PROMPT]
     if len(present) > 1:
@@ -64,6 +120,11 @@ def found_captions(names: Sequence[str], where: str) -> list[int]:
         return list(numbered)
     same = [place for place, name in enumerate(head) if name == present[0]]
     return sorted([*same, *numbered_captions(names, present[0])])
+
+
+def _is_caption(name: str) -> bool:
+    """Whether a name such as ``caption_en`` is of captions, and not of something about them."""
+    return bool(_CAPTION.search(name)) and not _ABOUT.search(name)
 
 
 def numbered_captions(names: Sequence[str], name: str) -> list[int]:
@@ -144,3 +205,91 @@ def _literal(item: str) -> str:
     """A text in quotation marks; JSON alone escapes / and half pairs of surrogates."""
     value = ast.literal_eval(item.replace("\\/", "/").replace("\n", "\\n"))
     return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def separator_of(texts: Iterable[object], per: CaptionPer | None, where: str) -> str:
+    """What stands between captions that are joined in one cell; empty: a cell is one caption.
+
+    Args:
+        texts: cells; what is no text is left alone.
+        per: ``"bar"``, ``"semicolon"`` or ``"line"``: stands between them; ``"cell"``: nothing
+            does; None: it is told by the first cells where it is clear, and said.
+        where: the file, for the message.
+    """
+    if per is not None:
+        return _SEPARATORS.get(per, "")
+    given = (one for one in islice(texts, _NUM_LOOKED_AT) if isinstance(one, str) and one.strip())
+    cells = [one for one in given if not (_LISTS.match(one) or _OBJECTS.match(one))]
+    for name, separator in _SEPARATORS.items():
+        pieces = [pieces_of_cell(cell, separator) for cell in cells]
+        joined = [own for own in pieces if len(own) > 1]
+        if not joined or 2 * len(joined) < len(cells):
+            continue
+        are_apart = separator == "\n" and any(map(_BLANK_LINE.search, cells))  # of paragraphs
+        is_usual = 5 * len(joined) >= 4 * len(cells) >= 12
+        if is_usual and not are_apart and _ARE_CAPTIONS[name](joined):
+            _say(
+                f"{where}: several captions stand in one cell, joined by {separator!r}: each is "
+                "read; the setting caption_per=cell takes a cell as one"
+            )
+            return separator
+        _say(
+            f"{where}: {len(joined)} of the first {len(cells)} captions have {separator!r} in "
+            f"them, and each is read as one; the setting caption_per={name} splits them, "
+            "caption_per=cell says that they are right"
+        )
+        break
+    return ""
+
+
+def pieces_of_cell(text: str, separator: str) -> list[str]:
+    """The captions of a cell, which is one itself where nothing stands between any."""
+    if not separator:
+        return [text]
+    return [one.strip() for one in text.split(separator) if one.strip()] or [text]
+
+
+@cache  # once for all parts of a set
+def _say(message: str) -> None:
+    log.warning(message)
+
+
+def _are_sentences(joined: Sequence[Sequence[str]]) -> bool:
+    """Whether nearly all pieces have several words, and three in the middle."""
+    numbers = sorted(_num_words(one) for pieces in joined for one in pieces)
+    return numbers[len(numbers) // 20] > 1 and numbers[len(numbers) // 2] > 2
+
+
+def _num_words(text: str) -> int:
+    return len(text.split()) + sum(ord(character) > _CJK for character in text) // 2
+
+
+_CJK = 0x2E80  # from here on scripts that have no spaces
+
+
+def _are_as_many(joined: Sequence[Sequence[str]], least: int) -> bool:
+    numbers = [len(pieces) for pieces in joined]
+    usual = max(set(numbers), key=numbers.count)
+    return usual >= least and 10 * numbers.count(usual) >= 9 * len(numbers)
+
+
+def _are_joined_by_semicolons(joined: Sequence[Sequence[str]]) -> bool:
+    """Whether pieces begin or end as sentences do, or are as many in each cell."""
+    later = [one for pieces in joined for one in pieces[1:]]
+    ended = sum(pieces[0][-1] in ".!?\u3002" for pieces in joined)
+    begun = sum(one[0].isupper() or one[0].isdigit() for one in later)
+    whole = 10 * ended >= 9 * len(joined) or 10 * begun >= 9 * len(later)
+    return _are_sentences(joined) and (whole or _are_as_many(joined, 3))
+
+
+def _are_joined_by_lines(joined: Sequence[Sequence[str]]) -> bool:
+    """Whether lines are as many in each cell, and none is a paragraph."""
+    longest = max(_num_words(one) for pieces in joined for one in pieces)
+    return _are_sentences(joined) and _are_as_many(joined, 2) and longest <= _LONGEST
+
+
+_ARE_CAPTIONS = {
+    "bar": _are_sentences,
+    "line": _are_joined_by_lines,
+    "semicolon": _are_joined_by_semicolons,
+}

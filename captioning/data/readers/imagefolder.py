@@ -9,6 +9,7 @@ from pathlib import Path
 
 from captioning.config.loadable import loadable
 from captioning.data.json_files import load_json_lines
+from captioning.data.readers.caption_columns import CaptionPer
 from captioning.data.readers.entries import (
     PhotoPolicy,
     Policy,
@@ -34,6 +35,7 @@ def read_imagefolder(
     folder: str | Path,
     with_photos: bool = True,
     caption_columns: str | list[str] | None = None,
+    caption_per: CaptionPer | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
@@ -52,6 +54,7 @@ def read_imagefolder(
         folder: holds the metadata and the photos, which may lie in folders below.
         with_photos: False reads the captions alone.
         caption_columns: keys or columns of captions; None: those with the names above.
+        caption_per: what joins captions in a cell of a table, see `separator_of`.
         missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
         missing_captions, bad_captions: see `Rules`.
 
@@ -73,6 +76,7 @@ def read_imagefolder(
             image_folder=image_folder,
             file_column="file_name",
             caption_columns=caption_columns,
+            caption_per=caption_per,
             missing_photos=missing_photos,
             missing_captions=missing_captions,
             bad_captions=bad_captions,

@@ -11,9 +11,14 @@ from typing import Any
 from captioning.data.json_files import DECODER, Record, as_record, parse_json, shown
 from captioning.data.line_files import ending, read_head, read_lines, read_text
 from captioning.data.photo_folder import has_photo_suffix
+from captioning.data.readers.caption_columns import (
+    ADDRESSES,
+    ID_COLUMNS,
+    file_columns,
+    has_addresses,
+)
 from captioning.data.readers.record_keys import file_name_of, names_photo_and_caption
 from captioning.data.readers.split_words import COLUMN, split_of
-from captioning.data.readers.table import FILE_COLUMNS
 
 LINES = (".jsonl", ".jsonlines", ".ndjson")
 _HEAD = 1 << 16  # characters in which the first objects of a list are looked for
@@ -89,6 +94,8 @@ def _objects(value: Any, where: str, added: dict[str, str], depth: int) -> Itera
         return
     rows = _rows_of_columns(value)
     inner = {key: one for key, one in value.items() if isinstance(one, dict | list) and one}
+    if rows is None and has_addresses(inner) and all(map(_are_texts, inner.values())):
+        raise ValueError(f"{where}: {ADDRESSES}")
     if rows is not None:
         yield from _objects(rows, where, added, depth)
     elif _is_record(value) and (depth or has_photo_suffix(file_name_of(Record(value, where)))):
@@ -106,12 +113,21 @@ def _objects(value: Any, where: str, added: dict[str, str], depth: int) -> Itera
     elif len(inner) == len(value) and all(isinstance(one, dict) for one in inner.values()):
         for key, one in inner.items():  # classes
             yield from _objects(one, f"{where}: {key}", added, depth + 1)
+    elif len(lists := [key for key, one in inner.items() if _is_list_by_ids(one)]) == 1:
+        yield from _objects(inner[lists[0]], f"{where}: {lists[0]}", added, depth + 1)
     elif value and all(isinstance(one, str) or _are_texts(one) for one in value.values()):
         yield from _by_photo(value, where, added)
 
 
 def _is_list_of_records(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and _is_record(value[0])
+
+
+def _is_list_by_ids(value: Any) -> bool:
+    """Whether objects have captions, and ids that may be the names of photos."""
+    first = value[0] if isinstance(value, list) and value else None
+    is_one = isinstance(first, dict) and any(key in first for key in ID_COLUMNS)
+    return is_one and _has_caption(first)
 
 
 def _is_record(value: Any) -> bool:
@@ -138,7 +154,8 @@ def _by_photo(values: Mapping[str, Any], where: str, added: dict[str, str]) -> I
         if isinstance(value, str):
             others = {"caption": value}
         place = f"{where}[{name!r}]" if isinstance(value, dict) else f"{where}: {name!r}"
-        yield Record({**added, "image": name, **others}, place)
+        named = {} if file_columns(tuple(others)) else {"image": name}
+        yield Record({**added, **named, **others}, place)
 
 
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -146,9 +163,8 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     names, rows = value.get("columns"), value.get("data")
     if isinstance(names, list) and isinstance(rows, list) and rows and isinstance(rows[0], list):
         return [dict(zip(names, row, strict=False)) for row in rows]
-    files = next(
-        (value[key] for key in FILE_COLUMNS if isinstance(value.get(key), dict | list)), None
-    )
+    keys = (*file_columns(tuple(value)), *ID_COLUMNS)
+    files = next((value[key] for key in keys if isinstance(value.get(key), dict | list)), None)
     columns = {
         k: v for k, v in value.items() if type(v) is type(files) and len(v) == len(files or ())
     }
@@ -178,6 +194,8 @@ def _plain(record: Record, fields: Collection[str] = ()) -> Record:
             answers = _answers(value.get("predictions"))
         kept = {key: one for key, one in data.items() if not answers or "caption" not in key}
         return Record(_of_fields(answers, fields) | kept, record.where)
+    if {"annotator", "annotation_id"} <= value.keys():
+        return _from_min(record)
     if "filepath" not in value:
         return record
     labels = {key: found for key, one in value.items() if (found := _labels(one)) is not None}
@@ -186,6 +204,16 @@ def _plain(record: Record, fields: Collection[str] = ()) -> Record:
     said = {COLUMN: tags[0]} if len(tags) == 1 else {}
     named = {} if captions is None else {"captions": captions}
     return Record(value | labels | named | said, record.where)
+
+
+def _from_min(record: Record) -> Record:
+    """A task of Label Studio's JSON-MIN, whose one field of texts holds the captions."""
+    about = {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time"}
+    names = file_columns(tuple(record.value))
+    fields = [key for key in record.value if key not in about and key not in names]
+    if len(fields) != 1 or _has_caption(record.value):
+        return record
+    return Record({**record.value, "captions": record.value[fields[0]]}, record.where)
 
 
 def _answers(given: Any) -> dict[str, list[str]]:

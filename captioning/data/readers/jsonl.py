@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from captioning.config.loadable import loadable
 from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError, pieces_of
 from captioning.data.json_files import Record, is_number, shown
+from captioning.data.readers.caption_columns import CaptionPer, pieces_of_cell, separator_of
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BAD_CAPTION,
@@ -50,6 +53,7 @@ def read_jsonl(
     image_folder: str | Path | None,
     file_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
+    caption_per: CaptionPer | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
@@ -71,6 +75,7 @@ def read_jsonl(
         annotations: the ``.jsonl`` file, or a ``.json`` file with a list of such objects.
         image_folder: what ``image`` is relative to; None for the captions alone.
         file_column, caption_columns: keys of file names and captions; None: those with usual names.
+        caption_per: what joins captions in one text, see `separator_of`.
         missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
         missing_captions: the same for a line without captions.
         bad_captions: the same for a caption with nothing visible.
@@ -89,8 +94,9 @@ def read_jsonl(
     )
     lines = _by_image(records_of(Path(annotations)), file_column, rules, dropped)
     keys = CaptionKeys(CAPTION_KEYS, caption_columns)
+    separator = separator_of(_texts(lines, keys), caption_per, str(annotations))
     entries = [
-        _entry(image_id, records, (file_column, keys), rules, dropped)
+        _entry(image_id, records, (file_column, keys, separator), rules, dropped)
         for image_id, records in lines.items()
     ]
     if (
@@ -108,6 +114,13 @@ def read_jsonl(
         rules=rules,
         dropped=dropped,
     )
+
+
+def _texts(lines: dict[str, list[Record]], keys: CaptionKeys) -> Iterator[Any]:
+    """What stands under keys of captions, up to a line where several could be meant."""
+    with suppress(ValueError):
+        for record in chain.from_iterable(lines.values()):
+            yield from (value_at(record, key) for key in keys(record))
 
 
 def _by_image(
@@ -228,11 +241,11 @@ def image_id_of(record: Record, file_column: str | None = None) -> str:
 def _entry(
     image_id: str,
     records: list[Record],
-    columns: tuple[str | None, CaptionKeys],
+    columns: tuple[str | None, CaptionKeys, str],
     rules: Rules,
     dropped: list[Dropped],
 ) -> ImageEntry:
-    file_column, keys = columns
+    file_column, keys, separator = columns
     first = records[0]
     file_name = file_name_of(first, file_column)
     pairs: list[tuple[Any, str]] = []
@@ -256,6 +269,12 @@ def _entry(
                 f"{record.where}: regions of {image_id!r} stand on two lines; join them"
             )
         boxes += record_boxes
+    if separator:
+        pairs = [
+            (one, place)
+            for text, place in pairs
+            for one in (pieces_of_cell(text, separator) if isinstance(text, str) else [text])
+        ]
     captions = numbered(pairs, dropped if rules.bad_captions == "drop" else None)
     sample_ids = [one for r in records for one in stated_ids(r.value.get("sample_ids"))]
     return ImageEntry(

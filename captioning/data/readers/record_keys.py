@@ -11,11 +11,12 @@ from captioning.data.json_files import Record, checked_text
 from captioning.data.photo_folder import photo_name
 from captioning.data.readers.caption_columns import (
     TURNS,
+    are_of_one_photo,
+    file_columns,
     found_captions,
     listed,
     numbered_captions,
 )
-from captioning.data.readers.table import FILE_COLUMNS
 
 FILES = "images"  # of chats: a list of one
 _PATHS = ("path", "file_name", "filename", "filepath", "image", "image_url", "url", "name")
@@ -112,10 +113,10 @@ def _listed(value: Any) -> list[Any]:
 def _file_key(record: Record) -> str:
     if "image" in record:
         return "image"
-    present = [name for name in FILE_COLUMNS if name in record]
+    present = file_columns(tuple(record.value))
     if not present and FILES not in record:
         return "image"  # whose getter says that it is missing
-    if len(present) > 1:
+    if len(present) > 1 and not are_of_one_photo(_name_in(record.value[key]) for key in present):
         raise SettingError(
             f"{record.where}: {present} could be meant of the keys {list(record.value)}; choose ",
             Setting("file_column"),
@@ -196,6 +197,8 @@ def texts_of(value: Any, where: str) -> list[str]:
         return listed(checked_text(value, where), where)
     if not isinstance(value, dict):
         raise TypeError(where)
+    if list(value) == ["text"] and isinstance(value["text"], list):  # of Label Studio
+        return [text for one in value["text"] for text in texts_of(one, where)]
     present = [key for key in _TEXTS if isinstance(value.get(key), str)]
     texts = [key for key, one in value.items() if isinstance(one, str)]
     if len(texts) != 1 and not present:
@@ -277,12 +280,21 @@ def no_captions(record: Record) -> ValueError:
     )
 
 
+def no_photo(record: Record) -> ValueError:
+    """The error that no object names a photo; names the keys of the first."""
+    return SettingError(
+        f"{record.where}: none of the keys {list(record.value)} has a usual name of photos, such "
+        "as 'image' or 'file_name', or is one that photos there are called by; choose ",
+        Setting("file_column"),
+    )
+
+
 def names_photo_and_caption(
     record: Record, file_column: str | None = None, columns: str | Sequence[str] | None = None
 ) -> bool:
     """Whether an object is like a line of captions, by its keys."""
     if file_column is None:
-        is_named = any(key in record for key in (*FILE_COLUMNS, FILES)) or _photo_in_chat(record)
+        is_named = file_columns(tuple(record.value)) or FILES in record or _photo_in_chat(record)
     else:
         is_named = value_at(record, file_column) is not None
     try:

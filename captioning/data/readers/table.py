@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -16,8 +17,12 @@ from captioning.data.line_files import ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.data.readers.caption_columns import (
     ADDRESSES,
+    CaptionPer,
+    file_columns,
     has_addresses,
     listed,
+    pieces_of_cell,
+    separator_of,
     usual_captions,
 )
 from captioning.data.readers.collector import collector_paused
@@ -33,11 +38,6 @@ from captioning.data.readers.rows import Row, entries_of
 from captioning.data.readers.split_words import split_key
 from captioning.data.roster import Dropped, Roster
 
-FILE_COLUMNS = (
-    "file_name", "filename", "image_name", "image_path", "image_file", "filepath", "file_path",
-    "file", "image", "img", "photo", "path", "image_file_name", "image_filename", "img_path",
-    "img_name",
-)  # fmt: skip
 ID = "image_id"  # which each photo has one of its own of, or none counts
 SAMPLE_ID = "sample_id"  # of the caption in a row
 _DELIMITER = re.compile(r'\s*"?sep=([^\r\n])"?\r?\n', re.IGNORECASE)  # a first line for Excel
@@ -64,6 +64,7 @@ def read_table(
     image_folder: str | Path | None,
     file_column: Name | None = None,
     caption_columns: str | list[str] | None = None,
+    caption_per: CaptionPer | None = None,
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
@@ -83,6 +84,7 @@ def read_table(
         file_column: None: the one with a usual name, such as ``file_name`` or ``image``.
         caption_columns: None: those with a usual name, such as ``caption`` or ``text``, and
             ``caption_0``, ``caption_1`` and so on. Columns of the same name are all read.
+        caption_per: what joins captions in a cell, see `separator_of`.
         missing_photos, missing_captions, bad_captions: see `Rules`; of ``bad_captions`` are rows of
             too few or too many cells, too.
 
@@ -97,7 +99,9 @@ def read_table(
     bad = dropped if bad_captions == "drop" else None
     text, where = read_text(annotations), str(annotations)
     columns = columns_of(text, where, file_column, caption_columns)
-    entries = entries_of(_rows(text, where, columns, bad), bad)
+    cells = (row[place] for row in _full_rows(text, where, columns) for place in columns.captions)
+    separator = separator_of(cells, caption_per, where)
+    entries = entries_of(_rows(text, where, columns, bad, separator), bad)
     return roster_from_entries(
         name=name,
         source=where,
@@ -188,9 +192,17 @@ def columns_of(
     if file_column is None and captions is None and _is_row(first):
         file = 0 if _is_photo(first[0]) else 1
         return Columns(file, (1 - file,), 2, has_head=False)
-    if file_column is None and has_addresses(first) and not set(head).intersection(FILE_COLUMNS):
+    if (
+        file_column in ("0", "1")
+        and captions is None
+        and len(first) == 2
+        and file_column not in head
+    ):
+        return Columns(int(file_column), (1 - int(file_column),), 2, has_head=False)
+    files = file_columns(tuple(dict.fromkeys(head))) if file_column is None else [file_column]
+    if not files and has_addresses(first):
         raise ValueError(f"{where}: {ADDRESSES}")
-    file = _position(head, file_column, FILE_COLUMNS, where, "file_column")
+    file = _position(head, file_column, files, where, "file_column")
     if head.count(head[file]) > 1:
         raise ValueError(f"{where}: column {head[file]!r} stands twice; rename one of the two")
     if captions is None:
@@ -224,11 +236,10 @@ def _position(
         if column.strip().lower() not in head:
             raise ValueError(f"{where}: no column {column!r}; it has {list(head)}")
         return head.index(column.strip().lower())
-    present = [name for name in usual if name in head]
-    if len(present) != 1:
-        problem = f"{present} could be meant" if present else "none has a usual name"
+    if len(usual) != 1:
+        problem = f"{usual} could be meant" if usual else "none has a usual name"
         raise SettingError(f"{where}: {problem} of the columns {list(head)}; choose ", Setting(key))
-    return head.index(present[0])
+    return head.index(usual[0])
 
 
 def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
@@ -256,7 +267,17 @@ def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _rows(text: str, where: str, columns: Columns, dropped: list[Dropped] | None) -> Iterator[Row]:
+def _full_rows(text: str, where: str, columns: Columns) -> Iterator[list[str]]:
+    """Rows of as many cells as there should be, up to one that cannot be read."""
+    with suppress(ValueError):
+        for _, row in islice(_cells(text, where), int(columns.has_head), None):
+            if len(row) == columns.number:
+                yield row
+
+
+def _rows(
+    text: str, where: str, columns: Columns, dropped: list[Dropped] | None, separator: str = ""
+) -> Iterator[Row]:
     rows = _cells(text, where)
     if columns.has_head:
         next(rows)
@@ -264,7 +285,12 @@ def _rows(text: str, where: str, columns: Columns, dropped: list[Dropped] | None
         place = f"{where}:{line}"
         try:
             _check_number(cells, columns, place)
-            captions = [t for column in columns.captions for t in listed(cells[column], place)]
+            captions = [
+                caption
+                for column in columns.captions
+                for text in listed(cells[column], place)
+                for caption in pieces_of_cell(text, separator)
+            ]
         except ValueError as error:
             if dropped is None:
                 raise SettingError(f"{error}, or leave such rows out by ", LEAVE_OUT) from error

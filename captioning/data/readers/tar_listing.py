@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from captioning.data.line_files import decode
 from captioning.data.photo_folder import checked_file_name
-from captioning.data.readers.caption_columns import numbered_captions
+from captioning.data.readers.caption_columns import found_captions, numbered_captions
 from captioning.data.readers.entries import NO_CAPTION, stated_id, stated_ids
 from captioning.data.readers.packed import good_and_bad
 from captioning.runtime.files import write_json
@@ -257,7 +257,8 @@ def _value(record: Any, caption_key: str | None) -> Any:
     keys = [key for key in CAPTION_KEYS if key in names][:1]
     keys += [names[place] for place in numbered_captions(names, "caption")]
     if not keys and not any(key in record for key in CAPTION_KEYS):
-        keys = [OTHER_KEY]
+        found = () if OTHER_KEY in record else found_captions(names, "its .json")
+        keys = [names[place] for place in found] or [OTHER_KEY]
     if len(keys) == 1:
         return record.get(keys[0])
     values = (record[key] for key in keys)

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 from unicodedata import normalize
 
 from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 from captioning.data.json_files import Record, parse_json
 from captioning.data.line_files import read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, without_masks
-from captioning.data.readers.caption_columns import listed
+from captioning.data.readers.caption_columns import CaptionPer, listed
 from captioning.data.readers.entries import (
     LEAVE_OUT,
     PhotoPolicy,
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 TEXTS = (".txt", ".caption")
 RECORDS = (".json", ".yaml", ".yml")  # which count where there is none of the others
 UNREAD = "photo of a kind that is not read"
-CaptionPer = Literal["line", "file"]
 _Pairs = tuple[tuple[Any, str], ...]
 _PARAGRAPHS = re.compile(r"\S[ \t]*\n(?:[ \t]*\n)+[ \t]*\S")
 _BOXES = re.compile(r"\s*(?:\d+(?:[ \t]+-?\d*\.?\d+(?:e-?\d+)?){4,}[ \t\r]*(?:\n\s*|$))+")
@@ -257,9 +256,20 @@ def records_beside(root: Path) -> Iterator[tuple[str, Record]]:
                     yield photo.relative_to(root).as_posix(), Record(value, str(path))
 
 
-def has_captions(path: Path) -> bool:
-    """Whether a text file, or a JSON or YAML file, has captions of its photo."""
-    return bool(_Files(path.parent, None, "line").captions([path]))
+def has_captions(
+    path: Path, columns: str | Sequence[str] | None, problems: list[ValueError]
+) -> bool:
+    """Whether a text file, or a JSON or YAML file, has captions of its photo.
+
+    Args:
+        path: the file.
+        columns: keys of captions; None: usual names.
+        problems: why it cannot be read is added to it.
+    """
+    files = _Files(path.parent, columns, "line")
+    found = files.captions([path])
+    problems += [error for error in files.bad.values() if isinstance(error, ValueError)]
+    return bool(found)
 
 
 def pairs_below(root: Path) -> Iterator[tuple[Path, list[Path]]]:

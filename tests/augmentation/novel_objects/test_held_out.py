@@ -12,7 +12,6 @@ from captioning.data.roster import Roster, build_roster
 from captioning.runtime.files import write_json
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.text.word_forms import words_of
 from tests.augmentation.regions.scenes import sample
 
 LEMMATIZER = load_lemmas(LEMMAS)
@@ -71,10 +70,6 @@ def test_a_missing_or_empty_list_is_refused(tmp_path: Path):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match="no words"):
         read_words(tmp_path / "empty.txt", lemmatizer=LEMMATIZER)
-
-
-def test_possessives_are_words_of_their_owner():
-    assert words_of("The zebra's well-known T-shirt") == ["the", "zebra", "well-known", "t-shirt"]
 
 
 def test_candidates_are_counted_in_all_mentions_equals_by_name():

@@ -6,8 +6,7 @@ import pytest
 
 from augmentation.novel_objects import novel_captions
 from augmentation.novel_objects.novel_captions import Name, Radius, num_named, rename_object
-from augmentation.regions.inflection import indefinite_article
-from captioning.text.plurals import pluralise
+from captioning.text.inflection import pluralise
 from captioning.types import Token
 
 
@@ -81,14 +80,6 @@ def test_names_of_several_words_and_further_forms(parser):
     old = name("fighter jet", forms=("jet", "jets"))
     new_caption, problem = rename_object(caption, parse, old=old, new=name("kite"), radius=Radius())
     assert (new_caption, problem) == ("Two kites fly over a kite.", "")
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [("hour", "an"), ("umbrella", "an"), ("unicorn", "a"), ("SUV", "an"), ("zebra", "a")],
-)
-def test_articles(word, expected):
-    assert indefinite_article(word) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ from augmentation.ssa.lexicon import COLOURS, concept_of, is_living, subject_rol
 from augmentation.ssa.words import Words
 from captioning.miniworld.actions import ACTIONS
 from captioning.miniworld.captions import RESTING_VERBS, SIZE_WORDS, Narrator
-from captioning.miniworld.grammar import for_many, plural
+from captioning.miniworld.grammar import for_many
 from captioning.miniworld.sample import sample_scene
 from captioning.miniworld.scene import Scene, SceneObject
+from captioning.text.inflection import pluralise
 
 WAYS = ("bare", "doing", "phrase", "relating", "existing", "place_first", "scenery", "picturing")
 PLAIN = ("in", "on", "at")
@@ -127,7 +128,7 @@ class _Truth:
         else:
             core, colour, clothes = text, "", ""
         roles = ACTIONS[thing.action].roles if thing.action else ()
-        names = [name for name in (*kind.names, *roles) for form in (name, plural(name))
+        names = [name for name in (*kind.names, *roles) for form in (name, pluralise(name))
                  if core == form or core.endswith(f" {form}")]  # fmt: skip
         noun = max(names, key=len)
         said = core.split()[: -len(noun.split())]

@@ -22,7 +22,7 @@ from augmentation.ssa.amr_models import (
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.parser import graph_of
 from augmentation.ssa.penman import read_penman, write_penman
-from augmentation.ssa.words import words_of
+from augmentation.ssa.words import parsed_words
 from captioning.text.parser import build_caption_parser
 from tests.causal_folder import byte_pairs
 
@@ -226,7 +226,7 @@ def test_folders_without_a_model_or_a_tokenizer_are_named(folder: Path, tmp_path
 
 def read(caption: str):
     (parse,) = build_caption_parser(num_processes=1).parse([caption])
-    return words_of(caption, parse), graph_of(caption, parse)
+    return parsed_words(caption, parse), graph_of(caption, parse)
 
 
 def test_words_are_found_again() -> None:

@@ -17,7 +17,7 @@ from augmentation.ssa.merging import Merging
 from augmentation.ssa.method import Ssa
 from augmentation.ssa.parser import read_words
 from augmentation.ssa.sentences import Caption
-from augmentation.ssa.words import words_of
+from augmentation.ssa.words import parsed_words
 from captioning.data.readers.coco_entities import read_coco_entities
 from captioning.data.roster import Roster
 from captioning.text.parser import build_caption_parser
@@ -63,7 +63,7 @@ def merged_graph(roster: Roster) -> Graph:
     parser = build_caption_parser(num_processes=1)
     graphs: list[Graph] = []
     for sample in roster.samples:
-        words = words_of(sample.caption, parser.parse([sample.caption])[0])
+        words = parsed_words(sample.caption, parser.parse([sample.caption])[0])
         graphs.append(ground(read_words(words), words, sample.phrases, sample.regions))
     return Merging(similarity=lambda first, second: float(first == second)).merge_all(graphs)
 

@@ -15,7 +15,7 @@ from augmentation.ssa.realiser import STYLES, Realiser
 from augmentation.ssa.sampling import Sampler
 from augmentation.ssa.sentences import caption_of
 from augmentation.ssa.smatch import smatch
-from augmentation.ssa.words import words_of
+from augmentation.ssa.words import parsed_words
 from captioning.text.parser import SpacyParser, build_caption_parser
 from captioning.types import Phrase, Region
 
@@ -36,7 +36,7 @@ def parser() -> SpacyParser:
 
 def grounded(parser: SpacyParser, caption: str, **boxes: int) -> Graph:
     """The graph of a caption; ``dog=3`` grounds "dog" in region 3."""
-    words = words_of(caption, parser.parse([caption])[0])
+    words = parsed_words(caption, parser.parse([caption])[0])
     phrases = [
         Phrase(start=caption.index(word), text=word, chain_id=str(box), regions=(box,))
         for word, box in boxes.items()

@@ -13,7 +13,7 @@ from augmentation.ssa.penman import read_penman
 from augmentation.ssa.realiser import STYLES, Realiser
 from augmentation.ssa.sampling import Sampler
 from augmentation.ssa.sentences import caption_of
-from augmentation.ssa.words import words_of
+from augmentation.ssa.words import parsed_words
 from captioning.text.parser import build_caption_parser
 
 
@@ -104,7 +104,7 @@ def test_nobody_is_joined_with_other_events():
 def test_a_graph_without_the_not_of_its_caption_is_known(
     parser: RuleParser, caption: str, lost: bool
 ):
-    words = words_of(caption, parser.parser.parse([caption])[0])
+    words = parsed_words(caption, parser.parser.parse([caption])[0])
     graph = read_words(words)
     assert graph is not None
     assert loses_negation(graph, words) == lost

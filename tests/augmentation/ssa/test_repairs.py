@@ -8,7 +8,7 @@ from augmentation.ssa.graph import Graph
 from augmentation.ssa.parser import RuleParser
 from augmentation.ssa.penman import read_penman, write_penman
 from augmentation.ssa.smatch import smatch
-from augmentation.ssa.words import words_of
+from augmentation.ssa.words import parsed_words
 from captioning.text.parser import build_caption_parser
 
 REPAIRED = {
@@ -80,7 +80,7 @@ def test_nouns_stay_nouns(parser: RuleParser, caption: str):
 
 def test_words_that_become_one_verb_keep_their_place(parser: RuleParser):
     caption = "A girl is hula hooping  in a yard."
-    words = words_of(caption, parser.parser.parse([caption])[0])
+    words = parsed_words(caption, parser.parser.parse([caption])[0])
     assert [token.text for token in words.tokens][3:5] == ["hula-hooping", "in"]
     single = " ".join(caption.split())
     assert [single[start:end] for start, end in words.spans[3:5]] == ["hula hooping", "in"]
@@ -88,7 +88,7 @@ def test_words_that_become_one_verb_keep_their_place(parser: RuleParser):
 
 def test_every_word_leads_to_a_root(parser: RuleParser):
     for caption in (*REPAIRED, *UNCHANGED):
-        tokens = words_of(caption, parser.parser.parse([caption])[0]).tokens
+        tokens = parsed_words(caption, parser.parser.parse([caption])[0]).tokens
         for start in range(len(tokens)):
             at, steps = start, 0
             while tokens[at].head != at:

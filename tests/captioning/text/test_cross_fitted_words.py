@@ -8,7 +8,7 @@ import torch
 from captioning.text import cross_fitted_words
 from captioning.text.cross_fitted_words import CrossFittedWords
 from captioning.text.expected_words import ExpectedWords, PhotoFeatures
-from captioning.text.masked_words import WordTraining
+from captioning.text.masked_words import FusedAdamW, WordTraining
 
 FOLDS = [0, 1, 2, 1, 0, 2, 2, 1, 0]
 CAPTIONS = [f"a {'red' if photo % 2 else 'blue'} thing" for photo in range(9) for _ in range(2)]
@@ -55,3 +55,19 @@ def test_no_photo_is_expected_to_name_what_its_own_captions_taught(
     networks.judge(CAPTIONS, PHOTOS, FOLDS, features)
     assert learnt == [{n for n in range(9) if FOLDS[n] != fold} for fold in range(3)]
     assert used == [(fold, {n for n in range(9) if FOLDS[n] == fold}) for fold in range(3)]
+
+
+def test_an_update_has_the_bits_of_torchs() -> None:
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(3, 2)), torch.nn.Parameter(torch.randn(2))]
+    theirs = [torch.nn.Parameter(own.detach().clone()) for own in ours]
+    optimizer = FusedAdamW(ours, weight_decay=0.1)
+    expected = torch.optim.AdamW(theirs, weight_decay=0.1, fused=True)
+    for lr in (0.1, 0.05, 0.01):
+        gradients = [torch.randn_like(own) for own in ours]
+        for own, gradient in zip(theirs, gradients, strict=True):
+            own.grad = gradient.clone()
+        expected.param_groups[0]["lr"] = lr
+        expected.step()
+        optimizer.step(gradients, lr)
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))

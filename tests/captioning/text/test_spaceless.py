@@ -11,7 +11,7 @@ from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.text import spaceless
 from captioning.text.spaceless import joined, spaced
 from captioning.text.tokenizers.words import WordTokenizer
-from curation.words import words_of
+from captioning.text.word_forms import words_of
 
 TEXTS = {
     "一只狗在雪地里奔跑。": "一 只 狗 在 雪 地 里 奔 跑",

@@ -14,6 +14,7 @@ from timm.layers.conv2d_same import Conv2dSame
 
 from captioning.runtime.tensor_files import weights_digest
 from captioning.vision.backbones import Backbone, build_backbone
+from captioning.vision.efficientnet_lite import EfficientNetLite
 from captioning.vision.folding import FusedConvolution, folded
 
 TINY = "test_efficientnet"
@@ -62,6 +63,41 @@ def test_efficientnet_lite_agrees_with_the_package_weights_run_by_timm(lite: Bac
     with torch.inference_mode():
         expected = network.forward_features(images).flatten(2).transpose(1, 2)
         assert torch.allclose(lite.grid(images), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("number", "width", "depth"), [(0, 1, 1), (1, 1, 1.1), (2, 1.1, 1.2)])
+def test_efficientnet_lite_without_timm_has_the_bits_of_timms(
+    number: int, width: float, depth: float
+) -> None:
+    torch.manual_seed(0)
+    theirs = timm.create_model(f"tf_efficientnet_lite{number}", pretrained=False).eval()
+    for module in theirs.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)
+            torch.nn.init.uniform_(module.weight, 0.5, 1.5)
+    ours = EfficientNetLite(width=width, depth=depth)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict(), assign=True)
+    images = torch.randn(5, 3, 61, 64)  # more than the first stages see at once, and odd
+    with torch.inference_mode():
+        expected = theirs.forward_features(images)
+        assert expected.std() > 0.01
+        assert torch.allclose(ours.eval().forward_features(images), expected, atol=1e-3)
+        assert torch.equal(ours.forward_features(images[:4]), theirs.forward_features(images[:4]))
+    convolutions = [m for m in folded(ours, images[:2]).modules() if isinstance(m, torch.nn.Conv2d)]
+    fused = [m for m in folded(ours, images[:2]).modules() if isinstance(m, FusedConvolution)]
+    assert len(fused) == len(convolutions) > 40
+
+
+def test_backbone_for_inference_is_the_one_that_is_trained() -> None:
+    trained = build_backbone(name="efficientnet_lite0").eval()
+    state = torch.random.get_rng_state()
+    frozen = build_backbone(name="efficientnet_lite0", inference=True).eval()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert frozen.identity == trained.identity
+    images = torch.randn(2, 3, 224, 224)
+    with torch.inference_mode():
+        assert torch.equal(frozen.grid(images), trained.grid(images))
 
 
 def test_efficientnet_lite_knows_what_it_was_trained_on(lite: Backbone) -> None:

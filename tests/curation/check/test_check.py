@@ -8,6 +8,8 @@ import csv
 import gzip
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -321,6 +323,21 @@ def test_one_chance_is_the_threshold_of_all_that_measure_one(options, expected) 
 def test_a_space_of_open_clip_has_its_weights_and_their_commit(monkeypatch, space, built) -> None:
     monkeypatch.setattr(clip, "build_clip", lambda *, name, weights: (name, weights))
     assert run.build_encoders(space, None) == (built, None)
+
+
+def test_the_packaged_space_and_word_networks_import_nothing_slow() -> None:
+    program = """
+import sys, torch
+from curation.check.run import build_encoders
+from captioning.text.masked_words import FusedAdamW
+assert build_encoders("joint_space", None)[0].space == "joint-space"
+weights = [torch.nn.Parameter(torch.ones(2))]
+FusedAdamW(weights, weight_decay=0.0).step([torch.ones(2)], 0.1)
+slow = {"timm", "torchvision", "transformers", "torch._dynamo", "sympy", "pandas"}
+print(sorted(slow & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
 def test_a_space_may_be_a_file_of_heads(monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import re
@@ -26,11 +27,18 @@ from captioning.data.readers import (
     text_files,
 )
 from captioning.data.readers.arrow_columns import splits_of_rows
+from captioning.data.readers.caption_columns import ID_COLUMNS
 from captioning.data.readers.generator_folders import folder_captions
 from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
-from captioning.data.readers.own.photos import folders_below
+from captioning.data.readers.own.photos import folders_below, has_photos
 from captioning.data.readers.own.root import check_root
-from captioning.data.readers.record_keys import has_photo, names_photo_and_caption, no_captions
+from captioning.data.readers.record_keys import (
+    has_photo,
+    names_photo_and_caption,
+    no_captions,
+    no_photo,
+    stated_name,
+)
 from captioning.data.readers.split_words import SPLITS, Split, split_of
 
 _COCO = re.compile(r'"(?:images|annotations)"\s*:\s*\[\s*[{\]]')
@@ -69,12 +77,14 @@ class Layout:
         root: the folder.
         sources: in order; of different splits, or a single one of all.
         description: for people, such as ``"an image folder (metadata.csv)"``.
+        file_column: that has names of photos, where it is another than is usual.
     """
 
     kind: Kind
     root: Path
     sources: tuple[Source, ...]
     description: str
+    file_column: str | None = None
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -195,9 +205,53 @@ def recognise(
     found = _first(search, kinds)
     if found is None and annotations is None:
         found = _first(replace(search, in_splits=True), kinds)
+    if found is None and file_column is None:
+        found = _by_ids(search, kinds)
     if found is None:
         raise search.not_found()
     return found
+
+
+def _by_ids(search: _Search, kinds: Sequence[Kind]) -> Layout | None:
+    """A layout whose photos are called by ids, or by cells of a table without names."""
+    columns = [*ID_COLUMNS, "0", "1"]
+    for column, in_splits in itertools.product(columns, (False, True)):
+        own = replace(search, file_column=column, in_splits=in_splits, problems=[], lacking=[])
+        if len(own.files((".json", *json_forms.LINES, ".csv", ".tsv", ".txt"))) > _MOST_FILES:
+            continue
+        for kind in (kind for kind in kinds if kind in _FIRST_NAMES):
+            sources = [
+                source
+                for source in _FINDERS[kind](own)
+                if has_photos(
+                    search.root,
+                    _FIRST_NAMES[kind](source.path, column),
+                    source.split,
+                    share=1.0 if column.isdecimal() else 0.5,
+                )
+            ]
+            if sources:
+                found = _layout(kind, search.root, sources)
+                said = f"{found.description}; photos are named by {column}"
+                return replace(found, description=said, file_column=column)
+    return None
+
+
+def _names_in_lines(path: Path, column: str) -> list[str]:
+    names = (stated_name(record, column) for record in json_forms.first_records(path))
+    return [name for name in names if name]
+
+
+def _names_in_table(path: Path, column: str) -> list[str]:
+    return table.file_names(path, column, None, _NUM_NAMES)
+
+
+_MOST_FILES = 100  # more are of photos, each its own
+_NUM_NAMES = 20  # photos by which ids are told to be names
+_FIRST_NAMES: dict[Kind, Callable[[Path, str], list[str]]] = {
+    "jsonl": _names_in_lines,
+    "table": _names_in_table,
+}
 
 
 def _first(search: _Search, kinds: Sequence[Kind]) -> Layout | None:
@@ -299,7 +353,9 @@ def _coco(search: _Search) -> Iterator[Source]:
         is_coco = _COCO.search(head) is not None
         # files of photos alone, as of test sets whose captions are withheld, or of boxes are none
         is_asked_for = search.kind == "coco" or search.annotations is not None
-        is_coco = is_coco and (is_asked_for or _holds(path, '"caption"'))
+        is_coco = is_coco and (
+            is_asked_for or (_holds(path, '"caption"') and _holds(path, '"images"'))
+        )
         if is_coco and '"sentences"' not in head and not _is_list(head):
             yield Source(path, search.split_of(path))
 
@@ -307,6 +363,7 @@ def _coco(search: _Search) -> Iterator[Source]:
 def _jsonl(search: _Search) -> Iterator[Source]:
     is_asked_for = search.kind == "jsonl" or search.annotations is not None
     paths = [*search.files(json_forms.LINES), *search.json_files()]
+    found_alone: list[Path] = []  # files about one photo, of which there are many
     for path in (path for path in paths if is_asked_for or not _is_beside_photo(path)):
         try:
             records = json_forms.first_records(path)
@@ -318,9 +375,16 @@ def _jsonl(search: _Search) -> Iterator[Source]:
         # names as keys may be those of photos with labels of classes
         is_meant = is_asked_for or "cap" in path.stem.lower() or not _are_labels(found)
         if is_asked_for or (found and is_meant):
-            yield Source(path, search.split_of(path))
+            if [record.where for record in records] == [str(path)] and not _is_list(_head(path)):
+                found_alone.append(path)
+            else:
+                yield Source(path, search.split_of(path))
         elif records and not found and has_photo(records[0], search.file_column):
             search.lacking.append(no_captions(records[0]))
+        elif records and not found:
+            search.problems.append(no_photo(records[0]))
+    if len(found_alone) == 1:
+        yield Source(found_alone[0], search.split_of(found_alone[0]))
 
 
 def _are_labels(records: Sequence[Record]) -> bool:
@@ -397,7 +461,8 @@ def _text_files(search: _Search) -> Iterator[Source]:
     found = [
         (text, photo)
         for text, photo in kinds.values()
-        if text.suffix.lower() in text_files.TEXTS or text_files.has_captions(text)
+        if text.suffix.lower() in text_files.TEXTS
+        or text_files.has_captions(text, search.caption_columns, search.problems)
     ]
     folders = dict.fromkeys(photo.parent for text, photo in found)
     sources = dict.fromkeys(_with_split(folder, root) for folder in folders)

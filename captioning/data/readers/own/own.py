@@ -6,6 +6,7 @@ import inspect
 import itertools
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from captioning.data.line_files import read_lines
 from captioning.data.readers import table
 from captioning.data.readers.arrow import first_names, read_arrow
 from captioning.data.readers.arrow_files import all_files
+from captioning.data.readers.caption_columns import CaptionPer
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.entries import UNNAMED, PhotoPolicy, Policy
 from captioning.data.readers.flickr8k import read_flickr8k
@@ -50,7 +52,7 @@ from captioning.data.readers.own.splits import ReadPart, chosen, drawn, joined, 
 from captioning.data.readers.packed import Part
 from captioning.data.readers.record_keys import stated_name
 from captioning.data.readers.split_words import SPLITS, Split
-from captioning.data.readers.text_files import CaptionPer, read_text_files
+from captioning.data.readers.text_files import read_text_files
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import Roster, build_roster
 from captioning.runtime.model_folder import data_folder
@@ -73,8 +75,10 @@ _READ_BY: dict[str, tuple[Kind, ...]] = {
         "line_pairs",
         "text_files",
     ),
-    "caption_per": ("text_files",),
+    "caption_per": ("imagefolder", "jsonl", "table", "arrow"),
+    "caption_per=file": ("text_files",),
 }
+_NAME_OF_CAPTION = re.compile(r"\S+\.(?:jpe?g|png|webp)[#:]\S+", re.IGNORECASE)
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
 
 
@@ -140,7 +144,9 @@ def read_own(
         file_column, caption_columns: of tables, JSON Lines and Parquet; None: those of usual names.
             For text files beside photos suffixes, such as ``.caption``.
         caption_per: ``"file"``: a text file beside a photo is one caption; None or ``"line"``: its
-            lines are.
+            lines are. Of tables, JSON Lines and Parquet ``"bar"``, ``"semicolon"`` or ``"line"``:
+            what stands between several captions in one cell; ``"cell"``: nothing does; None: it is
+            told where it is clear.
         held_out: share of the photos, above 0 and below 0.5.
         seed: of the draw.
         split_by: what is drawn by: ``"content"`` of photos, so that every layout and cleaned copy
@@ -174,9 +180,22 @@ def read_own(
         draw = partial(_drawn_by_content, held_out=held_out, seed=seed, keys_folder=keys_folder)
         each = f"about {each}"
     roster, splits = _part(read, name, part, draw)
+    _check_captions(found, roster)
     _say(name, read, part, splits, each, seed)
     folders = {os.fspath(path) for path in read.folders} or {os.fspath(found.root)}
     return replace(roster, photo_root=Path(os.path.commonpath(folders)))
+
+
+def _check_captions(found: Layout, roster: Roster) -> None:
+    """Raises ValueError where captions are names of captions of photos, as of ratings."""
+    if all(_NAME_OF_CAPTION.fullmatch(sample.caption) for sample in roster.samples):
+        raise SettingError(
+            f"{found.root} is read as {found.description}, and captions such as "
+            f"{roster.samples[0].caption!r} are names of captions in another file; give that by ",
+            Setting("annotations", "NAME"),
+            ", or choose other ",
+            Setting("caption_columns"),
+        )
 
 
 @_own_settings()
@@ -253,15 +272,18 @@ def _reader(
     given = {
         "image_folder": image_folder, "file_column": file_column,
         "caption_columns": caption_columns,
-        "caption_per": None if caption_per == "line" else caption_per,
+        # of text files, and of other layouts the usual, it is a line
+        f"caption_per={caption_per}": None if caption_per == "line" else caption_per,
     }  # fmt: skip
     for key in (key for key, value in given.items() if value is not None):
-        if found.kind not in _READ_BY[key]:
+        readers = _READ_BY.get(key) or _READ_BY[key.partition("=")[0]]
+        if found.kind not in readers:
             raise SettingError(
                 f"{found.root} is read as {found.description}, which does not read {key}; it is "
-                f"for {', '.join(_READ_BY[key])}: leave it out, or choose ",
+                f"for {', '.join(readers)}: leave it out, or choose ",
                 Setting("layout"),
             )
+    file_column = file_column or found.file_column
     return _Reader(found, image_folder, file_column, caption_columns, caption_per, rules)
 
 
@@ -329,7 +351,7 @@ class _Reader:
     ) -> None:
         self.layout, self._image_folder = layout, image_folder
         self._file_column, self._caption_columns = file_column, caption_columns
-        self._caption_per: CaptionPer = caption_per or "line"
+        self._caption_per = caption_per
         self._rules: dict[str, Any] = dict(rules)
         self.folders: list[Path] = []  # of the photos that were read
 
@@ -377,6 +399,7 @@ class _Reader:
             name=name,
             folder=source.path,
             caption_columns=self._caption_columns,
+            caption_per=self._caption_per,
             **self._rules,
         )
 
@@ -418,6 +441,7 @@ class _Reader:
             image_folder=photos,
             file_column=self._file_column,
             caption_columns=self._caption_columns,
+            caption_per=self._caption_per,
             **self._rules,
         )
 
@@ -429,6 +453,7 @@ class _Reader:
             image_folder=self.photos(source, names),
             file_column=self._file_column,
             caption_columns=self._caption_columns,
+            caption_per=self._caption_per,
             **self._rules,
         )
 
@@ -452,6 +477,7 @@ class _Reader:
             split_column=source.column,
             image_column=self._file_column,
             caption_columns=self._caption_columns,
+            caption_per=self._caption_per,
             **self._rules,
         )
 
@@ -492,7 +518,7 @@ class _Reader:
             name=name,
             folder=source.path,
             caption_columns=self._caption_columns,
-            caption_per=self._caption_per,
+            caption_per=self._caption_per or "line",
             from_names=self.layout.kind == "file_names",
             **self._rules,
         )

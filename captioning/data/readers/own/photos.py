@@ -55,6 +55,12 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
     return best
 
 
+def has_photos(root: Path, names: Sequence[str], split: Split | None, *, share: float) -> bool:
+    """Whether at least a share of some names is of photos of a folder below ``root``."""
+    folder = PhotoFolder(folder=photo_folder(root, names, split))
+    return 0 < len(names) * share <= len(_found(folder, list(_plain_names(names))))
+
+
 def _plain_names(names: Iterable[str]) -> Iterator[str]:
     """Names as the readers have them; what can be none is refused by these."""
     for name in names:

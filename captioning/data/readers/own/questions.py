@@ -42,7 +42,7 @@ def own_questions(folder: str | Path, roster: Roster, **reading: Any) -> dict[st
         return {}
     asked: Iterator[_Asked]
     if layout.kind == "jsonl":
-        file_column = given.get("file_column")
+        file_column = layout.file_column or given.get("file_column")
         part = reading.get("part")
         wanted = (part, None) if part in layout.splits else (*SPLITS, None)
         paths = (source.path for source in layout.sources if source.split in wanted)

@@ -241,11 +241,14 @@ def test_names_without_suffix(root):
     }
     document = {"dataset_name": "textcaps", "data": [record, record | {"caption_str": "B."}]}
     (root / "TextCaps_train.json").write_text(json.dumps(document))
+    for column in (None, "image_id", "image_path"):  # all name one photo
+        roster = read_own(name="o", folder=root, file_column=column)
+        assert [s.image_path.name for s in roster.samples] == ["p1.jpg", "p1.jpg"]
+        assert len(roster.dropped) == 5  # photos without captions
+    document["data"][0]["image_path"] = "train/p2.jpg"
+    (root / "TextCaps_train.json").write_text(json.dumps(document))
     with pytest.raises(ValueError, match=r"train.json: data\[0\]: \['image_name', .*file_column="):
         read_own(name="o", folder=root)
-    roster = read_own(name="o", folder=root, file_column="image_id")
-    assert [s.image_path.name for s in roster.samples] == ["p1.jpg", "p1.jpg"]
-    assert len(roster.dropped) == 5  # photos without captions
     (root / "train_images" / "p1.png").write_bytes(photo())
     with pytest.raises(ValueError, match="no photo 'p1'"):
         read_own(name="o", folder=root, file_column="image_id")

@@ -481,3 +481,130 @@ def test_the_first_version_of_feather_is_named(root):
     (root / "all.feather").write_bytes(b"FEA1" + bytes(64) + b"FEA1")
     with pytest.raises(ValueError, match=r"all.feather: Feather of version 1, which is not read"):
         read_own(name="o", folder=root)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (
+            "sits_val.csv",
+            "image,caption,score\n" + "".join(f"{n},{n}#2,4.5\n" for n in NAMES),
+            r"captions such as 'p0.jpg#2' are names of captions in another file; give that by",
+        ),
+        (
+            "sbu.json",
+            json.dumps({"image_urls": ["https://x/p0.jpg"], "captions": ["A dog."]}),
+            r"sbu.json: holds addresses of photos and no photos; download",
+        ),
+        (
+            "pairs.jsonl",
+            json.dumps({"image_0": "p0", "image_1": "p1", "caption_0": "A dog."}),
+            r"pairs.jsonl:1: none of the keys \['image_0', .*such as 'image' .*file_column=",
+        ),
+        (
+            "results.json",
+            json.dumps([{"image_id": 77, "caption": "A dog."}]),
+            r"results.json: none of the keys \['image_id', 'caption'\] .*or is one that photos",
+        ),
+        (
+            "all.csv",
+            "image,original_caption,vlm_caption,caption_id\n" + "p0.jpg,A dog.,Dogs.,3\n",
+            r"all.csv: \['original_caption', 'vlm_caption'\] could be meant",
+        ),
+    ],
+)
+def test_what_files_lack_is_said(root, file, content, message):
+    (root / file).write_text(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read_own(name="o", folder=root)
+
+
+def test_json_of_each_photo_with_several_captions_is_asked_about(root):
+    for name in NAMES:
+        about = json.dumps({"image": name, "short_caption": "A.", "long_caption": "B."})
+        (root / "annotations").mkdir(exist_ok=True)
+        (root / "annotations" / name).with_suffix(".json").write_text(about)
+    (root / "photos").mkdir()
+    for name in NAMES:
+        (root / name).rename(root / "photos" / name)
+    with pytest.raises(FileNotFoundError, match=r"\['short_caption', 'long_caption'\] could be"):
+        read_own(name="o", folder=root)
+    roster = read_own(name="o", folder=root, caption_columns="long_caption")
+    assert [sample.caption for sample in roster.samples] == ["B."] * 6
+
+
+def write_cells(root: Path, file: str, cells: list[str]) -> None:
+    rows = list(zip(NAMES, cells, strict=True))
+    if file.endswith(".parquet"):
+        content = {"file_name": NAMES, "caption": cells}
+        write_parquet(root / file, pa.table(content))
+    elif file.endswith(".jsonl"):
+        lines = [json.dumps({"file_name": name, "caption": cell}) for name, cell in rows]
+        (root / file).write_text("\n".join(lines))
+    else:
+        lines = [f'{name},"{cell}"' for name, cell in rows]
+        (root / file).write_text("\n".join(["file_name,caption", *lines]))
+
+
+FILES = ["all.csv", "metadata.csv", "all.jsonl", "all.parquet"]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    ("separator", "name", "pieces"),
+    [
+        ("|", "bar", ["a dog runs fast", "a brown dog"]),
+        (" || ", "bar", ["A dog runs.", "Dogs run."]),
+        ("; ", "semicolon", ["A dog runs.", "Two dogs run."]),
+        (";", "semicolon", ["a dog runs", "a brown dog", "one dog on grass"]),
+        ("\n", "line", ["a dog runs", "a brown dog on grass"]),
+        (
+            "|",
+            "bar",
+            ["\u72d7\u5728\u96ea\u5730\u91cc\u5954\u8dd1", "\u4e00\u53ea\u72d7\u5728\u8dd1\u6b65"],
+        ),
+    ],
+)
+def test_captions_joined_in_cells_are_told(root, caplog, file, separator, name, pieces):
+    write_cells(root, file, [separator.join(pieces)] * 5 + [pieces[0]])
+    roster = read_own(name="o", folder=root)
+    assert list(roster.references().values()) == [pieces] * 5 + [pieces[:1]]
+    assert "several captions stand in one cell, joined by" in caplog.text
+    whole = read_own(name="o", folder=root, caption_per="cell")
+    assert len(whole) == 6
+    said = read_own(name="o", folder=root, caption_per=name)
+    assert [s.caption for s in said.samples] == [s.caption for s in roster.samples]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ("a dog runs; it is brown and wet", "semicolon"),
+        ("dog|snow|tree", "bar"),
+        ("The photo shows a dog.\n\nIt is brown.", "line"),
+        ("A dog.\n" + "It runs on and on over the wet grass of the park. " * 5, "line"),
+    ],
+)
+def test_marks_in_captions_that_may_join_them_are_said(root, caplog, file, cell, name):
+    write_cells(root, file, [cell] * 6)
+    roster = read_own(name="o", folder=root)
+    assert [s.caption for s in roster.samples] == [" ".join(cell.split())] * 6
+    assert f"and each is read as one; the setting caption_per={name} splits them" in caplog.text
+    caplog.clear()
+    assert len(read_own(name="o", folder=root, caption_per=name)) > 6
+    assert len(read_own(name="o", folder=root, caption_per="cell")) == 6
+    assert not caplog.text
+
+
+def test_few_marks_in_captions_are_not_said(root, caplog):
+    write_cells(root, "all.csv", ["A dog; it runs."] * 2 + ["A dog."] * 4)
+    assert len(read_own(name="o", folder=root)) == 6
+    assert not caplog.text
+
+
+def test_what_joins_captions_is_for_cells_and_files_for_texts(root):
+    write_texts(root, ".txt")
+    with pytest.raises(ValueError, match=r"text files beside them.* does not read caption_per=bar"):
+        read_own(name="o", folder=root, caption_per="bar")
+    assert len(read_own(name="o", folder=root, caption_per="line")) == 6

@@ -1,8 +1,72 @@
-"""Forms of English verbs: "rides", "riding", "ridden"; nouns are in `captioning.text.plurals`."""
+"""Forms of English words: plurals, articles and possessives of nouns, forms of verbs.
+
+`captioning.text.lemmas` leads from a form to its dictionary form.
+"""
 
 from __future__ import annotations
 
+import re
+
 VOWELS = "aeiou"
+
+# Words with an irregular plural. Words that end with "man", "child" and so on go by their ending.
+IRREGULAR = {
+    "person": "people",
+    "child": "children",
+    "man": "men",
+    "foot": "feet",
+    "tooth": "teeth",
+    "goose": "geese",
+    "mouse": "mice",
+    "louse": "lice",
+    "ox": "oxen",
+    "die": "dice",
+    "cactus": "cacti",
+    "bus": "buses",
+    "gas": "gases",
+    "quiz": "quizzes",
+    "lens": "lenses",
+    "passerby": "passersby",
+}
+# Endings of compounds with the plural of the ending: "snowman", "grandchild", "dormouse".
+IRREGULAR_ENDINGS = ("man", "child", "foot", "tooth", "mouse", "person")
+REGULAR_IN_MAN = ("human", "german", "roman", "shaman", "talisman", "ottoman", "caiman", "norman")
+_UNCHANGED = """
+    sheep deer fish moose elk bison aircraft spacecraft watercraft series species salmon trout
+    shrimp swine offspring cattle police people luggage
+"""
+_F_TO_VES = "bookshelf calf half elf leaf loaf self sheaf shelf thief wolf scarf hoof"
+_FE_TO_VES = "knife wife life housewife midwife penknife"
+_O_TO_OES = "potato tomato hero mosquito buffalo mango domino echo volcano tornado"
+# Words that are plurals already, and things that are not counted.
+_PLURALS_ONLY = """
+    binoculars clothes glasses goggles headphones jeans leggings overalls pajamas pants pliers
+    pyjamas scissors shorts skis sunglasses tights tongs trousers tweezers
+"""
+_MASSES = """
+    baggage broccoli cauliflower clothing equipment furniture jewellery jewelry machinery
+    rice spaghetti traffic
+"""
+UNCHANGED = frozenset(_UNCHANGED.split())
+PLURALS_ONLY = frozenset(_PLURALS_ONLY.split())
+MASSES = frozenset(_MASSES.split())
+F_TO_VES = frozenset(_F_TO_VES.split())
+FE_TO_VES = frozenset(_FE_TO_VES.split())
+O_TO_OES = frozenset(_O_TO_OES.split())
+SIBILANTS = ("s", "x", "z", "ch", "sh")
+HARD_CH = ("stomach", "loch")
+
+# Spelt with a vowel and spoken with a consonant: "a uniform", but "an uninterested cat".
+SPOKEN_WITH_Y = re.compile(
+    r"(?:eu|ewe|uk|ufo|u\.?s\.?a?\b|urin|usab|use|usu|util|uten|u-|uni(?!dent|mag|mp|n))"
+)
+SPOKEN_WITH_W = re.compile(r"(?:one|once)(?!r)")
+SILENT_H = ("hour", "honest", "honor", "honour", "heir")
+# Read letter by letter though captions write them in lower case, or with vowels in them.
+SPELLED_OUT = re.compile(r"(?:atv|suv|mp3|rv|lcd|led|x-ray|xray|f1)\b")  # but "a ledge"
+# Letters whose names begin with a vowel: "an NBA player", "a TV".
+VOWEL_NAMES = "aefhilmnorsx"
+
 _THIRD = {"have": "has", "do": "does", "go": "goes", "be": "is", "quiz": "quizzes"}
 _ING = {
     "lie": "lying", "tie": "tying", "die": "dying", "see": "seeing", "flee": "fleeing",
@@ -51,6 +115,60 @@ _DOUBLE = """
 """
 _DOUBLED = frozenset(_DOUBLE.split())
 HISSES = ("s", "x", "z", "ch", "sh", "o")
+
+
+def pluralise(noun: str) -> str:
+    """The plural of a noun; of several words the last is changed, or what stands before "of".
+
+    Args:
+        noun: lower case, such as ``"fire hydrant"``; what is no singular stays as it is.
+    """
+    head, of, rest = noun.partition(" of ")
+    if of:
+        return f"{pluralise(head)} of {rest}"
+    before, space, word = noun.rpartition(" ")
+    return before + space + _plural(word)
+
+
+def _plural(word: str) -> str:
+    if word in UNCHANGED | PLURALS_ONLY | MASSES:
+        return word
+    if word in IRREGULAR:
+        return IRREGULAR[word]
+    ending = next((e for e in IRREGULAR_ENDINGS if word.endswith(e)), "")
+    if ending and not word.endswith(REGULAR_IN_MAN):
+        return word.removesuffix(ending) + IRREGULAR[ending]
+    if word in F_TO_VES:
+        return word[:-1] + "ves"
+    if word in FE_TO_VES:
+        return word[:-2] + "ves"
+    if word in O_TO_OES or (word.endswith(SIBILANTS) and not word.endswith(HARD_CH)):
+        return word + "es"
+    if word.endswith("y") and word[-2:-1] not in VOWELS:
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+def possessive_mark(noun: str, *, plural: bool) -> str:
+    """What follows a possessor: ``'s``, or ``'`` after a plural that ends with s."""
+    return "'" if plural and noun.endswith("s") else "'s"
+
+
+def indefinite_article(word: str) -> str:
+    """``a`` or ``an`` before a word, by how it is spoken.
+
+    Args:
+        word: the next word as written; capitals alone are read letter by letter.
+    """
+    plain = word.lower()
+    capitals = word.isupper() and len(word) > 1 and not set(plain) & set(VOWELS)
+    if capitals or SPELLED_OUT.match(plain):
+        return "an" if plain[0] in VOWEL_NAMES else "a"
+    if SPOKEN_WITH_Y.match(plain) or SPOKEN_WITH_W.match(plain):
+        return "a"
+    if plain[:1].isdigit():
+        return "an" if re.match(r"8|1[18](?!\d)", plain) else "a"
+    return "an" if plain[:1] in tuple(VOWELS) or plain.startswith(SILENT_H) else "a"
 
 
 def third_person(verb: str) -> str:
