@@ -19,7 +19,7 @@ from captioning.text.word_rows import closed_rows
 
 log = logging.getLogger(__name__)
 
-_VERSION = 2  # of the networks and of what they read: raised where they judge otherwise
+_VERSION = 3  # of the networks and of what they read: raised where they judge otherwise
 
 
 @dataclass(frozen=True, kw_only=True)

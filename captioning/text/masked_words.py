@@ -120,6 +120,33 @@ def _picked(values: Tensor, places: Tensor) -> Tensor:
     return values.gather(1, places[..., None].expand(-1, -1, values.shape[-1]))
 
 
+class _Held:
+    """The places of a padded batch that hold something: nearly half hold nothing.
+
+    Args:
+        mask: ``(G, P) bool``, True where there is something: N of them.
+    """
+
+    def __init__(self, mask: Tensor) -> None:
+        self.shape = mask.shape
+        self.numbers = mask.flatten().nonzero()[:, 0]
+
+    def packed(self, values: Tensor) -> Tensor:
+        """``(N, ...)`` of ``(G, P, ...)``."""
+        return values.flatten(0, 1).index_select(0, self.numbers)
+
+    def padded(self, values: Tensor) -> Tensor:
+        """``(G, P, D)`` of ``(N, D)``, 0 where there is nothing."""
+        empty = values.new_zeros(self.shape.numel(), values.shape[-1])
+        return empty.index_copy(0, self.numbers, values).unflatten(0, self.shape)
+
+    def among(self, places: Tensor, masked: _Held) -> Tensor:
+        """``(M,)`` numbers among the N of the places ``(G, Q)`` that ``masked`` holds."""
+        ranks = self.numbers.new_zeros(self.shape.numel())
+        ranks[self.numbers] = torch.arange(len(self.numbers))
+        return masked.packed(ranks.view(self.shape).gather(1, places))
+
+
 class _Dropout(nn.Module):
     """Dropout by bytes of numpy's generator: torch draws its masks ten times as slowly on a CPU.
 
@@ -132,13 +159,14 @@ class _Dropout(nn.Module):
         self._least = round(256 * share)
         self._generator = np.random.default_rng(int(torch.randint(2**62, ()).item()))
 
-    def forward(self, values: Tensor) -> Tensor:
-        """Of the same mean, in training."""
+    def forward(self, values: Tensor, held: _Held) -> Tensor:
+        """Of the same mean, in training; ``values (N, D)`` are of a padded batch."""
         if not self.training or not self._least:
             return values
-        drawn = np.frombuffer(self._generator.bytes(values.numel()), np.uint8)
-        kept = torch.from_numpy(drawn >= self._least).view(values.shape).to(values.device)
-        return values * kept * (256 / (256 - self._least))
+        size = held.shape.numel() * values.shape[-1]
+        drawn = np.frombuffer(self._generator.bytes(size), np.uint8) >= self._least
+        kept = torch.from_numpy(drawn).view(*held.shape, -1)
+        return values * held.packed(kept.to(values.device)) * (256 / (256 - self._least))
 
 
 class MaskedWords(nn.Module):
@@ -199,47 +227,54 @@ class MaskedWords(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(meaning_tokens)))
 
     def forward(self, words: WordBatch) -> Tensor:
-        """Logits ``(G, Q, K)`` of the meanings of each masked word's row, K the most of any row.
+        """Logits ``(N, K)`` of the meanings of each masked word's row, K the most of any row.
 
-        Places beyond a row hold minus infinity.
+        The words are those of ``words.mask``, in its order. Places beyond a row hold minus
+        infinity.
         """
         if not self.siblings:
             words = _masked_alone(words)  # no other word is read by attention
+        keys, masked = _Held(words.key_mask), _Held(words.mask)
         embedded = self.embedding(words.tokens)
-        known = _picked(embedded, words.keys)
+        known = keys.packed(_picked(embedded, words.keys))
         owner = words.owner.gather(1, words.keys).masked_fill(~words.key_mask, -1)
-        context = self._context(embedded, known, words)
-        query = _picked(context, words.places)
+        context = self._context(embedded, known, words, keys)
+        query = context[keys.among(words.places, masked)]
         sources = [query]
         if self.siblings:
             read = torch.cat([context, known], -1)
             own = owner.gather(1, words.places)
             mask = (owner[:, None, :] != own[:, :, None]) & words.key_mask[:, None, :]
-            parts = (self.query(query), self.key(read), self.value(read))
-            sources.append(self._attend(*parts, mask))
+            parts = (keys.padded(self.key(read)), keys.padded(self.value(read)))
+            sources.append(
+                masked.packed(self._attend(masked.padded(self.query(query)), *parts, mask))
+            )
         if words.photos is not None:
             photos = words.photos
-            parts = (self.photo_query(query), self.photo_key(photos), self.photo_value(photos))
-            sources.append(self._attend(*parts, None))
-        joined = self.dropout(functional.relu(self.join(torch.cat(sources, -1))))
+            parts = (self.photo_key(photos), self.photo_value(photos))
+            asked = masked.padded(self.photo_query(query))
+            sources.append(masked.packed(self._attend(asked, *parts, None)))
+        joined = self.dropout(functional.relu(self.join(torch.cat(sources, -1))), masked)
         targets = self.embedding(self.meaning_tokens)
-        logits = self.out(joined) @ targets.T + self.bias
-        logits = logits.gather(-1, self.meaning_places[words.rows])
+        rows = masked.packed(words.rows)
+        logits = (self.out(joined) @ targets.T + self.bias).gather(-1, self.meaning_places[rows])
         if self.siblings:
-            logits = logits + (self.named(joined)[:, :, None] * words.named.float().log1p()).sum(-1)
+            named = masked.packed(words.named).float().log1p()
+            logits = logits + (self.named(joined)[:, None] * named).sum(-1)
         if words.expected is not None:
-            logits = logits + self.expected(joined) * words.expected
-        return logits.masked_fill(~self.inside[words.rows], -torch.inf)
+            logits = logits + self.expected(joined) * masked.packed(words.expected)
+        return logits.masked_fill(~self.inside[rows], -torch.inf)
 
-    def _context(self, embedded: Tensor, known: Tensor, words: WordBatch) -> Tensor:
-        """``(G, K, 2 * width)`` of each key without the key itself."""
+    def _context(self, embedded: Tensor, known: Tensor, words: WordBatch, keys: _Held) -> Tensor:
+        """``(N, 2 * width)`` of each key without the key itself."""
         number = int(words.owner.max()) + 1
         is_of = functional.one_hot(words.owner.clamp_min(0), number).to(embedded.dtype)
         is_of = is_of * (words.owner >= 0)[..., None]
         sums = is_of.transpose(1, 2) @ embedded / is_of.sum(1)[..., None].clamp_min(1).sqrt()
-        bag = _picked(sums, words.owner.gather(1, words.keys).clamp_min(0)) - known / 3
-        near = self.embedding(words.neighbours).flatten(2)
-        return self.dropout(functional.relu(self.near(near) + self.bag(bag)))
+        owner = words.owner.gather(1, words.keys).clamp_min(0)
+        bag = keys.packed(_picked(sums, owner)) - known / 3
+        near = self.embedding(keys.packed(words.neighbours)).flatten(1)
+        return self.dropout(functional.relu(self.near(near) + self.bag(bag)), keys)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """``(G, Q, inner)``: each word reads what belongs to its group; zero where nothing does."""
@@ -353,7 +388,7 @@ class FusedAdamW:
 def _loss(network: MaskedWords, batch: WordBatch) -> Tensor:
     """Mean negative log-likelihood of the written words, in nats."""
     log_probs = network(batch).log_softmax(-1)
-    return -log_probs.gather(-1, batch.meanings[..., None])[..., 0][batch.mask].mean()
+    return -log_probs.gather(-1, batch.meanings[batch.mask][:, None]).mean()
 
 
 def _row_places(sizes: Tensor) -> tuple[Tensor, Tensor]:
@@ -381,5 +416,5 @@ def predict(
     groups = [group for group in groups if len(group.places)]
     for start in range(0, len(groups), batch_size):
         batch = WordBatch.of(groups[start : start + batch_size], photos)
-        results.append(network(batch).log_softmax(-1)[batch.mask].numpy())
+        results.append(network(batch).log_softmax(-1).numpy())
     return np.concatenate(results)

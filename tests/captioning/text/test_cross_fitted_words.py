@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from captioning.text import cross_fitted_words
 from captioning.text.cross_fitted_words import CrossFittedWords
 from captioning.text.expected_words import ExpectedWords, PhotoFeatures
-from captioning.text.masked_words import FusedAdamW, WordTraining
+from captioning.text.masked_words import FusedAdamW, WordTraining, new_network, predict
+from captioning.text.word_groups import Vocabulary
 
 FOLDS = [0, 1, 2, 1, 0, 2, 2, 1, 0]
 CAPTIONS = [f"a {'red' if photo % 2 else 'blue'} thing" for photo in range(9) for _ in range(2)]
@@ -55,6 +57,23 @@ def test_no_photo_is_expected_to_name_what_its_own_captions_taught(
     networks.judge(CAPTIONS, PHOTOS, FOLDS, features)
     assert learnt == [{n for n in range(9) if FOLDS[n] != fold} for fold in range(3)]
     assert used == [(fold, {n for n in range(9) if FOLDS[n] == fold}) for fold in range(3)]
+
+
+@pytest.mark.parametrize("siblings", [True, False])
+def test_words_are_judged_alike_beside_whatever_groups(siblings: bool) -> None:
+    captions = [
+        "a red dog",
+        "two men in blue shirts and a small black dog run on a green field near three white cars",
+        "a woman with a yellow hat", "a man", "a brown horse", "one girl and two boys in a boat",
+    ]  # fmt: skip
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(captions)
+    groups = vocabulary.groups(captions, [0, 1, 1, 2, 2, 2])
+    network = new_network(vocabulary, siblings=siblings).eval()
+    together = predict(network, groups, None)
+    alone = np.concatenate([predict(network, [group], None) for group in groups])
+    assert len(together) == sum(len(group.places) for group in groups) > 12
+    np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 def test_an_update_has_the_bits_of_torchs() -> None:
