@@ -25,6 +25,10 @@ EditAction = Literal[
 ]
 
 
+Box = tuple[float, float, float, float]
+"""``(x1, y1, x2, y2)`` in pixels, ``x1 < x2`` and ``y1 < y2``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """A labelled box of an image.
@@ -35,7 +39,7 @@ class Region:
         score: detector confidence in [0, 1]; 1 for human annotations.
     """
 
-    box: tuple[float, float, float, float]
+    box: Box
     label: str
     score: float = 1.0
 

@@ -468,6 +468,17 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
         yield orelse
 
 
+def repeated_types(sources: Sources) -> list[str]:
+    """Types of numbers and choices that two modules define: one should import the other's."""
+    places = defaultdict(list)
+    for module, source in sources.items():
+        for node in parse(source).body:
+            text = ast.unparse(node) if isinstance(node, ast.Assign) else ""
+            if re.match(r"[A-Z]\w+ = (tuple\[(int|float)|Literal\[)", text):
+                places[text].append(module)
+    return [f"{', '.join(m)}: {text}" for text, m in places.items() if len(m) > 1]
+
+
 def opened_photos(sources: Sources) -> list[str]:
     """Photos opened elsewhere than in the one opener, which turns them and checks their size."""
     return [

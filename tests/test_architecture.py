@@ -68,6 +68,7 @@ STRUCTURE = [
     rules.weak_statements,
     rules.subclasses_of_concrete_classes,
     rules.vague_names,
+    rules.repeated_types,
     rules.opened_photos,
 ]
 
@@ -226,6 +227,10 @@ BAD = [
         {"curation.a": "class A: ...", "curation.b": "class B(A): ..."},
     ),
     (rules.vague_names, {"captioning.data.utils": ""}),
+    (
+        rules.repeated_types,
+        dict.fromkeys(("curation.a", "curation.b"), "Box = tuple[float, float, float, float]"),
+    ),
     (rules.opened_photos, {"captioning.metrics.extra": "with Image.open(path) as image:\n    f()"}),
     (rules.forbidden_texts, {"a.yaml": f"path: {SLASH}home/me/photos"}),
     (rules.forbidden_texts, {"a.py": f"# {UNFINISHED}: finish"}),

@@ -18,7 +18,6 @@ import numpy as np
 from augmentation.cutswap.descriptions import description_words
 from augmentation.cutswap.objects import boxes_of, shares_boxes
 from augmentation.regions.boxes import (
-    Box,
     Limits,
     area,
     clipped,
@@ -32,7 +31,7 @@ from augmentation.regions.mentions import Mention
 from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
 from captioning.config.ranges import Fraction, NonNegativeFloat
 from captioning.text.object_words import COCO_OBJECTS, Labels
-from captioning.types import Parse, Region, Sample
+from captioning.types import Box, Parse, Region, Sample
 from captioning.vision.boxes import coverage
 from captioning.vision.photos import photo_sizes
 

@@ -17,12 +17,11 @@ from augmentation.cutswap.objects import ObjectTable
 from augmentation.cutswap.patches import Patch
 from augmentation.cutswap.text import CaptionSwap, ObjectKey
 from augmentation.regions.annotations import records
-from augmentation.regions.boxes import Box
 from augmentation.regions.captions import replace_object
 from augmentation.regions.mentions import Mention
 from augmentation.regions.paste import Paste
 from augmentation.regions.proposal import Proposal, file_name, finished_regions
-from captioning.types import Parse, Region, Sample
+from captioning.types import Box, Parse, Region, Sample
 
 SWAP_KEYS = (
     "sample_id",

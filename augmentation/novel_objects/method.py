@@ -29,7 +29,7 @@ from augmentation.novel_objects.novel_captions import (
     rename_object,
 )
 from augmentation.novel_objects.novel_class import Choices, KnownName, NovelClass
-from augmentation.regions.boxes import Box, Limits, without_containers, without_duplicates
+from augmentation.regions.boxes import Limits, without_containers, without_duplicates
 from augmentation.regions.paste import Paste
 from augmentation.regions.proposal import (
     AbstractRegionMethod,
@@ -47,7 +47,7 @@ from captioning.text.inflection import pluralise
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.word_forms import whole_words_of
-from captioning.types import Region, Sample
+from captioning.types import Box, Region, Sample
 
 NO_BOXES = "caption names the candidate, but no box of it can be replaced"
 NO_SOURCE = "no box of the novel object is within the limits"

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from captioning.config.ranges import NonNegativeFloat, PositiveFloat
-from captioning.types import Region
-
-Box = tuple[float, float, float, float]
+from captioning.types import Box, Region
 
 TOO_SMALL = "box too small"
 ODD_ASPECT = "box too flat or too narrow"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from augmentation.regions.boxes import Box, area, intersection_area, iou
-from captioning.types import Region
+from augmentation.regions.boxes import area, intersection_area, iou
+from captioning.types import Box, Region
 
 SAME_OBJECT_IOU = 0.5  # of two boxes of one object, at least
 MAX_PASTED_SHARE = 0.5  # of a context box that may be pasted over

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from augmentation.regions.boxes import Box, area, clipped, pixels
+from augmentation.regions.boxes import area, clipped, pixels
 from captioning.config.ranges import Fraction, NonNegativeInt
+from captioning.types import Box
 from captioning.vision.photos import load_rgb
 
 OUTSIDE = "target box outside the photo"

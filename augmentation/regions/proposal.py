@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from augmentation.regions.boxes import Box, area, intersection_area
+from augmentation.regions.boxes import area, intersection_area
 from augmentation.regions.paste import Paste
 from augmentation.regions.ranking import Threshold
 from captioning.data.roster import Roster
-from captioning.types import Region
+from captioning.types import Box, Region
 
 HIDDEN = 0.9  # a box of which a larger share lies under a patch is no longer visible
 

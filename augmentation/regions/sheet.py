@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from augmentation.regions.boxes import Box
-from captioning.types import Region
+from captioning.types import Box, Region
 
 LINE, LINES = 12, 5
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from augmentation.regions.boxes import Box, Limits, area, aspect, relative_change
+from augmentation.regions.boxes import Limits, area, aspect, relative_change
 from augmentation.regions.proposal import drawn_generator
+from captioning.types import Box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from captioning.types import Sample
+from captioning.types import Box, Sample
 from captioning.vision.photos import photo_sizes
 
-Box = tuple[float, float, float, float]
 ROUNDING = 1.0  # pixels by which annotators' rounding may overshoot the photo's edge
 
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, get_args
 
 from captioning.config.ranges import Fraction, NonNegativeInt
-from captioning.types import Region
+from captioning.types import Box, Region
 
 Forms = Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]]
-Box = tuple[float, float, float, float]
 Counted = Literal["labels", "regions"]
 
 NO_NAMES: Mapping[str, str] = {}

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.data.steps.take_detections import read_detections
 from captioning.inference.captioner import CaptionedPhoto
-from captioning.inference.photo_batches import Box
+from captioning.types import Box
 
 Format = Literal["text", "csv", "json"]
 

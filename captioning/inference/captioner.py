@@ -24,7 +24,6 @@ from captioning.inference.attention import AttendedWord, attended_words
 from captioning.inference.chosen_search import chosen_search, words_machine
 from captioning.inference.loading import LoadedCaptioner, load_captioner
 from captioning.inference.photo_batches import (
-    Box,
     Photo,
     PhotoBatch,
     photo_name,
@@ -36,7 +35,7 @@ from captioning.runtime.cores import num_cores
 from captioning.runtime.devices import Precision, by_device, computing, full_precision
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.inputs import Inputs
-from captioning.types import Prediction, Sample
+from captioning.types import Box, Prediction, Sample
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,9 @@ from PIL import Image
 
 from captioning.data.batches.dataset import CaptionDataset
 from captioning.runtime.work_ahead import done_ahead
-from captioning.types import Batch, Region, Sample
+from captioning.types import Batch, Box, Region, Sample
 from captioning.vision.photos import upright_rgb
 
-Box = tuple[float, float, float, float]
 Photo = str | Path | Image.Image
 
 

@@ -11,8 +11,8 @@ from captioning.miniworld.backdrop import VARIANTS, backdrop
 from captioning.miniworld.icons import Masks, masks, mirrored
 from captioning.miniworld.layout import JUMP
 from captioning.miniworld.object_class import COLOURS
-from captioning.miniworld.relations import Box
 from captioning.miniworld.scene import Scene, SceneObject
+from captioning.types import Box
 
 SKIN = ((250, 214, 180), (230, 180, 140), (176, 120, 80), (112, 74, 52))
 DECOR = {"sun": ((255, 214, 64), "sun"), "moon": ((250, 246, 214), "moon"),

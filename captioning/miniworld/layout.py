@@ -10,9 +10,10 @@ import numpy as np
 from captioning.miniworld.actions import ACTIONS, SCALES
 from captioning.miniworld.icons import aspect
 from captioning.miniworld.places import Place
-from captioning.miniworld.relations import Box, area, between_ground, overlap
+from captioning.miniworld.relations import area, between_ground, overlap
 from captioning.miniworld.scene import SceneObject, icon_of
 from captioning.miniworld.vocabulary import CLASSES
+from captioning.types import Box
 
 JUMP = 0.10
 """How high above its shadow a jumping object is, as a share of the picture's height."""

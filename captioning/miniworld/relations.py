@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Box = tuple[float, float, float, float]
+from captioning.types import Box
 
 NAMES = ("left of", "right of", "next to", "behind", "in front of", "above", "below", "on", "under")
 INVERSE = {

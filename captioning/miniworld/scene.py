@@ -7,8 +7,9 @@ from typing import Any
 
 from captioning.miniworld.actions import ACTIONS, ICONS
 from captioning.miniworld.object_class import ObjectClass
-from captioning.miniworld.relations import Box, Relation, union
+from captioning.miniworld.relations import Relation, union
 from captioning.miniworld.vocabulary import CLASSES
+from captioning.types import Box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

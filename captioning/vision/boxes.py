@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import roi_align
 
-Box = tuple[float, float, float, float]
+from captioning.types import Box
 
 
 def scale_boxes(boxes: Sequence[Box], width: float, height: float, name: str) -> Tensor:

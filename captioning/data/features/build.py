@@ -30,7 +30,6 @@ from captioning.data.features.extraction import (
 from captioning.data.features.index import INDEX_NAME, LOCK_NAME, FeatureIndex, load_index
 from captioning.data.features.space import check_space
 from captioning.data.features.store import (
-    Box,
     FeatureStore,
     absolute,
     hash_file,
@@ -40,6 +39,7 @@ from captioning.data.features.store import (
 from captioning.data.features.writer import FeatureWriter
 from captioning.runtime.devices import chosen_device
 from captioning.runtime.file_lock import locked
+from captioning.types import Box
 from captioning.vision.backbones import Backbone
 from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb

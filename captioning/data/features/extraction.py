@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.data.features.store import Box
 from captioning.runtime.devices import DTYPES, by_device, full_precision
 from captioning.runtime.work_ahead import done_ahead
+from captioning.types import Box
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 

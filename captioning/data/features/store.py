@@ -27,9 +27,9 @@ from torch import Tensor
 from captioning.data.features.image_ids import find_by_id
 from captioning.data.features.index import REMEDY, FeatureIndex, load_index
 from captioning.data.features.rows import MappedRows
+from captioning.types import Box
 from captioning.vision.photo_places import open_photo, photo_exists, photo_stamp
 
-Box = tuple[float, float, float, float]
 IMPORT_REMEDY = "import the files that hold them: captioning import-features FILE... --folder"
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from captioning.config.loadable import loadable
 from captioning.config.setting_error import SettingError
-from captioning.data.boxes import Box
 from captioning.data.json_files import Record, as_record, load_json, parse_json
 from captioning.data.line_files import decode, read_image_list
 from captioning.data.photo_folder import photo_name
@@ -36,6 +35,7 @@ from captioning.data.readers.entries import (
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
+from captioning.types import Box
 
 JAR_PREFIX = "pycocoevalcap:"
 # Captions that a data set marks as none, as VizWiz does: "Quality issues are too severe ...".

@@ -14,7 +14,6 @@ from itertools import groupby
 from pathlib import Path
 
 from captioning.config.loadable import loadable
-from captioning.data.boxes import Box
 from captioning.data.json_files import Record, as_record, is_number, load_json
 from captioning.data.photo_folder import PhotoFolder
 from captioning.data.readers.collector import collector_paused
@@ -29,7 +28,7 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.roster import Dropped, Roster
-from captioning.types import Phrase
+from captioning.types import Box, Phrase
 
 SPLITS = ("train", "val", "test")
 UNMATCHED = "_"

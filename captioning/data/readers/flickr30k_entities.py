@@ -15,7 +15,6 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 
 from captioning.config.loadable import loadable
-from captioning.data.boxes import Box
 from captioning.data.line_files import read_image_list
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name
 from captioning.data.readers.collector import collector_paused
@@ -31,7 +30,7 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.roster import Roster
-from captioning.types import Phrase
+from captioning.types import Box, Phrase
 
 _PHRASE = re.compile(r"\[/EN#(?P<chain>[0-9]+)(?P<kinds>(?:/[a-z]+)+) (?P<text>[^\[\]]+)\]")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from captioning.config.loadable import loadable
 from captioning.data.json_files import Record
@@ -25,9 +25,9 @@ from captioning.data.readers.entries import (
     with_stated_keys,
 )
 from captioning.data.readers.read_once import read_once
+from captioning.data.readers.split_words import Split
 from captioning.data.roster import Dropped, Roster
 
-Split = Literal["train", "val", "test"]
 SPLITS = ("train", "val", "test", "restval")
 # What files of others call them, in small letters.
 _OTHER_NAMES = {
