@@ -171,10 +171,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("captioning.inference", "captioning.config.plugins", "captioning.vision", "curation"),
     ),
     **dict.fromkeys(
-        ("curation.export.annotations", "curation.export.apply"),
+        ("curation.export.annotations", "curation.export.apply", "curation.study.items"),
         (*CONTRACTS, "captioning.data", "curation"),
     ),
-    "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     # Nothing imports these but themselves. Some benchmarks borrow small models of the tests.
     "examples": PACKAGES,
     "tools": PACKAGES,

@@ -35,7 +35,7 @@ from curation import Curation
 from curation.detect import contexts
 from curation.finished_run import read_run
 from curation.journal.journal import Header, encode, write_journal
-from curation.study.manifest import read_items
+from curation.study.items import read_items
 from tests.attacks import READER, attacks
 
 

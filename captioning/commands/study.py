@@ -1,44 +1,83 @@
-"""``captioning curate study``: people annotate pictures in their browser."""
+"""``captioning curate study``: people annotate pictures in Label Studio."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from pathlib import Path
 
 from captioning.commands.command import PlainCommand
+from captioning.runtime.files import is_taken
+
+REMOVED = {
+    "store": "give what Label Studio exported, or an earlier study.sqlite, as --answers FILE",
+    "host": "people annotate in Label Studio: write its tasks by --out FOLDER",
+    "port": "people annotate in Label Studio: write its tasks by --out FOLDER",
+}
 
 
 def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("images", help="folder with manifest.jsonl or .csv, or a run folder")
-    add("--store", help="database; default IMAGES/study.sqlite")
+    add("--out", metavar="FOLDER", help="write tasks for Label Studio; new or empty")
+    add("--root", metavar="FOLDER", help="that pictures are served from")
+    add("--url", metavar="ADDRESS", help="before their paths below the root")
+    add("--answers", metavar="FILE", help="what Label Studio exported as JSON")
+    add("--results", metavar="FOLDER", help="write what the answers say")
     add("--within", nargs="+", default=[], help="further folders of pictures")
     add("--sets", type=int, default=5, help="at most (5)")
     add("--set-size", type=int, default=20, help="pictures of a set (20)")
     add("--seed", type=int, default=0, help="of the division into sets (0)")
     add("--annotations", type=int, default=3, help="wanted of a picture (3)")
-    add("--host", default="127.0.0.1", help="address of this machine alone (127.0.0.1)")
-    add("--port", type=int, default=8765, help="port (8765); 0 for any")
-    add("--results", metavar="FOLDER", help="write what the annotations say, and end")
+    for name in REMOVED:
+        add(f"--{name}", help=SUPPRESS)
+
+
+def _check(options: Namespace) -> None:
+    for name, successor in REMOVED.items():
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} was removed; {successor} (docs/study.md)")
+    if options.out is None and options.results is None:
+        raise ValueError(
+            "write tasks for Label Studio by --out FOLDER, or what people answered by "
+            "--answers FILE --results FOLDER (docs/study.md)"
+        )
+    if (options.answers is None) != (options.results is None):
+        raise ValueError("--answers FILE and --results FOLDER need each other")
+    if options.out is not None and options.results is not None:
+        raise ValueError("--out writes tasks, and --results reads their answers: give one of them")
+    if options.results is not None and (options.root or options.url):
+        raise ValueError("--root and --url belong to --out")
+    if options.out is not None and is_taken(Path(options.out)):
+        raise ValueError(f"--out {options.out} holds something already; choose a new folder")
 
 
 def _call(options: Namespace) -> None:
-    from curation.review.page_server import serve_until_interrupted
-    from curation.study.study import Settings, open_study, summarise
+    _check(options)
+    from curation.review.suspects.label_studio import LOCAL_FILES
+    from curation.study.answers import read_answers, write_tasks
+    from curation.study.items import divide, read_items
+    from curation.study.results import told, write_results
 
-    chosen = dict(vars(options))
-    results, host, port = (chosen.pop(name) for name in ("results", "host", "port"))
-    settings = Settings(**chosen)
-    if results is not None:
-        print(summarise(settings, results))
+    items = read_items(options.images, options.within)
+    placed = divide(items, num_sets=options.sets, size=options.set_size, seed=options.seed)
+    if options.results is not None:
+        answers = read_answers(options.answers, placed)
+        summary = write_results(placed, answers, options.results, num_required=options.annotations)
+        print(f"{options.results}: {told(summary)}")
         return
-    server, numbers = open_study(settings, host=host, port=port)
-    at_end = "ended; everything is saved, the same command goes on"
-    serve_until_interrupted(server, about=numbers, at_end=at_end)
+    root = None if options.root is None else Path(options.root)
+    address = options.url or LOCAL_FILES
+    root = write_tasks(placed, Path(options.out), root=root, address=address)
+    sets = len({entry.set_number for entry in placed})
+    print(
+        f"{options.out}: {len(placed)} tasks in {sets} sets, pictures below {root}; interface.xml "
+        "sets the project up"
+    )
 
 
 STUDY = PlainCommand(
     name="curate study",
-    summary="Let people annotate the errors of pictures in their browser.",
+    summary="Let people annotate the errors of pictures in Label Studio.",
     add_arguments=_arguments,
     call=_call,
 )

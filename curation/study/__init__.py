@@ -2,6 +2,6 @@
 
 ::
 
-    captioning curate study IMAGES                      serve the page to annotators
-    captioning curate study IMAGES --results FOLDER     write the table, figures and agreement
+    captioning curate study IMAGES --out FOLDER                       tasks for Label Studio
+    captioning curate study IMAGES --answers EXPORT --results FOLDER  table, figures and agreement
 """

@@ -1,11 +1,16 @@
-"""Results of a study: a table, the paper's two figures (9a and 9b), and the agreement."""
+"""Results of a study: a table, the paper's two figures (9a and 9b), and the agreement.
+
+How far annotators agree is told by Krippendorff's alpha, 1 minus the observed disagreement over
+that expected by chance: 1 is perfect agreement, 0 is chance. It takes any number of annotators a
+picture (Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011); nltk computes it.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +18,40 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from nltk.metrics.agreement import AnnotationTask
+from nltk.metrics.distance import binary_distance, masi_distance
 
 from captioning.runtime.files import write_atomically, write_json, write_text
-from curation.study.agreement import agreement
-from curation.study.categories import CATEGORIES
-from curation.study.store import Annotation, Store, Stored
+from curation.study.answers import Annotation
+from curation.study.categories import CATEGORIES, KEYS
+from curation.study.items import Item, Placed
 
 COLUMNS = (
     "annotator", "picture", "set", "half", "loss", "clip_score", "num_errors", "categories",
     "comment", "captions",
 )  # fmt: skip
+NOTHING = "no error"
+Label = tuple[str, int, Hashable]  # annotator, item, value
 COLORS = ("#2f6690", "#d1603d", "#3f7d58", "#b98a2f")
 
 
-def write_results(store: Store, folder: str | Path, *, num_required: int) -> dict[str, Any]:
+def write_results(
+    placed: Sequence[Placed],
+    annotations: Sequence[Annotation],
+    folder: str | Path,
+    *,
+    num_required: int,
+) -> dict[str, Any]:
     """Write ``annotations.csv``, ``summary.json`` and the figures.
 
-    The table holds every finished annotation; figures and summary rest on the pictures with at
-    least ``num_required`` of them.
+    The table holds every annotation; figures and summary rest on the pictures with at least
+    ``num_required`` of them.
+
+    Args:
+        placed: the study's pictures, from `curation.study.items.divide`.
+        annotations: of them, from `curation.study.answers.read_answers`.
+        folder: for the files.
+        num_required: annotations of a picture.
 
     Returns:
         The summary: counts, mean errors, agreement.
@@ -39,16 +60,13 @@ def write_results(store: Store, folder: str | Path, *, num_required: int) -> dic
         ValueError: no picture has as many annotations.
     """
     folder = Path(folder)
-    items = {item.number: item for item in store.items()}
-    done = [annotation for annotation in store.annotations() if annotation.done]
-    counts = Counter(annotation.number for annotation in done)
-    write_text(folder / "annotations.csv", _table(items, done))
-    used = [annotation for annotation in done if counts[annotation.number] >= num_required]
+    counts = Counter(annotation.number for annotation in annotations)
+    write_text(folder / "annotations.csv", _table(placed, annotations))
+    used = [annotation for annotation in annotations if counts[annotation.number] >= num_required]
     if not used:
         raise ValueError(
-            f"{store.path}: no picture has {num_required} annotations yet "
-            f"({len(done)} are finished, in {folder / 'annotations.csv'}); go on annotating, or "
-            "lower --annotations"
+            f"no picture has {num_required} annotations yet ({len(annotations)} are finished, in "
+            f"{folder / 'annotations.csv'}); go on annotating, or lower --annotations"
         )
     errors: dict[int, list[int]] = defaultdict(list)
     for annotation in used:
@@ -58,16 +76,17 @@ def write_results(store: Store, folder: str | Path, *, num_required: int) -> dic
     write_atomically(
         folder / "errors_by_category.png", lambda part: _by_category(by_category, part)
     )
-    shown = [items[number] for number in means]
+    shown = [placed[number] for number in means]
     write_atomically(
-        folder / "errors_by_loss.png", lambda part: _by_loss(shown, list(means.values()), part)
+        folder / "errors_by_loss.png",
+        lambda part: _by_loss([entry.item for entry in shown], list(means.values()), part),
     )
     summary = {
         "num_pictures": len(means),
         "num_annotations": len(used),
         "num_annotators": len({annotation.annotator for annotation in used}),
         "mean_errors": {
-            half: _mean([means[item.number] for item in shown if item.half == half])
+            half: _mean([value for number, value in means.items() if placed[number].half == half])
             for half in ("low", "high")
         },
         "errors_by_category": {c.key: by_category[c.key] for c in CATEGORIES},
@@ -77,24 +96,88 @@ def write_results(store: Store, folder: str | Path, *, num_required: int) -> dic
     return summary
 
 
+def told(summary: dict[str, Any]) -> str:
+    """A line on a summary."""
+    low, high = (_rounded(summary["mean_errors"][half]) for half in ("low", "high"))
+    alpha = _rounded(summary["krippendorff_alpha"]["all"])
+    return (
+        f"{summary['num_pictures']} pictures, {summary['num_annotations']} annotations "
+        f"by {summary['num_annotators']} people; mean errors {low} at low loss, "
+        f"{high} at high loss; Krippendorff's alpha {alpha}"
+    )
+
+
+def _rounded(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
+
+
+def alpha(
+    labels: Sequence[Label], distance: Callable[..., float] = binary_distance
+) -> float | None:
+    """Krippendorff's alpha, at most 1; None where it is undefined.
+
+    It is undefined where no item has two labels, and where all labels are the same: nothing could
+    have been disagreed about.
+
+    Args:
+        labels: at most one of an annotator and item.
+        distance: of two labels, in [0, 1]; by default 0 for the same and 1 for different ones.
+    """
+    counts = Counter(item for _, item, _ in labels)
+    paired = [label for label in labels if counts[label[1]] > 1]
+    if len({value for _, _, value in paired}) < 2:
+        return None
+    return float(AnnotationTask(data=paired, distance=distance).alpha())
+
+
+def agreement(annotations: Sequence[Annotation]) -> dict[str, float | None]:
+    """Alpha of each category (ticked or not), and over all as ``"all"``.
+
+    Over all, the sets of ticked categories are compared by the MASI distance (Passonneau, 2006),
+    which counts part of an overlap.
+    """
+    alphas: dict[str, float | None] = {
+        "all": alpha(
+            [
+                (
+                    annotation.annotator,
+                    annotation.number,
+                    frozenset(annotation.categories or (NOTHING,)),
+                )
+                for annotation in annotations
+            ],
+            masi_distance,
+        )
+    }
+    for key in KEYS:
+        alphas[key] = alpha(
+            [
+                (annotation.annotator, annotation.number, key in annotation.categories)
+                for annotation in annotations
+            ]
+        )
+    return alphas
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _table(items: dict[int, Stored], annotations: Sequence[Annotation]) -> str:
+def _table(placed: Sequence[Placed], annotations: Sequence[Annotation]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     for annotation in annotations:
-        item = items[annotation.number]
+        entry = placed[annotation.number]
+        item = entry.item
         score = "" if item.clip_score is None else item.clip_score
         texts = (" ".join(annotation.categories), annotation.comment, " | ".join(item.captions))
         writer.writerow(
             [
-                annotation.annotator,
+                _plain(annotation.annotator),
                 _plain(item.name),
-                item.set_number,
-                item.half,
+                entry.set_number,
+                entry.half,
                 item.loss,
                 score,
                 len(annotation.categories),
@@ -136,7 +219,7 @@ def _by_category(counts: Counter[str], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _by_loss(items: Sequence[Stored], errors: Sequence[float], path: Path) -> None:
+def _by_loss(items: Sequence[Item], errors: Sequence[float], path: Path) -> None:
     """Figure 9b: mean errors of each picture against its loss and, where known, its CLIPScore."""
     figure = _figure(6, 4.2)
     axes = figure.add_subplot()

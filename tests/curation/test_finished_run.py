@@ -20,7 +20,7 @@ from curation.finished_run import read_run
 from curation.journal.journal import Header, encode, write_journal
 from curation.loop.keep import KeepList, write_keep
 from curation.loop.ledger import LossLedger
-from curation.study.manifest import read_items
+from curation.study.items import read_items
 
 
 @pytest.fixture

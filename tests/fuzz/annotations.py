@@ -21,7 +21,7 @@ from captioning.text.entities import read_names, read_photo_names
 from captioning.text.word_vectors import load_word_vectors
 from captioning.vision.photos import photo_problem
 from curation.loop.truth import load_truth
-from curation.study.manifest import read_items
+from curation.study.items import read_items
 from tests.captioning.data import test_fuzz_readers as readers
 from tests.fuzz.harness import Subject, Target
 from tests.packed_files import photo, table, write_arrow, write_parquet, write_tar

@@ -29,7 +29,8 @@ from curation.loop.keep import KeepList, read_keep, write_keep
 from curation.loop.ledger import LossLedger
 from curation.manifest import Manifest, read_loop_roster, write_manifest
 from curation.review.edits.report import write_report
-from curation.study.store import Store
+from curation.study.answers import read_answers
+from curation.study.items import Item, Placed, fingerprint
 from tests.fuzz.harness import Subject, Target
 
 CAPTIONS = "captions.jsonl"
@@ -278,21 +279,15 @@ def made_set(folder: Path) -> Subject:
     return Subject(call=call, files=files, names=("set",))
 
 
-def study_data_base(folder: Path) -> Subject:
-    path = folder / "study.sqlite"
-    Store(path=path).fill([])
-
-    def call() -> None:
-        store = Store(path=path)
-        store.fill([])
-        store.items()
-        store.annotations()
-
-    def restore() -> None:
-        for name in ("study.sqlite-wal", "study.sqlite-shm"):
-            (folder / name).unlink(missing_ok=True)
-
-    return Subject(call=call, files=[path], restore=restore)
+def study_answers(folder: Path) -> Subject:
+    path = folder / "export.json"
+    item = Item(name="a.png", path=folder / "a.png", captions=("A dog.",), loss=1.5)
+    placed = [Placed(item=item, set_number=0, half="low")]
+    part = {"from_name": "general", "type": "choices", "value": {"choices": ["number"]}}
+    entry = {"completed_by": 1, "created_at": "2026-11-01", "result": [part]}
+    data = {"number": 0, "study": fingerprint(placed)}
+    path.write_text(json.dumps([{"data": data, "annotations": [entry]}]))
+    return Subject(call=lambda: read_answers(path, placed), files=[path])
 
 
 TARGETS = [
@@ -305,5 +300,5 @@ TARGETS = [
     Target(name="folder of another loop", make=loop_folder),
     Target(name="results, records, keep-lists", make=results, share=2),
     Target(name="made set of pictures", make=made_set),
-    Target(name="data base of a study", make=study_data_base, share=0.5),
+    Target(name="answers of a study", make=study_answers, share=0.5),
 ]

@@ -58,18 +58,34 @@ def write_label_studio(
         ValueError: a photo lies in a shard, or outside the root.
         OSError: the folder cannot be written.
     """
-    photos = [suspect.photo.resolve() for suspect in suspects]
-    common = os.path.commonpath([photo.parent for photo in photos])
-    top = (root or Path(common)).resolve()
-    tasks = []
-    for suspect, photo in zip(suspects, photos, strict=True):
+    for suspect in suspects:
         check_no_shard(suspect.photo, "cannot be served")
-        if not photo.is_relative_to(top):
-            raise ValueError(f"{photo}: not below --root {top}")
-        tasks.append(_task(suspect, address + quote(photo.relative_to(top).as_posix())))
+    top, images = photo_addresses([suspect.photo for suspect in suspects], root, address)
+    tasks = [_task(suspect, image) for suspect, image in zip(suspects, images, strict=True)]
     write_text(folder / "interface.xml", INTERFACE)
     write_json(folder / "tasks.json", tasks)
     return top
+
+
+def photo_addresses(
+    photos: Sequence[Path], root: Path | None, address: str
+) -> tuple[Path, list[str]]:
+    """The root that photos are served from, and the address of each.
+
+    Args:
+        photos: at least one.
+        root: None for the folder that all of them lie in.
+        address: what stands before a photo's path below the root.
+
+    Raises:
+        ValueError: a photo lies outside the root.
+    """
+    real = [photo.resolve() for photo in photos]
+    top = (root or Path(os.path.commonpath([photo.parent for photo in real]))).resolve()
+    for photo in real:
+        if not photo.is_relative_to(top):
+            raise ValueError(f"{photo}: not below --root {top}")
+    return top, [address + quote(photo.relative_to(top).as_posix()) for photo in real]
 
 
 def _task(suspect: Suspect, image: str) -> dict[str, Any]:
@@ -123,6 +139,19 @@ class JudgedTask:
     correction: str
 
 
+def read_export(path: str | Path) -> Iterator[tuple[str, Any]]:
+    """The tasks of a JSON export, each with file and number for messages.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no list.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file; give what Label Studio exported as JSON")
+    for number, task in enumerate(read_json(path, list), start=1):
+        yield f"{path}: task {number}", task
+
+
 def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
     """The tasks of an export, with what people decided.
 
@@ -130,13 +159,10 @@ def read_tasks(path: str | Path) -> Iterator[JudgedTask]:
         FileNotFoundError: no such file.
         ValueError: not such an export, or a correction without a text; names the task.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file; give what Label Studio exported as JSON")
-    for number, task in enumerate(read_json(path, list), start=1):
-        where = f"{path}: task {number}"
+    for where, task in read_export(path):
         try:
             name, caption = task["data"]["sample_id"], task["data"]["caption"]
-            parts = _latest(task["annotations"])
+            parts = latest_values(task["annotations"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{where} has no {error}: export the project of captioning curate suspects as JSON "
@@ -183,7 +209,7 @@ def read_label_studio(
     return decided
 
 
-def _latest(annotations: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def latest_values(annotations: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Values by name of the control, of the annotation that was last made."""
     made = [entry for entry in annotations if not entry.get("was_cancelled")]
     if not made:
@@ -199,7 +225,7 @@ def _decision(parts: Mapping[str, Any], where: str) -> tuple[str, str]:
         raise ValueError(f"{where}: its verdict is {verdict!r}, not keep, remove or correct")
     if verdict != CORRECT:
         return verdict, ""
-    text = " ".join(" ".join(_texts(parts.get(CORRECTION, {}).get("text", ()))).split())
+    text = " ".join(" ".join(texts_of(parts.get(CORRECTION, {}).get("text", ()))).split())
     if not text:
         raise ValueError(f"{where}: to be corrected, but no caption is written")
     return verdict, text
@@ -214,6 +240,6 @@ def _edit(task: JudgedTask, epoch: int) -> Edit | None:
     return Edit(sample_id=task.sample_id, action="replace_caption", value=task.correction, **common)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_of(value: Any) -> Iterator[str]:
     """A text, or several."""
     yield from [value] if isinstance(value, str) else map(str, value)

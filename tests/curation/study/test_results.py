@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import pytest
 
 from captioning.commands.main import main
-from curation.study.items import divide
-from curation.study.manifest import read_items
+from captioning.runtime.files import write_json
+from curation.study.answers import Annotation, read_answers, write_tasks
+from curation.study.items import divide, read_items
 from curation.study.results import write_results
-from curation.study.store import Annotation, Store
-from tests.curation.study.studies import make_folder
+from tests.curation.study.studies import answer, make_folder
 
 
 @pytest.fixture
-def study(tmp_path):
-    """Four pictures that three annotators judged, worse ones with more errors, and a draft."""
-    folder = make_folder(tmp_path / "pictures", 4)
-    store = Store(path=folder / "study.sqlite")
-    store.fill(divide(read_items(folder)))
-    for annotator in ("anna", "bert", "cleo"):
-        store.assign(annotator)
-        for item in store.items():
-            ticked = ("color", "number")[: 2 if item.half == "high" else 0]
-            store.save(
-                Annotation(
-                    annotator=annotator,
-                    number=item.number,
-                    categories=ticked,
-                    comment='=1+1, "x"\n',
-                )
-            )
-    store.assign("dora")
-    store.save(Annotation(annotator="dora", number=0, categories=("age",), done=False))
-    return store
+def placed(tmp_path):
+    return divide(read_items(make_folder(tmp_path / "pictures", 4)))
 
 
-def test_results(study, tmp_path):
-    summary = write_results(study, tmp_path / "out", num_required=3)
+@pytest.fixture
+def export(placed, tmp_path):
+    """Four pictures that three annotators judged, worse ones with more errors."""
+    write_tasks(placed, tmp_path / "tasks")
+    tasks = json.loads((tmp_path / "tasks" / "tasks.json").read_text())
+    for task, entry in zip(tasks, placed, strict=True):
+        ticked = ("color", "number")[: 2 if entry.half == "high" else 0]
+        comment = '=1+1, "x"\n'
+        task["annotations"] = [answer(who, *ticked, comment=comment) for who in (1, 2, 3)]
+    write_json(tmp_path / "export.json", tasks)
+    return tmp_path / "export.json"
+
+
+def test_results(placed, export, tmp_path):
+    answers = read_answers(export, placed)
+    summary = write_results(placed, answers, tmp_path / "out", num_required=3)
     assert (summary["num_pictures"], summary["num_annotations"]) == (4, 12)
     assert summary["num_annotators"] == 3
     assert summary["mean_errors"] == {"low": 0.0, "high": 2.0}
@@ -57,14 +54,17 @@ def test_results(study, tmp_path):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_too_few_annotations_leave_the_table(study, tmp_path):
-    with pytest.raises(ValueError, match="no picture has 4 annotations yet.*lower --annotations"):
-        write_results(study, tmp_path / "out", num_required=4)
-    assert (tmp_path / "out" / "annotations.csv").is_file()
+def test_too_few_annotations_leave_the_table(placed, tmp_path):
+    answers = [Annotation(annotator="=anna", number=0, categories=())]
+    message = "no picture has 4 annotations yet.*lower --annotations"
+    with pytest.raises(ValueError, match=message):
+        write_results(placed, answers, tmp_path / "out", num_required=4)
+    assert "\n'=anna," in (tmp_path / "out" / "annotations.csv").read_text()
 
 
-def test_the_command_writes_results(study, tmp_path, capsys):
-    command = ["curate", "study", str(study.path.parent), "--results", str(tmp_path / "out")]
+def test_the_command_writes_results(placed, export, tmp_path, capsys):
+    command = ["curate", "study", str(tmp_path / "pictures"), "--answers", str(export)]
+    command += ["--results", str(tmp_path / "out")]
     assert main(command) == 0
     assert "4 pictures, 12 annotations by 3 people; mean errors 0.00" in capsys.readouterr().out
     assert main([*command, "--annotations", "9"]) == 1

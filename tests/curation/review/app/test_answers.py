@@ -19,7 +19,7 @@ from curation.review.app.app import App
 from curation.review.app.captions import PhotoCaptions
 from curation.review.app.uploads import NUM_KEPT, Uploads
 from curation.review.page_server import PageServer, Refused, serve
-from tests.curation.study.test_server import ask_plainly
+from tests.curation.review.test_page_server import ask_plainly
 from tests.tiny import build, make_batch
 
 BYTES = "application/octet-stream"

@@ -39,12 +39,8 @@ from curation.review.page import FRAME, build_page, isolated, page_file
 from curation.review.page_server import SOURCES
 from curation.review.runs.page import write_run_page
 from curation.review.runs.several_page import write_compared_page, write_runs_page
-from curation.study import server as study_server
 
-PAGES = (
-    *("report.html", "study.html", "app.html", "check.html", "run.html", "runs.html"),
-    "compared.html",
-)
+PAGES = (*("report.html", "app.html", "check.html", "run.html", "runs.html", "compared.html"),)
 TITLE = "".join(HOSTILE)
 FOLDER = TITLE.replace("/", "_")
 
@@ -182,12 +178,11 @@ def page(request, record, tmp_path) -> str:
     if request.param == "check.html":
         write_check(record, tmp_path / "check.html")
         return (tmp_path / "check.html").read_text(encoding="utf-8")
-    parts = study_server if request.param == "study.html" else app
     return build_page(
         request.param,
         title=TITLE,
-        styles=parts.STYLES,
-        scripts=parts.SCRIPTS,
+        styles=app.STYLES,
+        scripts=app.SCRIPTS,
         data="",
         sources=SOURCES,
     )
@@ -272,7 +267,7 @@ def test_scripts_of_pages_never_read_text_as_markup_or_code(repository: Path) ->
 
 def test_titles_are_set_apart() -> None:
     assert isolated("a\u202eb\u2069\n\x1b") == "\u2068a\ufffdb\ufffd\ufffd\ufffd\u2069"
-    text = build_page("study.html", title="\u202e<b>", styles=(), scripts=(), data="")
+    text = build_page("app.html", title="\u202e<b>", styles=(), scripts=(), data="")
     assert "<title>\u2068\ufffd&lt;b&gt;\u2069</title>" in text
 
 
