@@ -217,6 +217,14 @@ def _list_shards(root: Path) -> None:
     write_tar(root / "0000.tar", members)
 
 
+def _shards_with_splits(root: Path) -> None:
+    members = {}
+    for number, (name, texts) in enumerate(CAPTIONS.items()):
+        about = {"caption": texts, "split": SPLITS[name]}
+        members |= {name: photo(number), f"{name[:-4]}.json": json.dumps(about).encode()}
+    write_tar(root / "0000.tar", members)
+
+
 def _caption_shards(root: Path) -> None:
     members = {name: photo(number) for number, name in enumerate(CAPTIONS)}
     members |= {name.replace(".jpg", ".caption"): x[0].encode() for name, x in CAPTIONS.items()}
@@ -896,6 +904,13 @@ LAYOUTS = (
         "Flickr8k-CN, COCO-CN",
     ),
     Layout(_list_shards, "tar shards with lists in JSON", '`a.json`: `["A dog.", "Dogs."]`', ""),
+    Layout(
+        _shards_with_splits,
+        "tar shards whose JSON says the split",
+        '`a.json`: `{"caption": "A dog.", "split": "val"}`',
+        "webdataset",
+        has_splits=True,
+    ),
     Layout(
         _caption_shards,
         "tar shards with other texts",

@@ -43,6 +43,7 @@ class PackedPhoto:
         sample_ids: of the captions, as the file has them; empty: it has none.
         said: the image id that the file says; empty: none.
         name: of the photo, as the file has it; empty: it says none.
+        split: that the file says; empty: none.
     """
 
     image_id: str
@@ -56,6 +57,7 @@ class PackedPhoto:
     sample_ids: tuple[str, ...] = ()
     said: str = ""
     name: str = ""
+    split: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ _kept: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
 @contextmanager
 def files_kept() -> Iterator[None]:
     """Inside, what `read_once` marks is read once for the same arguments; nothing is kept after."""
-    token = _kept.set({})
+    outer = _kept.get()
+    token = _kept.set({} if outer is None else outer)
     try:
         yield
     finally:

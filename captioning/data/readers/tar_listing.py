@@ -15,6 +15,7 @@ from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.caption_columns import found_captions, numbered_captions
 from captioning.data.readers.entries import NO_CAPTION, stated_id, stated_ids
 from captioning.data.readers.packed import good_and_bad
+from captioning.data.readers.split_words import COLUMN
 from captioning.runtime.files import write_json
 from captioning.vision.line_store import key_of
 from captioning.vision.photo_places import photo_stamp
@@ -28,7 +29,7 @@ OTHER_KEY = "text"  # where a record has neither of these, not even null, nor ca
 MAX_TEXT_BYTES = 1024**2
 TWICE = "stands twice in its shard; the first counts"
 _DOTTED = {(".", suffix) for suffix in PHOTOS}
-_VERSION = 6
+_VERSION = 7
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class Item:
         bad: why further captions are none, for each.
         image_id: what the ``.json`` says it is; empty: nothing.
         sample_ids: of the captions, as the ``.json`` has them; empty: it has none.
+        split: what the ``.json`` says it is; empty: nothing.
     """
 
     key: str
@@ -54,12 +56,13 @@ class Item:
     bad: tuple[str, ...] = ()
     image_id: str = ""
     sample_ids: tuple[str, ...] = ()
+    split: str = ""
 
 
 class _Captions(NamedTuple):
     """The captions of a member, why others are none, why there are none at all, and whose.
 
-    ``image_id`` and ``sample_ids`` are as in `Item`.
+    ``image_id``, ``sample_ids`` and ``split`` are as in `Item`.
     """
 
     good: tuple[str, ...] = ()
@@ -67,6 +70,7 @@ class _Captions(NamedTuple):
     problem: str = NO_CAPTION
     image_id: str = ""
     sample_ids: tuple[str, ...] = ()
+    split: str = ""
 
 
 @dataclass(slots=True)
@@ -115,7 +119,7 @@ def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) 
 
 def _plain(listing: Listing, stamp: list[int]) -> dict[str, Any]:
     rows = [
-        [i.key, i.photo, i.offset, i.captions, i.problem, i.bad, i.image_id, i.sample_ids]
+        [i.key, i.photo, i.offset, i.captions, i.problem, i.bad, i.image_id, i.sample_ids, i.split]
         for i in listing.items
     ]
     head = {"version": _VERSION, "stamp": stamp, "damage": listing.damage}
@@ -126,9 +130,11 @@ def _restored(content: Mapping[str, Any]) -> Listing:
     items = [
         Item(
             *(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem)),
-            *(tuple(map(str, bad)), str(image_id), tuple(map(str, sample_ids))),
+            *(tuple(map(str, bad)), str(image_id), tuple(map(str, sample_ids)), str(split)),
         )
-        for key, photo, offset, captions, problem, bad, image_id, sample_ids in content["items"]
+        for key, photo, offset, captions, problem, bad, image_id, sample_ids, split in content[
+            "items"
+        ]
     ]
     if len({item.key for item in items}) != len(items):
         raise ValueError("a key stands twice")
@@ -212,7 +218,7 @@ def _describe(item: Item, found: dict[str, _Captions], caption_key: str | None) 
         text = found.get(caption_key, _Captions())
     elif len({one.good for one in texts if one.good}) > 1:
         text = _Captions(problem="its .txt and .caption differ; name one as the key of captions")
-    item.image_id = about.image_id
+    item.image_id, item.split = about.image_id, about.split
     if caption_key in TEXTS:
         chosen = text
     elif caption_key is not None or (
@@ -238,10 +244,12 @@ def _captions(data: bytes, suffix: str, caption_key: str | None) -> _Captions:
         values = [value] if isinstance(value, str) else value
         about = record if isinstance(record, dict) else {}
         named = stated_id(about.get("image_id"))
+        said = next((about[key] for key in about if key.strip().lower() == COLUMN), "")
+        split = said if isinstance(said, str) else ""
         if not isinstance(values, list) or not values:
-            return _Captions(image_id=named)
+            return _Captions(image_id=named, split=split)
         good, bad = good_and_bad(values)
-        return _Captions(good, bad, NO_CAPTION, named, stated_ids(about.get("sample_ids")))
+        return _Captions(good, bad, NO_CAPTION, named, stated_ids(about.get("sample_ids")), split)
     except (ValueError, RecursionError):
         return _Captions(problem="its .json is not JSON")
 

@@ -23,7 +23,9 @@ from captioning.data.readers.packed import (
     Part,
     packed_roster,
 )
+from captioning.data.readers.read_once import read_once
 from captioning.data.readers.shard_names import shard_files
+from captioning.data.readers.split_words import COLUMN
 from captioning.data.readers.tar_listing import TWICE, Listing, list_shard
 from captioning.data.roster import Dropped, Roster
 from captioning.vision.photo_places import member_path
@@ -87,8 +89,13 @@ def read_webdataset(
     division = Division(part=part, held_out=held_out)
     rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
     files = shard_files(folder, shards)
-    listings = _listings(files, caption_key, None if cache_folder is None else Path(cache_folder))
+    cache = None if cache_folder is None else Path(cache_folder)
+    listings = _listings(tuple(files), caption_key, cache)
     pairs = list(zip(files, listings, strict=True))
+    if not own_ids and any(item.split for listing in listings for item in listing.items):
+        log.warning(
+            f"{folder}: the key {COLUMN!r} in the shards' JSON is not used; data=own splits by it"
+        )
     return packed_roster(
         name=name,
         source=f"{files[0]} and {len(files) - 1} more shards",
@@ -104,6 +111,22 @@ def read_webdataset(
     )
 
 
+def splits_of_shards(
+    *, folder: str | Path, shards: str | list[str], caption_key: str | None
+) -> dict[str, str]:
+    """What the JSON of photos says of their splits, by image id as ``own_ids`` has it.
+
+    Args:
+        folder, shards, caption_key: see `read_webdataset`.
+    """
+    files = shard_files(folder, shards)
+    listings = _listings(tuple(files), caption_key, None)
+    prefixes = _prefixes(Path(folder), files, listings)
+    photos = _photos(list(zip(files, listings, strict=True)), prefixes, own_ids=True)
+    return {photo.image_id: photo.split for photo in photos}
+
+
+@read_once
 def _listings(
     files: Sequence[Path], caption_key: str | None, cache_folder: Path | None
 ) -> list[Listing]:
@@ -149,6 +172,7 @@ def _photos(
                 # By the key alone: the prefix may come and go with other shards.
                 draw=item.key,
                 sample_ids=item.sample_ids,
+                split=item.split,
             )
 
 

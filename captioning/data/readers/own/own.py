@@ -50,10 +50,11 @@ from captioning.data.readers.own.marks import split_marks
 from captioning.data.readers.own.photos import photo_folder
 from captioning.data.readers.own.splits import ReadPart, chosen, drawn, joined, share
 from captioning.data.readers.packed import Part
+from captioning.data.readers.read_once import files_kept
 from captioning.data.readers.record_keys import stated_name
-from captioning.data.readers.split_words import SPLITS, Split
+from captioning.data.readers.split_words import COLUMN, SPLITS, Split, split_of, split_said
 from captioning.data.readers.text_files import read_text_files
-from captioning.data.readers.webdataset import read_webdataset
+from captioning.data.readers.webdataset import read_webdataset, splits_of_shards
 from captioning.data.roster import Roster, build_roster
 from captioning.runtime.model_folder import data_folder
 from captioning.vision.photo_keys import PhotoKeys
@@ -325,8 +326,9 @@ def _splits_inside(
     read: _Reader, name: str, part: Part
 ) -> tuple[tuple[Split, ...], Callable[[str, Split | None], Roster]]:
     """The splits that the only file of a layout says, and what takes one of them."""
-    whole = read(name, None)
-    marks = {} if part == "all" else read.marks(whole)
+    with files_kept():
+        whole = read(name, None)
+        marks = {} if part == "all" else read.marks(whole)
 
     def take(name: str, split: Split | None) -> Roster:
         if split is None:
@@ -379,6 +381,8 @@ class _Reader:
         """The splits that the only source says of its photos, which were read."""
         kind, path = self.layout.kind, self.layout.sources[0].path
         photos = self.folders[-1] if self.folders else path
+        if kind == "webdataset":
+            return self._marks_of_shards(self.layout.sources[0], whole)
         return split_marks(kind, path, self._file_column, photos, whole)
 
     def photos(self, source: Source, names: Sequence[str]) -> Path:
@@ -482,15 +486,45 @@ class _Reader:
         )
 
     def webdataset(self, name: str, source: Source) -> Roster:
+        with files_kept():
+            shards = self._shards(source)
+            roster = read_webdataset(name=name, own_ids=True, **shards, **self._rules)
+            said = splits_of_shards(**shards) if source.split else {}
+        others = [word for word in said.values() if word and split_of(word) != source.split]
+        if others:
+            log.warning(
+                f"{source.path}: names of shards say {source.split}; the key {COLUMN!r} in their "
+                f"JSON says otherwise of {len(others)} photos, such as {others[0]!r:.40}, and is "
+                "not used: give the shards names without splits to split by it"
+            )
+        return roster
+
+    def _shards(self, source: Source) -> dict[str, Any]:
         key = self._caption_columns
-        return read_webdataset(
-            name=name,
-            folder=source.path,
-            shards=self._names_of(source, shards_of(source.path)),
-            caption_key=(key[0] if isinstance(key, list) else key or "").lstrip(".") or None,
-            own_ids=True,
-            **self._rules,
-        )
+        return {
+            "folder": source.path,
+            "shards": self._names_of(source, shards_of(source.path)),
+            "caption_key": (key[0] if isinstance(key, list) else key or "").lstrip(".") or None,
+        }
+
+    def _marks_of_shards(self, source: Source, whole: Roster) -> dict[str, Split]:
+        """The splits that JSON in shards says; none where a value is no word for one.
+
+        Raises:
+            ValueError: JSON of some photos says none.
+        """
+        said = splits_of_shards(**self._shards(source))
+        words = {said[image_id] for image_id in whole.rows_by_image}
+        odd = next((word for word in words if word and split_of(word) is None), None)
+        if odd is not None:
+            log.warning(
+                f"{source.path}: the key {COLUMN!r} in the shards' JSON says {odd!r:.40}, which is "
+                "none of train, val and test: it is not used"
+            )
+        if odd is not None or not any(words):
+            return {}
+        places = ((i, said[i], f"{source.path}: JSON of {i!r}") for i in whole.rows_by_image)
+        return {image_id: split_said(word, where) for image_id, word, where in places}
 
     def _names_of(self, source: Source, files: Sequence[Path]) -> list[str]:
         """The files of a source's split."""

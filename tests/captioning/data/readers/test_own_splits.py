@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from captioning.data.readers.own.own import own_splits, read_own
+from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import Roster
 from tests.packed_files import photo, table, write_arrow, write_parquet, write_tar
 
@@ -311,3 +312,34 @@ def test_folders_of_splits_may_each_have_a_file_of_captions(tmp_path, write, nam
     photos(tmp_path, ["a.jpg"])
     write_csv(tmp_path / "captions.csv", ["a.jpg", "train/images/0.jpg", "test/images/0.jpg"])
     assert len(read_own(name="all", folder=tmp_path, part="all")) == 3, "a file above goes first"
+
+
+def write_shard(path: Path, splits: Sequence[str]) -> None:
+    members = {}
+    for number, split in enumerate(splits):
+        about = {"caption": f"Dog {number}.", **({"split": split} if split else {})}
+        members |= {f"{number}.jpg": photo(number), f"{number}.json": json.dumps(about).encode()}
+    write_tar(path, members)
+
+
+def test_splits_in_json_of_shards(tmp_path, caplog):
+    write_shard(tmp_path / "0000.tar", ["train", "restval", "val", "test"])
+    sizes = {part: len(roster) for part, roster in parts_of(tmp_path).items()}
+    assert sizes == {"train": 2, "val": 1, "test": 1}
+    assert sorted(own_splits(tmp_path).values()) == ["test", "train", "train", "val"]
+    read_webdataset(name="w", folder=tmp_path)
+    assert "the key 'split' in the shards' JSON is not used; data=own" in caplog.text
+
+
+def test_splits_in_json_of_shards_that_cannot_be_used_are_said(tmp_path, caplog):
+    write_shard(tmp_path / "0000.tar", ["train", "val", "fold 3", "test"])
+    assert not own_splits(tmp_path)
+    assert "says 'fold 3', which is none of train, val and test: it is not used" in caplog.text
+    write_shard(tmp_path / "0000.tar", ["train", "val", "", "test"])
+    with pytest.raises(ValueError, match=r"JSON of '2': the split '' is none of train"):
+        own_splits(tmp_path)
+    (tmp_path / "0000.tar").unlink()
+    write_shard(tmp_path / "train-0000.tar", ["train", "val", "train", "test"])
+    assert set(own_splits(tmp_path).values()) == {"train"}
+    assert "names of shards say train; the key 'split'" in caplog.text
+    assert "says otherwise of 2 photos, such as 'val', and is not used" in caplog.text
