@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from curation.check.result import CheckResult
 
 LAYOUTS = (
-    "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
-    "line_pairs", "text_files", "file_names",
+    "concepts", "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow",
+    "webdataset", "line_pairs", "text_files", "file_names",
 )  # fmt: skip
 WORD_CHANCE = 0.7  # below it fewer than half of the words are wrong: --chance does not go there
 # Arguments of the reader, as this command has them.

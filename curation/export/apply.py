@@ -46,7 +46,7 @@ from curation.record import RunRecord
 FORMAT_OF: dict[Kind, str] = {
     "imagefolder": "imagefolder", "token_file": "jsonl", "karpathy": "karpathy", "coco": "coco",
     "jsonl": "jsonl", "table": "csv", "arrow": "parquet", "webdataset": "webdataset",
-    "text_files": "imagefolder", "file_names": "imagefolder",
+    "concepts": "imagefolder", "text_files": "imagefolder", "file_names": "imagefolder",
 }  # fmt: skip
 PACKED = (*SUFFIXES, ".tar")
 ENDINGS = (".json", ".jsonl", ".csv", ".txt", ".token")

@@ -348,6 +348,23 @@ def _joined(separator: str) -> Callable[[Path], None]:
     return _in("images", lambda root, _: (root / "all.csv").write_text(text) and None)
 
 
+def _concepts(root: Path) -> None:
+    about = {"enabled": True, "include_subdirectories": False, "image": {}}
+    values = []
+    for split in ("train", "val", "test"):
+        _texts(root / "all")
+        (root / "sets" / split).mkdir(parents=True)
+        for name in (name for name, own in SPLITS.items() if own == split):
+            for end in (".jpg", ".txt"):
+                file = name.replace(".jpg", end)
+                (root / "all" / file).rename(root / "sets" / split / file)
+        kind = "VALIDATION" if split == "val" else "STANDARD"
+        text = {"prompt_source": "sample", "prompt_path": ""}
+        values.append({"path": f"/srv/sets/{split}", "type": kind, "text": text, **about})
+    shutil.rmtree(root / "all")
+    _dump(root / "concepts.json", values)
+
+
 def _accents(root: Path) -> None:
     rows = [f'Hüte_{name},"{text}"' for name, texts in CAPTIONS.items() for text in texts]
     (root / "all.csv").write_text("\n".join(["image,caption", *rows]), encoding="utf-8")
@@ -877,6 +894,13 @@ LAYOUTS = (
         "text files, and masks of photos, which are left alone",
         "`a.jpg`, `a.txt`, `a-masklabel.png`",
         "OneTrainer",
+    ),
+    Layout(
+        _concepts,
+        "folders that `concepts.json` names",
+        '`[{"path": "/data/set/dogs", "text": {"prompt_source": "sample"}}]`',
+        "OneTrainer",
+        has_splits=None,
     ),
     Layout(
         _default,

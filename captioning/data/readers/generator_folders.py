@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from captioning.config.setting_error import Setting, SettingError
+from captioning.data.json_files import Record, as_record, parse_json
+from captioning.data.line_files import read_text
+from captioning.data.readers.split_words import Split
 
 DEFAULT = "default_caption"  # ai-toolkit: of photos without a text of their own
 MAX_REPEATS = 1000  # larger numbers are years and the like
+_PROMPTS = ("sample", "concept", "filename")  # where OneTrainer takes captions from
 _REPEATS = re.compile(r"([1-9]\d*)_(\S.*)")
 
 
@@ -72,3 +79,74 @@ def folder_captions(pairs: Iterable[tuple[Path, Sequence[Path]]]) -> dict[Path, 
         texts[photo.parent] = texts.get(photo.parent, 0) + len(paths)
     repeated = repeated_folders(texts)
     return {path: said.words for path, said in repeated.items() if not texts[path]}
+
+
+class Concept(NamedTuple):
+    """A folder that OneTrainer trains on.
+
+    Attributes:
+        folder: of the photos.
+        is_deep: whether those of folders below count, too.
+        prompts: ``"sample"``: a text beside each photo has its captions; ``"filename"``: its name
+            is one; or a file whose lines are captions of each photo.
+        split: ``"val"`` of a concept for validation.
+    """
+
+    folder: Path
+    is_deep: bool
+    prompts: str | Path
+    split: Split
+
+
+def concepts_of(path: Path, root: Path) -> list[Concept]:
+    """The enabled concepts of OneTrainer's ``concepts.json``.
+
+    Args:
+        path: the file.
+        root: folder that paths of another machine are looked for in.
+
+    Raises:
+        ValueError: it is no such file, or a folder or file is not below ``root``.
+    """
+    values = parse_json(read_text(path), str(path))
+    records = [as_record(one, f"{path}[{n}]") for n, one in enumerate(values)]
+    return [_concept(one, root) for one in records if one.value.get("enabled", True)]
+
+
+def are_concepts(value: Any) -> bool:
+    """Whether a document is OneTrainer's list of concepts, by the first."""
+    first = value[0] if isinstance(value, list) and value else None
+    text = first.get("text") if isinstance(first, dict) else None
+    return isinstance(text, dict) and "prompt_source" in text and "path" in first
+
+
+def _concept(record: Record, root: Path) -> Concept:
+    text = as_record(record.get("text"), f"{record.where}: 'text'")
+    source = text.text("prompt_source")
+    if source not in _PROMPTS:
+        raise text.invalid("prompt_source", f"one of {list(_PROMPTS)}")
+    prompts: str | Path = source
+    if source == "concept":
+        prompts = _placed(text, "prompt_path", root, os.path.isfile)
+    is_checked = record.value.get("type") == "VALIDATION" or record.value.get("validation_concept")
+    return Concept(
+        folder=_placed(record, "path", root, os.path.isdir),
+        is_deep=bool(record.value.get("include_subdirectories")),
+        prompts=prompts,
+        split="val" if is_checked else "train",
+    )
+
+
+def _placed(record: Record, key: str, root: Path, is_there: Any) -> Path:
+    """A path below the root, which may have lain elsewhere."""
+    parts = [part for part in record.text(key).replace("\\", "/").split("/") if part != "."]
+    for cut in range(len(parts)):
+        end = [part for part in parts[cut:] if part]
+        place = root.joinpath(*end)
+        if end and ".." not in end and is_there(place):
+            return place
+    raise SettingError(
+        f"{record.where}: {key!r}: {record.text(key)!r} is not below {root}; move it there, or "
+        "give a folder that holds it by ",
+        Setting("folder"),
+    )

@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 from captioning.data.json_files import Record, parse_json
-from captioning.data.line_files import read_text
+from captioning.data.line_files import read_lines, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, without_masks
 from captioning.data.readers.caption_columns import CaptionPer, listed
 from captioning.data.readers.entries import (
@@ -24,7 +24,7 @@ from captioning.data.readers.entries import (
     Rules,
     roster_from_entries,
 )
-from captioning.data.readers.generator_folders import default_texts, folder_captions
+from captioning.data.readers.generator_folders import Concept, default_texts, folder_captions
 from captioning.data.readers.jsonl import CAPTION_KEYS, caption_pairs
 from captioning.data.readers.record_keys import CaptionKeys
 from captioning.data.readers.rows import Row, entries_of
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 TEXTS = (".txt", ".caption")
 RECORDS = (".json", ".yaml", ".yml")  # which count where there is none of the others
 UNREAD = "photo of a kind that is not read"
+_Found = Sequence[tuple[Path, list[Path]]]  # photos with files that could have their captions
 _Pairs = tuple[tuple[Any, str], ...]
 _PARAGRAPHS = re.compile(r"\S[ \t]*\n(?:[ \t]*\n)+[ \t]*\S")
 _BOXES = re.compile(r"\s*(?:\d+(?:[ \t]+-?\d*\.?\d+(?:e-?\d+)?){4,}[ \t\r]*(?:\n\s*|$))+")
@@ -49,6 +50,7 @@ def read_text_files(
     caption_columns: str | Sequence[str] | None = None,
     caption_per: CaptionPer = "line",
     from_names: bool = False,
+    concepts: Sequence[Concept] = (),
     missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_captions: Policy = "error",
@@ -69,6 +71,7 @@ def read_text_files(
             and YAML; None: the only one that is there, and usual names.
         caption_per: ``"file"``: a text file is one caption, whatever its lines are.
         from_names: captions are the names of the photos; no file is read.
+        concepts: folders that count, and where their captions are; none: all.
         missing_photos: ``"keep"`` opens none.
         missing_captions, bad_captions: see `Rules`; of ``bad_captions`` are files that cannot be
             read, too.
@@ -87,7 +90,11 @@ def read_text_files(
     files = _Files(root, caption_columns, caption_per)
     dropped: list[Dropped] = []
     unread: list[str] = []
-    rows = list(_name_rows(root) if from_names else _rows(root, files, unread))
+    found = list(pairs_below(root))
+    if concepts:
+        rows = [row for one in concepts for row in _concept_rows(root, found, one, files, unread)]
+    else:
+        rows = list(_name_rows(root, found) if from_names else _rows(root, found, files, unread))
     files.check(name, must_read=bad_captions == "error")
     entries = entries_of(rows, dropped if bad_captions == "drop" else None)
     if unread and missing_photos == "error":
@@ -328,9 +335,28 @@ def _of(photo: Path, texts: Mapping[str, list[Path]]) -> list[Path]:
     return [path for name in names for path in texts.get(name, ())]
 
 
-def _rows(root: Path, files: _Files, unread: list[str]) -> Iterator[Row]:
+def _concept_rows(
+    root: Path, found: _Found, concept: Concept, files: _Files, unread: list[str]
+) -> Iterator[Row]:
+    """A row a photo of a concept of OneTrainer's."""
+    own = [
+        (photo, paths)
+        for photo, paths in found
+        if photo.parent == concept.folder or (concept.is_deep and concept.folder in photo.parents)
+    ]
+    if concept.prompts == "filename":
+        yield from _name_rows(root, own)
+    elif isinstance(concept.prompts, Path):
+        lines = read_lines(concept.prompts)
+        captions = [(line.strip(), f"{concept.prompts}:{number}") for number, line in lines]
+        for row in _name_rows(root, own):
+            yield row._replace(captions=captions)
+    else:
+        yield from _rows(root, own, files, unread)
+
+
+def _rows(root: Path, found: _Found, files: _Files, unread: list[str]) -> Iterator[Row]:
     """A row a photo; captioned photos that cannot be opened are added to ``unread``."""
-    found = list(pairs_below(root))
     opened = {p.with_suffix("") for p, _ in found if p.suffix.lower() in PHOTO_SUFFIXES}
     words = folder_captions(found)
     for photo, paths in found:
@@ -342,9 +368,9 @@ def _rows(root: Path, files: _Files, unread: list[str]) -> Iterator[Row]:
             unread.append(str(photo))
 
 
-def _name_rows(root: Path) -> Iterator[Row]:
+def _name_rows(root: Path, found: _Found) -> Iterator[Row]:
     """A row a photo, whose caption is its name without numbers at its ends and underscores."""
-    for photo, _ in pairs_below(root):
+    for photo, _ in found:
         if photo.suffix.lower() in PHOTO_SUFFIXES:
             caption = _IN_NAME.sub(" ", photo.stem)
             inside = photo.relative_to(root).as_posix()

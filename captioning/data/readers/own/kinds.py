@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Kind = Literal[
-    "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow", "webdataset",
-    "line_pairs", "text_files", "file_names",
+    "concepts", "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow",
+    "webdataset", "line_pairs", "text_files", "file_names",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LAYOUTS = (
@@ -15,6 +15,7 @@ LAYOUTS = (
     "photo (docs/own_photos.md)"
 )
 NAMES: dict[Kind, str] = {
+    "concepts": "OneTrainer's concepts",
     "imagefolder": "an image folder with metadata",
     "token_file": "a token file as Flickr8k's",
     "karpathy": "Karpathy's JSON",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError, pieces_of
-from captioning.data.json_files import Record
+from captioning.data.json_files import Record, parse_json
 from captioning.data.json_streams import stream_records
 from captioning.data.line_files import GZIP, ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES, has_photo_suffix
@@ -28,7 +28,11 @@ from captioning.data.readers import (
 )
 from captioning.data.readers.arrow_columns import splits_of_rows
 from captioning.data.readers.caption_columns import ID_COLUMNS
-from captioning.data.readers.generator_folders import folder_captions
+from captioning.data.readers.generator_folders import (
+    are_concepts,
+    concepts_of,
+    folder_captions,
+)
 from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
 from captioning.data.readers.own.photos import folders_below, has_photos
 from captioning.data.readers.own.root import check_root
@@ -303,6 +307,18 @@ def place(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
+def _concepts(search: _Search) -> Iterator[Source]:
+    for path in search.files((".json",), "", "training_concepts", "config"):
+        head = _head(path)
+        if '"prompt_source"' in head and are_concepts(parse_json(read_text(path), str(path))):
+            splits = {concept.split for concept in concepts_of(path, search.root)}
+            yield from (
+                Source(path, split if len(splits) > 1 else None)
+                for split in SPLITS
+                if split in splits
+            )
+
+
 def _imagefolder(search: _Search) -> Iterator[Source]:
     root, names = search.root, (imagefolder.LINES, imagefolder.TABLE)
     if search.file_column is not None:  # of a table or JSON Lines
@@ -489,6 +505,7 @@ def _with_split(folder: Path, root: Path) -> Source:
 
 
 _FINDERS: dict[Kind, Callable[[_Search], Iterator[Source]]] = {
+    "concepts": _concepts,
     "imagefolder": _imagefolder,
     "token_file": _token_file,
     "karpathy": _karpathy,

@@ -33,6 +33,7 @@ from captioning.data.readers.caption_columns import CaptionPer
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.entries import UNNAMED, PhotoPolicy, Policy
 from captioning.data.readers.flickr8k import read_flickr8k
+from captioning.data.readers.generator_folders import concepts_of
 from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.data.readers.jsonl import read_jsonl, records_of
 from captioning.data.readers.karpathy import read_karpathy
@@ -74,10 +75,11 @@ _READ_BY: dict[str, tuple[Kind, ...]] = {
         "arrow",
         "webdataset",
         "line_pairs",
+        "concepts",
         "text_files",
     ),
     "caption_per": ("imagefolder", "jsonl", "table", "arrow"),
-    "caption_per=file": ("text_files",),
+    "caption_per=file": ("concepts", "text_files"),
 }
 _NAME_OF_CAPTION = re.compile(r"\S+\.(?:jpe?g|png|webp)[#:]\S+", re.IGNORECASE)
 HeldOut = Annotated[float, Gt(0), Lt(0.5)]
@@ -548,9 +550,15 @@ class _Reader:
         )
 
     def text_files(self, name: str, source: Source) -> Roster:
+        root, concepts = source.path, []
+        if self.layout.kind == "concepts":
+            root, concepts = self.layout.root, concepts_of(source.path, self.layout.root)
+            concepts = [one for one in concepts if source.split in (None, one.split)]
+            self.folders.append(root)
         return read_text_files(
             name=name,
-            folder=source.path,
+            folder=root,
+            concepts=concepts,
             caption_columns=self._caption_columns,
             caption_per=self._caption_per or "line",
             from_names=self.layout.kind == "file_names",
@@ -559,6 +567,7 @@ class _Reader:
 
 
 _READERS: dict[Kind, Callable[[_Reader, str, Source], Roster]] = {
+    "concepts": _Reader.text_files,
     "imagefolder": _Reader.imagefolder,
     "token_file": _Reader.token_file,
     "karpathy": _Reader.karpathy,

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from captioning.data.readers.generator_folders import repeated_folders, repeats_in
-from captioning.data.readers.own.own import read_own
+from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import Roster
 
 
@@ -122,3 +122,45 @@ def test_a_prompt_beside_a_caption_or_an_answer_is_none(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("file_name,prompt,response\na.png,What?,A red car.\n")
     with pytest.raises(ValueError, match="none of the columns"):
         read(tmp_path)
+
+
+def concept(path: str, source: str, **more: object) -> dict[str, object]:
+    text = {"prompt_source": source, "prompt_path": "C:\\sets\\prompts.txt"}
+    return {"path": path, "text": text, "image": {"enable_crop_jitter": True}} | more
+
+
+def test_concepts_of_onetrainer(tmp_path):
+    for place in ("a/x.jpg", "a/deep/y.jpg", "b/A_dog_01.jpg", "c/z.jpg", "d.jpg"):
+        path = tmp_path / "sets" / place
+        photos(path.parent, path.name)
+        path.with_suffix(".txt").write_text(f"Text of {path.stem}.")
+    (tmp_path / "prompts.txt").write_text("A cat.\nCats.\n")
+    values = [
+        concept("D:\\sets\\a", "sample"),
+        concept("/home/me/sets/b/", "filename", type="VALIDATION"),
+        concept("sets/c", "concept"),
+        concept("gone", "sample", enabled=False),
+    ]
+    file = tmp_path / "training_concepts" / "concepts.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(values))
+    roster = read_own(name="o", folder=tmp_path)
+    said = {sample.image_path.name: [] for sample in roster.samples}
+    for sample in roster.samples:
+        said[sample.image_path.name].append(sample.caption)
+    assert said == {
+        "x.jpg": ["Text of x."],
+        "A_dog_01.jpg": ["A dog"],
+        "z.jpg": ["A cat.", "Cats."],
+    }
+    splits = {path.name: split for path, split in own_splits(tmp_path).items()}
+    assert splits == {"x.jpg": "train", "z.jpg": "train", "A_dog_01.jpg": "val"}
+    values[0]["include_subdirectories"] = True
+    file.write_text(json.dumps(values))
+    assert "y.jpg" in {s.image_path.name for s in read_own(name="o", folder=tmp_path).samples}
+    file.write_text(json.dumps([*values, concept("/far/away", "sample")]))
+    with pytest.raises(ValueError, match=r"concepts.json\[4\]: 'path': '/far/away' is not below"):
+        read_own(name="o", folder=tmp_path)
+    file.write_text(json.dumps([concept("sets/a", "tags")]))
+    with pytest.raises(ValueError, match=r"'text': 'prompt_source' must be one of \['sample'"):
+        read_own(name="o", folder=tmp_path)
