@@ -27,7 +27,7 @@ from captioning.data.readers import (
     text_files,
 )
 from captioning.data.readers.arrow_columns import splits_of_rows
-from captioning.data.readers.caption_columns import ID_COLUMNS
+from captioning.data.readers.caption_columns import ADDRESSES, ID_COLUMNS, has_addresses
 from captioning.data.readers.generator_folders import (
     are_concepts,
     concepts_of,
@@ -151,7 +151,7 @@ class _Search:
             )
         wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
         there: tuple[str | Setting, ...] = (
-            f"; it holds {_inventory(self.root)}, and needs {wanted}",
+            f"; it holds {_inventory(self.root)}, and needs {wanted}{_looks(self.root)}",
         )
         if self.problems:
             there = (": ", *pieces_of(self.problems[0]))
@@ -524,6 +524,36 @@ def _is_beside_photo(path: Path) -> bool:
     """Whether a file is about a photo beside it."""
     ends = (*PHOTO_SUFFIXES, *UNREAD_SUFFIXES)
     return has_photo_suffix(path.stem) or any(path.with_suffix(end).is_file() for end in ends)
+
+
+_TABLES = "write names of photos and captions as CSV"
+_LOOKS = {
+    (".xlsx", ".xls", ".ods"): "a spreadsheet: save it as CSV",
+    (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"): "packed shards: unpack them to .tar",
+    (".zip", ".7z", ".rar"): "an archive: unpack it",
+    (".db", ".sqlite", ".sqlite3"): f"a database: {_TABLES}",
+    (".pkl", ".pickle", ".pt", ".pth"): f"objects of Python, whose code is not run: {_TABLES}",
+    (".h5", ".hdf5", ".npz", ".npy", ".mat", ".mdb"): f"arrays: {_TABLES}",
+    (".xml",): f"XML: {_TABLES}",
+    (".yaml", ".yml"): "YAML that is beside no photo: write it as JSON",
+    (".md", ".html", ".docx", ".pdf", ".rtf"): "a document: write a .txt beside each photo",
+}
+
+
+def _looks(root: Path) -> str:
+    """What a file there looks like that could hold the captions, and what it lacks."""
+    for place_, _, names in os.walk(root):
+        for name in sorted(names):
+            path = Path(place_, name)
+            said = next((x for ends, x in _LOOKS.items() if name.lower().endswith(ends)), "")
+            if not said and ending(path) in (".txt", ".token"):
+                line = _head(path).strip().partition("\n")[0]
+                said = f"text that begins with {line!r:.60} and names no photo there"
+                said = ADDRESSES if has_addresses([line]) else said if line else "empty"
+            if said:
+                verb = "" if said == ADDRESSES else "is "
+                return f"; {place(path, root)} {verb}{said}"
+    return ""
 
 
 def _inventory(root: Path) -> str:

@@ -608,3 +608,21 @@ def test_what_joins_captions_is_for_cells_and_files_for_texts(root):
     with pytest.raises(ValueError, match=r"text files beside them.* does not read caption_per=bar"):
         read_own(name="o", folder=root, caption_per="bar")
     assert len(read_own(name="o", folder=root, caption_per="line")) == 6
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("a.xlsx", b"PK", "a.xlsx is a spreadsheet: save it as CSV"),
+        ("sub/0.tar.gz", b"x", "sub/0.tar.gz is packed shards: unpack them to .tar"),
+        ("a.pkl", b"x", "a.pkl is objects of Python, whose code is not run: write names"),
+        ("urls.txt", b"https://x.org/a.jpg\n", "urls.txt holds addresses of photos and no photos"),
+        ("notes.txt", b"A dog.\nDogs.\n", "notes.txt is text that begins with 'A dog.' and names"),
+        ("all.yaml", b"p0: A dog.", "all.yaml is YAML that is beside no photo: write it as JSON"),
+    ],
+)
+def test_what_a_file_looks_like_is_said(root, file, content, said):
+    (root / file).parent.mkdir(exist_ok=True)
+    (root / file).write_bytes(content)
+    with pytest.raises(FileNotFoundError, match=rf"it holds 6 \.jpg.*own_photos.md\); {said}"):
+        read_own(name="o", folder=root)
