@@ -137,7 +137,7 @@ def test_concepts_of_onetrainer(tmp_path):
     (tmp_path / "prompts.txt").write_text("A cat.\nCats.\n")
     values = [
         concept("D:\\sets\\a", "sample"),
-        concept("/home/me/sets/b/", "filename", type="VALIDATION"),
+        concept("/srv/sets/b/", "filename", type="VALIDATION"),
         concept("sets/c", "concept"),
         concept("gone", "sample", enabled=False),
     ]
