@@ -29,12 +29,12 @@ from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from augmentation.settings import AugmentationSettings
 from augmentation.workers import corpus_worker, photo_worker, plain_values, read_photos
+from captioning.config.build import build_part
 from captioning.config.check.check import check_config
 from captioning.data.roster import Roster
 from captioning.spread.base import AbstractSpread
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
-from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus
 
 # Keys that the set depends on; other keys belong to other commands, or change no byte of the set.

@@ -12,11 +12,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.captions.caption_set import PhotoWorker
+from captioning.config.build import build_part
 from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import Roster
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus, read_with_steps
 
 PHOTO_KEYS = ("seed", "paths", "data", "split", "first_images", "steps", "method")

@@ -14,9 +14,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import Progress
 
+from captioning.config.build import build_part
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.choice import chosen_spread
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_with_steps
 from captioning.types import Sample
 from captioning.vision.pair_scores import Pair, PairScores

@@ -138,11 +138,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.detect": (
         *(*CONTRACTS, "captioning.data.roster", "captioning.metrics.detection"),
-        *("captioning.spread", "captioning.training.parts", "captioning.results.run_folder"),
+        *("captioning.spread", "captioning.config.build", "captioning.results.run_folder"),
         "curation",
     ),
     "curation.pair_cache": (
-        *(*CONTRACTS, "captioning.spread", "captioning.training.parts"),
+        *(*CONTRACTS, "captioning.spread", "captioning.config.build"),
         *("captioning.training.rosters", "captioning.vision.pair_scores"),
         "curation.score.caption_fit",
     ),
@@ -156,7 +156,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.vision.photo_captions",
         "captioning.spread",
         "captioning.results.versions",
-        "captioning.training.parts",
+        "captioning.config.build",
         "captioning.training.rosters",
         "captioning.training.settings",
         "augmentation.set_folder",
@@ -227,7 +227,7 @@ OPENERS = (
     "augmentation.image_replacement.cache",
     "captioning.export.onnx_caption",
 )
-VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc")
+VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc", "parts")
 
 MACHINE_PATH = re.compile(r"(?<![\w.}/:-])/(?:work|root|home|Users|mnt)/")
 LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME)\b")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from augmentation.regions.mentions import Mention
-from captioning.text.parts import NOUNS, actions, children_of
+from captioning.text.phrases import NOUNS, actions, children_of
 from captioning.types import Parse
 
 # Verbs and prepositions that lead to a description: "wearing a hat", "in yellow".

@@ -17,10 +17,10 @@ from rich.progress import Progress
 
 from augmentation.base import ImageRequest, Picture
 from augmentation.image_replacement.generated import GeneratedImages
+from captioning.config.build import build_part
 from captioning.data.roster import CurationView, Roster
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.choice import chosen_spread
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_with_steps
 
 FOLDER = "parts"

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.image_replacement.pictures import drawn_pictures
+from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.evaluation.predict import predict_run
 from captioning.metrics.evaluation import evaluate_all
@@ -33,7 +34,6 @@ from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json, write_lines, write_text
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from augmentation.regions.closed_classes import COLOURS, PLAIN_COLOURS, THING_COLOURS
 from captioning.config.ranges import NonNegativeInt
 from captioning.text.inflection import indefinite_article
-from captioning.text.parts import NOUNS, children_of
+from captioning.text.phrases import NOUNS, children_of
 from captioning.text.word_forms import NUMBER_WORDS
 from captioning.types import Parse, Token
 

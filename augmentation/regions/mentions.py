@@ -23,7 +23,7 @@ from augmentation.regions.closed_classes import (
 )
 from captioning.text.inflection import UNCHANGED
 from captioning.text.object_words import UNMARKED_PLURALS, ObjectWords
-from captioning.text.parts import (
+from captioning.text.phrases import (
     MAX_STEPS_UP,
     NOUNS,
     OBJECTS,

@@ -18,7 +18,7 @@ from augmentation.ssa.merging import Similarity
 from augmentation.ssa.phrases import ARTICLES
 from augmentation.ssa.sentences import Caption
 from augmentation.ssa.words import Words
-from captioning.text.parts import NOUNS
+from captioning.text.phrases import NOUNS
 
 _SENSE = re.compile(r"-\d\d$")
 _BEFORE_NOUNS = ("det", "amod", "nummod", "compound", "poss", "nmod")

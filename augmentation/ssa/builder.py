@@ -13,7 +13,7 @@ from augmentation.regions.closed_classes import (
 from augmentation.ssa.graph import Edge, Graph, Name, Node
 from augmentation.ssa.lexicon import is_living
 from augmentation.ssa.words import Words
-from captioning.text.parts import MAX_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
+from captioning.text.phrases import MAX_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
 
 PLURAL_TAGS = ("NNS", "NNPS")
 NEUTER_PRONOUNS = frozenset(("it", "its", "itself"))

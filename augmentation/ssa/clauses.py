@@ -16,7 +16,7 @@ from augmentation.ssa.lexicon import (
 )
 from augmentation.ssa.phrases import Phrases
 from augmentation.ssa.places import Places, Site
-from captioning.text.parts import NOUNS, OBJECTS, PASSIVE_SUBJECTS, SUBJECTS
+from captioning.text.phrases import NOUNS, OBJECTS, PASSIVE_SUBJECTS, SUBJECTS
 
 CONTROL_VERBS = frozenset(
     [

@@ -43,7 +43,7 @@ from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
 from captioning.metrics.well_formedness import AbstractWellFormedness
 from captioning.text.entities import as_sentence
-from captioning.text.parts import NOUNS
+from captioning.text.phrases import NOUNS
 
 PARSED_AT_ONCE = 4096
 PHOTOS_AT_ONCE = 64  # of which networks write and judge sentences

@@ -15,7 +15,7 @@ from augmentation.ssa.lexicon import (
     concept_of,
     subject_role,
 )
-from captioning.text.parts import NOUNS
+from captioning.text.phrases import NOUNS
 
 ARTICLES = {"a": "a", "an": "a", "the": "the"}
 

@@ -15,7 +15,7 @@ from functools import cache
 from augmentation.ssa.lexicon import is_living
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.parser import LEMMAS_FILE, PACKAGED
-from captioning.text.parts import NOUNS, PASSIVE_SUBJECTS, SUBJECTS, children_of
+from captioning.text.phrases import NOUNS, PASSIVE_SUBJECTS, SUBJECTS, children_of
 from captioning.types import Parse, Token
 
 AUXILIARY_RELATIONS = ("aux", "auxpass")

@@ -10,7 +10,7 @@ from augmentation.captions.hyphens import hyphen_groups
 from augmentation.regions.mentions import offsets
 from augmentation.ssa.lexicon import COMPOUND_PREPOSITIONS
 from augmentation.ssa.repairs import repair, verb_nouns
-from captioning.text.parts import children_of
+from captioning.text.phrases import children_of
 from captioning.types import Parse
 
 # Words of a preposition, such as "in front of", at most.

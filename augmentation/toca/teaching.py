@@ -24,10 +24,10 @@ from augmentation.image_replacement.training.identity import training_identity
 from augmentation.image_replacement.training.loop import TrainingLoop
 from augmentation.toca.lessons import IGNORED, Lessons, with_templates
 from augmentation.toca.prompts import PromptWriter
+from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.text.causal import causal_source, imported, load_causal
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
 from captioning.types import Mean
 

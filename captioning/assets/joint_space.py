@@ -20,6 +20,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from captioning.config.build import build_part
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
 from captioning.metrics.retrieval import retrieval_scores
@@ -29,7 +30,6 @@ from captioning.runtime.files import write_json
 from captioning.text.sentences import SentenceEncoder
 from captioning.training.inputs import cached_features
 from captioning.training.optim import cosine
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.vision.joint_space import JointSpace, save_heads
 

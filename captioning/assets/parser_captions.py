@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 from omegaconf import DictConfig
 
+from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.runtime.files import write_lines
-from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _report(options: Namespace) -> int:
     look_for_runs(options.runs)
     with quick_imports():
-        from curation.review.runs.parts import find_runs
+        from curation.review.runs.reading import find_runs
 
     if options.pictures < 0:
         raise ValueError(f"--pictures must be at least 0: got {options.pictures}")
@@ -49,7 +49,7 @@ def _report_one(folder: Path, options: Namespace) -> int:
         from captioning.vision.photo_places import photo_exists
         from curation.review.edits.report import write_report
         from curation.review.runs.page import EDITS, FILE_NAME, write_run_page
-        from curation.review.runs.parts import read_finished_run
+        from curation.review.runs.reading import read_finished_run
 
     page = options.out or folder / FILE_NAME
     if options.out is None and page.is_file():
@@ -92,7 +92,7 @@ def _require_plugins(folder: Path, given: Sequence[str]) -> None:
 
 def _report_several(folders: list[Path], options: Namespace) -> int:
     with quick_imports():
-        from curation.review.runs.parts import read_finished_run
+        from curation.review.runs.reading import read_finished_run
         from curation.review.runs.several_page import write_runs_page
 
     runs = [read_finished_run(folder) for folder in folders]
@@ -155,7 +155,7 @@ def report_ended(config: Any, datamodule: Any) -> None:
     try:
         with quick_imports():
             from curation.review.runs.page import EDITS, FILE_NAME, write_run_page
-            from curation.review.runs.parts import Rosters, read_finished_run
+            from curation.review.runs.reading import Rosters, read_finished_run
 
         if datamodule is None and (folder / FILE_NAME).is_file():
             return

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.build import build_part
 from captioning.data.batches.controls import CaptionControls, FixedControls
 from captioning.data.boxes import sample_size
 from captioning.data.steps.added_captions import read_added_captions
@@ -41,7 +42,6 @@ from captioning.metrics.tokenizer import tokenize_python
 from captioning.results.significance import paired_bootstrap
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json
-from captioning.training.parts import build_part
 from captioning.types import Control, Sample
 
 

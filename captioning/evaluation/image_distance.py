@@ -18,6 +18,7 @@ from PIL import Image
 from rich.progress import track
 from torch import Tensor
 
+from captioning.config.build import build_part
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.metrics.fid import (
     INCEPTION,
@@ -29,7 +30,6 @@ from captioning.metrics.fid import (
 from captioning.results.versions import versions
 from captioning.runtime.devices import chosen_device, full_precision
 from captioning.runtime.files import write_json
-from captioning.training.parts import build_part
 from captioning.vision.backbones import Backbone
 from captioning.vision.photos import load_rgb
 

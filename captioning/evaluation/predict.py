@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.build import build_part
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
@@ -31,7 +32,6 @@ from captioning.text.entities import read_photo_names
 from captioning.text.tokenizers.restore import restored
 from captioning.training.data_checks import check_opened, tell_of_trained
 from captioning.training.inputs import load_inputs, load_pictures
-from captioning.training.parts import build_part
 from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model

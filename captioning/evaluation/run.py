@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from captioning.config.build import build_part
 from captioning.config.check.check import check_config
 from captioning.data.json_streams import stream_records
 from captioning.data.readers.own.layout import recognise
@@ -25,7 +26,6 @@ from captioning.results.show import show_result
 from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json
 from captioning.runtime.model_folder import data_folder
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.types import Prediction
 

@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from captioning.config.build import build_part
 from captioning.export.card import base_model, write_card
 from captioning.export.energy import CardFacts
 from captioning.export.generate_arguments import generate_arguments
@@ -31,7 +32,6 @@ from captioning.results.versions import versions
 from captioning.runtime.extras import import_extra
 from captioning.runtime.files import is_taken, read_json, write_json, write_text
 from captioning.runtime.tensor_files import write_tensors
-from captioning.training.parts import build_part
 
 # Keys of a run that building and using its model needs; all others may name its owner's folders.
 KEPT = ("model", "features", "control", "search", "optimizer", "schedule", "seed", "run_name")

@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.config.plugins import import_plugins
 from captioning.data.batches.settings import Splits
@@ -43,7 +44,6 @@ from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.text.tokenizers.restore import restored
 from captioning.training.inputs import Inputs, Pictures, further_readers
-from captioning.training.parts import build_part
 from captioning.training.run import build_model
 from captioning.types import Sample
 

@@ -19,12 +19,12 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
+from captioning.config.build import build_part
 from captioning.config.ranges import PositiveFloat, PositiveInt
 from captioning.results.figures import BLUE, GREY, VERMILION, figure_style, new_figure, save_figure
 from captioning.runtime.files import write_json, write_lines
 from captioning.training.callbacks import StepSeed
 from captioning.training.inputs import load_inputs
-from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.run import build_captioner, suit_machine
 from captioning.training.speed import set_dropout, set_matmul_precision, with_speed

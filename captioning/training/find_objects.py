@@ -14,10 +14,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
+from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.data.steps.take_detections import detection_line, read_detections
 from captioning.runtime.files import write_lines
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.vision.detectors import AbstractDetector
 from captioning.vision.photos import load_rgb

@@ -10,6 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from torch import nn
 
+from captioning.config.build import build_part
 from captioning.data.batches.base import AbstractBatchReader
 from captioning.data.batches.pictures import FeatureReader
 from captioning.data.batches.settings import Splits
@@ -18,7 +19,6 @@ from captioning.data.features.store import FeatureStore
 from captioning.data.readers.read_once import files_kept
 from captioning.data.roster import Roster
 from captioning.data.steps.base import StepContext
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster, read_train, trains_on_text
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone

@@ -17,6 +17,7 @@ from pytorch_lightning.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from captioning.config.build import build_part
 from captioning.config.check.check import check_config
 from captioning.config.check.rules import nearest
 from captioning.config.check.signatures import locate
@@ -26,7 +27,6 @@ from captioning.metrics.coco import scores_of
 from captioning.metrics.evaluation import AbstractMetric
 from captioning.metrics.java import JavaError, find_java
 from captioning.training.loggers.tracking import need
-from captioning.training.parts import build_part
 from captioning.training.rosters import check_data
 from captioning.training.settings import TrainSettings
 from captioning.training.start import check_start

@@ -22,12 +22,12 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from captioning.config.build import build_part
 from captioning.data.download import download, unpack
 from captioning.data.features.build import FeatureStore
 from captioning.data.roster import Roster
 from captioning.runtime.file_lock import locked
 from captioning.training.inputs import cached_features, check_imported
-from captioning.training.parts import build_part
 from captioning.training.rosters import imported_features, read_annotations, with_usable_photos
 from captioning.training.spread_features import spread_features
 from captioning.vision.photo_places import photo_exists

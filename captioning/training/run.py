@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
+from captioning.config.build import build_part
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
 from captioning.data.readers.collector import lasting_records
@@ -38,7 +39,6 @@ from captioning.training.data_checks import begin_with, check_opened, rosters_of
 from captioning.training.fit import fit, quieten_loaders
 from captioning.training.inputs import Inputs, load_inputs, read_splits
 from captioning.training.memory import memory_advice
-from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, check_search, with_precision
 from captioning.training.processes import ends_together
 from captioning.training.rosters import trains_on_text

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.build import build_part
 from captioning.data.roster import Roster, build_roster
 from captioning.data.token_table import TokenTable, id_type
 from captioning.interfaces import AbstractTokenizer
@@ -23,7 +24,6 @@ from captioning.runtime.file_lock import locked
 from captioning.runtime.files import read_json, write_json
 from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.treebank import SplitCaptions
-from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus
 from captioning.types import Sample
 

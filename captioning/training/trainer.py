@@ -16,6 +16,7 @@ from pytorch_lightning.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from captioning.config.build import build_part
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import (
     CaptionEvaluation,
@@ -29,7 +30,6 @@ from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.finite_loss import FiniteLoss
 from captioning.training.memory import GiveMemoryBack
 from captioning.training.monitoring import Monitor, SampleCaptions
-from captioning.training.parts import build_part
 from captioning.training.preemption import Preemption
 from captioning.training.processes import EndTogether
 from captioning.training.reserved import RESERVED

@@ -12,11 +12,11 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.set_folder import claim_folder
+from captioning.config.build import build_part
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_with_steps
 from curation.capfilt.merge import merge
 from curation.capfilt.shards import Judge, Shard, read_shards, write_shard

@@ -8,7 +8,7 @@ from hostile_texts import HOSTILE
 
 from captioning.results.runs import Run
 from curation.record import RunRecord
-from curation.review.runs.parts import FinishedRun
+from curation.review.runs.reading import FinishedRun
 
 TITLE = "".join(HOSTILE)
 

@@ -25,11 +25,11 @@ import numpy as np
 from page_tables import fill, percent, read_records, share_of
 from PIL import Image
 
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.plant_faults import plant_faults
 from captioning.runtime.files import write_lines
-from captioning.training.parts import build_part
 from captioning.types import Sample
 from captioning.vision.photos import load_rgb
 from curation.check.checks import CHECKS, THRESHOLDS

@@ -202,10 +202,10 @@ def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     import numpy as np
     from study_check import bears, one_caption, seen_again
 
+    from captioning.config.build import build_part
     from captioning.config.compose import compose_config
     from captioning.data.steps.plant_faults import plant_faults
     from captioning.results.versions import versions
-    from captioning.training.parts import build_part
     from curation.check.fit import caption_fit
     from curation.check.run import build_encoders
 

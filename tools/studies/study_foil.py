@@ -24,6 +24,7 @@ import torch
 from page_tables import fill, read_records
 from study_check_words import photo_vectors
 
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.metrics.detection import area_under_roc
@@ -32,7 +33,6 @@ from captioning.text.cross_fitted_words import CrossFittedWords, deal_folds
 from captioning.text.expected_words import PhotoFeatures
 from captioning.text.masked_words import WordTraining
 from captioning.text.word_rows import WORD, replace_word, row_words, same_thing, word_rows
-from captioning.training.parts import build_part
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "foil.jsonl"

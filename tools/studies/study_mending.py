@@ -27,11 +27,11 @@ from page_tables import read_records
 from report_parts import METRIC
 from study_mending_report import ARMS, report
 
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster
 from captioning.results.runs import Run, read_run
 from captioning.runtime.files import read_json, write_lines
-from captioning.training.parts import build_part
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "mending.jsonl"

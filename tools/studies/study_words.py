@@ -30,6 +30,7 @@ from omegaconf import DictConfig
 from page_tables import read_records
 from study_words_report import EDGES, EVIDENCE, NOISE, RECORDS, report
 
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.data.steps.fault_words import COLORS, NUMBERS, OBJECTS
@@ -39,7 +40,6 @@ from captioning.metrics.detection import area_under_roc
 from captioning.runtime.files import write_lines
 from captioning.text.row_tables import RowTable
 from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows
-from captioning.training.parts import build_part
 from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.score.words.second_look import SecondLook
 

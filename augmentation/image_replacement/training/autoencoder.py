@@ -24,8 +24,8 @@ from augmentation.image_replacement.training.labels import (
 )
 from augmentation.image_replacement.training.loop import LossOf, TrainingLoop
 from augmentation.image_replacement.training.pictures import load_pictures
+from captioning.config.build import build_part
 from captioning.data.roster import Roster
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.vision.backbones import Backbone
 

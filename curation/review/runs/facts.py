@@ -17,7 +17,7 @@ from captioning.results.significance import has_means
 from curation.record import Change, RunRecord
 from curation.review.edits.edit_list import item, short
 from curation.review.edits.facts import count_actions, histograms, loss_curves, truth_facts
-from curation.review.runs.parts import FinishedRun
+from curation.review.runs.reading import FinishedRun
 
 TEST = "test"
 METRICS = ("CIDEr-D", "SPICE", "METEOR", "ROUGE-L", "BLEU-4")  # the first that a run has leads

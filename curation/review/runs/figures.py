@@ -31,7 +31,7 @@ from curation.record import changes
 from curation.review.edits.facts import histograms
 from curation.review.runs import several
 from curation.review.runs.facts import TEST, score_intervals, threshold
-from curation.review.runs.parts import FinishedRun
+from curation.review.runs.reading import FinishedRun
 from curation.review.runs.several import Group
 
 MAX_EPOCHS = 6  # panels of losses

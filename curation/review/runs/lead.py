@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.record import Change
 from curation.review.runs.facts import TEST, leading_metric, score_intervals
-from curation.review.runs.parts import FinishedRun
+from curation.review.runs.reading import FinishedRun
 
 Sentence = list[str | dict[str, str]]
 

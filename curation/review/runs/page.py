@@ -14,7 +14,7 @@ from curation.review.edits.report import block
 from curation.review.page import build_page
 from curation.review.runs import facts
 from curation.review.runs.lead import lead, tiles
-from curation.review.runs.parts import FinishedRun, Notes
+from curation.review.runs.reading import FinishedRun, Notes
 from curation.review.thumbnails import thumbnails
 
 FILE_NAME = "report.html"
@@ -29,7 +29,7 @@ def write_run_page(
     """Write the page.
 
     Args:
-        run: see `curation.review.runs.parts.read_finished_run`.
+        run: see `curation.review.runs.reading.read_finished_run`.
         path: the HTML file.
         defaults: gives the config of a training without any choice.
         edits: the page of all edits, which this one links to if it is there.

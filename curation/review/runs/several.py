@@ -33,7 +33,7 @@ from curation.review.runs.facts import (
     score_intervals,
     shown,
 )
-from curation.review.runs.parts import FinishedRun
+from curation.review.runs.reading import FinishedRun
 
 NUM_SHOWN = 12  # captions that differ most
 

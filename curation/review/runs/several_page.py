@@ -13,7 +13,7 @@ from curation.review.runs import several
 from curation.review.runs.facts import NUM_REFERENCES, shown
 from curation.review.runs.lead import Sentence, counted
 from curation.review.runs.page import MAX_BYTES, MAX_PICTURES, page_of
-from curation.review.runs.parts import FinishedRun, Notes
+from curation.review.runs.reading import FinishedRun, Notes
 from curation.review.runs.several import Group
 from curation.review.thumbnails import thumbnails
 

@@ -15,10 +15,10 @@ from torch.nn.functional import normalize
 from augmentation.cutswap.embeddings import embed_words
 from augmentation.regions.ranking import known_threshold
 from augmentation.run import augment, without_execution_keys
+from captioning.config.build import build_part
 from captioning.runtime.files import read_json
 from captioning.text.sentences import build_sentence_encoder
 from captioning.text.word_tables import GloveVectors, build_token_table
-from captioning.training.parts import build_part
 from captioning.vision.backbones import build_backbone
 from captioning.vision.clip import build_clip
 from captioning.vision.joint_space import build_joint_space

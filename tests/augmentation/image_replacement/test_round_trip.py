@@ -19,10 +19,10 @@ from augmentation.image_replacement.round_trip import (
     round_trip,
     write_pictures,
 )
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.results.runs import read_runs
-from captioning.training.parts import build_part
 from captioning.types import Prediction, Sample
 
 

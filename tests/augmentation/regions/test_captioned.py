@@ -15,12 +15,12 @@ from augmentation.regions import captioned as module
 from augmentation.regions.annotations import write_annotations
 from augmentation.regions.captioned import describe_set
 from augmentation.run import augment
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster
 from captioning.data.steps.take_detections import detection_line, read_detections, with_detections
 from captioning.evaluation.run import evaluate
 from captioning.runtime.files import read_json
-from captioning.training.parts import build_part
 from captioning.training.run import train
 from captioning.types import Prediction
 from tests.augmentation.regions.scenes import photo, region

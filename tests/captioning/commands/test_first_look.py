@@ -14,18 +14,18 @@ from omegaconf import DictConfig
 
 from captioning.commands import first_look
 from captioning.commands.first_look import look_first
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.export.push import prepared
 from captioning.inference.captioner import Captioner
 from captioning.results.coco_results import read_results
 from captioning.results.run_folder import RunFolder
 from captioning.training import preflight, start
-from captioning.training.parts import build_part
 from curation.check.result import CSV_NAME
 from curation.finished_run import read_run
 from curation.journal.journal import find_journal
 from curation.manifest import FILE_NAME
-from curation.review.runs.parts import find_runs
+from curation.review.runs.reading import find_runs
 from tests.conftest import REPOSITORY
 
 # Processor time of a whole command in seconds; about half a second on a machine at rest, and more

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from captioning.config.build import build_part
 from captioning.config.plugins import check_targets, import_plugins
-from captioning.training.parts import build_part
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_what_a_config_may_not_name_is_refused(part: dict) -> None:
         ("captioning.runtime.files.os.system", "it is defined by posix"),
         ("torch.package.PackageImporter", "of torch, configs name what torch.nn"),
         ("captioning.runtime.files.write_text", "it is no part that configs build"),
-        ("captioning.training.parts.build_part", "it is no part that configs build"),
+        ("captioning.config.build.build_part", "it is no part that configs build"),
         ("captioning.training.run.train", "it is no part that configs build"),
         ("curation.review.edits.report.write_report", "it is no part that configs build"),
     ],

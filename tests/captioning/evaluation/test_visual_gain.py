@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.evaluation import visual_gain
 from captioning.evaluation.visual_gain import (
@@ -19,7 +20,6 @@ from captioning.evaluation.visual_gain import (
 )
 from captioning.inference.captioner import Captioner
 from captioning.inference.photo_batches import photo_samples
-from captioning.training.parts import build_part
 from tests.matching_folders import save_blip_captioner
 
 CAPTIONS = ["A dog runs on the grass .", "Two men ride bicycles .", "A red ball ."]

@@ -21,7 +21,7 @@ from captioning.text.parser import (
     build_spacy_parser,
     content_hash,
 )
-from captioning.text.parts import actions, noun_phrases, nouns
+from captioning.text.phrases import actions, noun_phrases, nouns
 from captioning.types import Token
 
 GOLD = Path(__file__).parent / "gold_captions.jsonl"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from captioning.config.build import build_part
 from captioning.config.plugins import import_plugins
 from captioning.training.inputs import load_inputs
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_train
 from captioning.training.run import build_datamodule, train
 from tests.pages import write_files

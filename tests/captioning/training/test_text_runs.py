@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.restore import restored
 from captioning.training import run as run_module
-from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
 from captioning.training.run import train
 from tests.captioning.conftest import SMALL

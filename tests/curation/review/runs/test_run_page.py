@@ -24,7 +24,7 @@ from captioning.types import Edit
 from curation.review.runs.figures import draw_figures, training_loss
 from curation.review.runs.lead import duration
 from curation.review.runs.page import page_of
-from curation.review.runs.parts import read_finished_run
+from curation.review.runs.reading import read_finished_run
 from curation.review.runs.several import groups, short_names
 
 

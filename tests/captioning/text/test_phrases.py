@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from captioning.text.lemmas import universal_pos
-from captioning.text.parts import Action, NounPhrase, actions, noun_phrases, nouns
+from captioning.text.phrases import Action, NounPhrase, actions, noun_phrases, nouns
 from captioning.types import Parse, Token
 
 
