@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import rules
+from tests import ceilings, rules
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRIPTS = ("train.py", "evaluate.py")
@@ -280,3 +280,27 @@ def test_the_entry_of_a_module_closes_a_circle_too():
     entry = 'if __name__ == "__main__":\n    from curation.b import main\n    main()'
     circle = ["curation.a -> curation.b -> curation.a"]
     assert rules.cycles({"curation.a": entry, "curation.b": "import curation.a"}) == circle
+
+
+def test_the_house_stays_below_its_ceilings():
+    measured, limits = ceilings.measured(), ceilings.ceilings()
+    assert set(measured) == set(limits)
+    above = {
+        name: (number, limits[name]) for name, number in measured.items() if number > limits[name]
+    }
+    assert not above, (
+        "docs/architecture.md gives lower ceilings: merge, delete, or say why it grows"
+    )
+
+
+def test_what_a_ceiling_counts():
+    modules = {
+        "captioning.a": "from captioning.b import x\n\n\ndef f(config: DictConfig) -> None:\n    x()\n",
+        "captioning.b": "def x(config: Config) -> None:\n    pass\n",
+        "curation.c": "import captioning.a\nfrom captioning.a import f\n",
+    }
+    assert ceilings.importers(modules) == {
+        "captioning.b": {"captioning.a"},
+        "captioning.a": {"curation.c"},
+    }
+    assert ceilings.untyped(modules) == ["captioning.a:4"]

@@ -275,7 +275,7 @@ class MiniLM(nn.Module):
 
 def _table(rows: int, size: int) -> nn.Embedding:
     """Without first values: torch draws them by its compiler where tensors are empty."""
-    return nn.Embedding.from_pretrained(torch.empty(rows, size))
+    return nn.utils.skip_init(nn.Embedding, rows, size)
 
 
 class _MiniLMLayer(nn.Module):
