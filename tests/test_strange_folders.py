@@ -178,7 +178,9 @@ DOORS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
 def test_no_door_lets_a_stranger_in(run: Path, trace: Path, tmp_path: Path, door: str) -> None:
     key, open_folder = DOORS[door]
     put(run, key, attacks(tmp_path, trace)["write_text"])
-    with pytest.raises(ValueError, match=rf"{key}\._target_: captioning\.runtime\.files\.write_text: "):
+    with pytest.raises(
+        ValueError, match=rf"{key}\._target_: captioning\.runtime\.files\.write_text: "
+    ):
         open_folder(run, tmp_path)
     assert not trace.exists()
 

@@ -275,7 +275,7 @@ class MiniLM(nn.Module):
 
 def _table(rows: int, size: int) -> nn.Embedding:
     """Without first values: torch draws them by its compiler where tensors are empty."""
-    return nn.utils.skip_init(nn.Embedding, rows, size)
+    return nn.Embedding(rows, size, _weight=torch.empty(rows, size))
 
 
 class _MiniLMLayer(nn.Module):
