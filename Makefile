@@ -5,6 +5,7 @@
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make families  every image-to-text family of transformers, and their table in docs/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
+# make mutants  60 mutations of the product, each tried on the tests that evaluate it (the suite's time and half an hour)
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
 # make fuzz   60,000 damaged files for every reader, and more for the tests of some (half an hour)
@@ -45,6 +46,11 @@ test: env
 .PHONY: test-all
 test-all: env
 	$(PYTEST)
+
+# Which of tests/mutations/mutations.json the suite kills, beside those of tests/mutations/baseline.json
+.PHONY: mutants
+mutants: env
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.mutations.mutate run -- -m "not long" $(LONG:%=--ignore=%)
 
 .PHONY: gpu-test
 gpu-test: env

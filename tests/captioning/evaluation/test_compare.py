@@ -22,6 +22,7 @@ from captioning.commands.evaluation import METRIC_NAMES
 from captioning.commands.main import main
 from captioning.config.compose import compose_config
 from captioning.data.data_record import photos_of
+from captioning.evaluation import compare
 from captioning.evaluation.compare import short, verdict
 from captioning.export.export import export
 from captioning.metrics.coco import ALL_METRICS, evaluate_captions
@@ -203,6 +204,14 @@ def test_photos_that_a_run_has_seen_are_left_out_by_number(
     told = capsys.readouterr().err
     assert "no test photo of runs/first is new to both runs: of 6, 2 are in runs/first val" in told
     assert "same splits" in told
+
+
+def test_an_older_run_has_seen_the_photos_of_its_data(runs: Path, monkeypatch) -> None:
+    folder = runs / "first" / "seed0"
+    kept = [compare._seen_by(folder, split) for split in ("train", "val")]
+    assert all(kept)
+    monkeypatch.setattr(compare, "photos_of", lambda folder, split: {})
+    assert [compare._seen_by(folder, split) for split in ("train", "val")] == kept
 
 
 def test_what_a_run_began_with_has_seen_photos_too(runs: Path) -> None:

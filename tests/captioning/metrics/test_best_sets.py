@@ -55,3 +55,10 @@ def test_too_few_and_too_many_are_refused() -> None:
         best_diversity({"1": ["a"] * 30})
     with pytest.raises(TypeError):
         best_diversity({"1": "a dog"})
+
+
+def test_as_many_sets_as_are_allowed_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("captioning.metrics.best_sets.MAX_SETS", 10)
+    assert best_diversity({"1": ["a"] * 5}, k=2).corpus["Div-1"] == 0.5
+    with pytest.raises(ValueError, match="15 sets of 2, at most 10"):
+        best_diversity({"1": ["a"] * 6}, k=2)

@@ -30,6 +30,7 @@ BY_RULE = [
     ("falling", "VBG", "fall"),
     ("passing", "VBG", "pass"),
     ("skating", "VBG", "skate"),
+    ("writing", "VBG", "write"),
     ("walking", "VBG", "walk"),
     ("cradling", "VBG", "cradle"),
     ("discovered", "VBN", "discover"),

@@ -349,6 +349,19 @@ def test_automatic_precision_is_that_of_the_device(small, tmp_path: Path, monkey
         assert RunFolder(tmp_path / precision).config().trainer.precision == precision
 
 
+def test_a_gpu_itself_is_asked_for_bfloat16(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for is_fast in (True, False):
+        monkeypatch.setattr(
+            torch.cuda,
+            "is_bf16_supported",
+            lambda including_emulation, is_fast=is_fast: is_fast and not including_emulation,
+        )
+        for accelerator in ("auto", "gpu", "cuda"):
+            assert preflight.fast_bfloat16(accelerator) == is_fast
+    assert not preflight.fast_bfloat16("tpu")
+
+
 class Pieces(AbstractTokenizer):
     """A tokenizer whose tokens are no words."""
 

@@ -226,6 +226,21 @@ def test_a_run_gives_what_it_changed_or_lost_most_on(run: RunRecord, tmp_path: P
         read_suspects(tmp_path / "run", top=0)
 
 
+def test_a_suspect_of_a_run_has_the_other_captions_of_its_photo(
+    run: RunRecord, tmp_path: Path, monkeypatch
+) -> None:
+    samples = [
+        replace(sample, image_id="shared") if sample.row in (1, 3) else sample
+        for sample in run.view.roster.samples
+    ]
+    view = CurationView(roster=build_roster("toy", samples)).apply(run.view.journal)
+    monkeypatch.setattr(suspects, "read_run", lambda folder: replace(run, view=view))
+    others = {s.sample_id: s.others for s in read_suspects(tmp_path / "run")}
+    assert others == {"1#0": ("Caption 3.",), "2#0": ()}
+    others = {s.sample_id: s.others for s in read_suspects(tmp_path / "run", top=2)}
+    assert others == {"1#0": ("Caption 3.",), "3#0": ("Caption 1.",)}
+
+
 def test_a_loss_stands_beside_the_caption_that_it_is_of(run: RunRecord, tmp_path, monkeypatch):
     edits = [
         Edit(sample_id="0#0", action="replace_image", value="n.jpg", policy="top", epoch=1),
