@@ -13,6 +13,8 @@ from captioning.data.roster import Roster
 from captioning.runtime.files import read_json, write_json
 from captioning.types import Sample
 
+CARD = "card.json"  # of a set, or of trained weights
+
 
 def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     """Record in a folder which set it holds (``settings.json``).

@@ -30,7 +30,7 @@ CONTRACTS = (
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
 AUGMENTATION_ENTRIES = (
-    *("augmentation.run", "augmentation.workers", "augmentation.regions.captioned"),
+    *(f"augmentation.{name}" for name in ("run", "workers", "regions.captioned", "training")),
     *(f"augmentation.image_replacement.{name}" for name in ("pictures", "round_trip", "training")),
     *(f"augmentation.toca.{name}" for name in ("compare", "teaching")),
 )
@@ -194,10 +194,11 @@ CORE = (
     *("augmentation.captions.caption_set", "augmentation.captions.new_captions"),
 )
 # Commands of one paper, whose tasks these import where they are run.
-COMMANDS_OF_PAPERS = ("captioning.commands.augmentation",)
+COMMANDS_OF_PAPERS = ("captioning.commands.augmentation", "captioning.commands.assets")
 # Methods of augmentation, none of which imports another one.
 METHODS = {
     "cutswap": ("augmentation.cutswap",),
+    "image_replacement": ("augmentation.image_replacement",),
     "novel_objects": ("augmentation.novel_objects",),
     "ssa": ("augmentation.ssa",),
     "toca": ("augmentation.toca",),

@@ -10,13 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from augmentation.set_folder import CARD
+
 INDEX = "model_index.json"
 # Of a pipeline on the hub: no pickles, and none of the same weights in other forms.
 TEXTS = (INDEX, "*/*.json", "*/*.txt", "*/*.model")
 WEIGHTS = ("*/model{}.safetensors", "*/diffusion_pytorch_model{}.safetensors")
 SHARDS = "*/*{}-*-of-*.safetensors"
 # What a part's folder may hold that pictures depend on; cards have a date.
-READ, CARD = (".json", ".txt", ".model", ".safetensors"), "card.json"
+READ = (".json", ".txt", ".model", ".safetensors")
 # Arguments of pipelines that make something else than a picture of a text.
 OTHER_TASKS = ("image", "video", "num_frames", "audio_length_in_s")
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from augmentation.image_replacement.training.card import write_card
 from augmentation.plane import two_dimensions
 from augmentation.toca.corpus_similarity import compare_corpora, draw_neighbourhoods
 from augmentation.toca.method import corpus_statistics
+from augmentation.training.card import write_card
 from captioning.config.build import build_part
 from captioning.training.rosters import read_corpus
 

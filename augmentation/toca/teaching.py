@@ -19,11 +19,11 @@ from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 from torch import Tensor, nn
 
-from augmentation.image_replacement.training.card import write_card
-from augmentation.image_replacement.training.identity import training_identity
-from augmentation.image_replacement.training.loop import TrainingLoop
 from augmentation.toca.lessons import IGNORED, Lessons, with_templates
 from augmentation.toca.prompts import PromptWriter
+from augmentation.training.card import write_card
+from augmentation.training.identity import training_identity
+from augmentation.training.loop import TrainingLoop
 from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device

@@ -14,16 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
-from augmentation.image_replacement.training.card import write_card
-from augmentation.image_replacement.training.identity import training_identity
 from augmentation.image_replacement.training.labels import (
     LabelReader,
     label_maps,
     label_names,
     object_weights,
 )
-from augmentation.image_replacement.training.loop import LossOf, TrainingLoop
 from augmentation.image_replacement.training.pictures import load_pictures
+from augmentation.training.card import write_card
+from augmentation.training.identity import training_identity
+from augmentation.training.loop import LossOf, TrainingLoop
 from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import CLIPTextModel
 
 from augmentation.image_replacement.training.labels import LabelReader
-from augmentation.image_replacement.training.loop import LossOf
+from augmentation.training.loop import LossOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

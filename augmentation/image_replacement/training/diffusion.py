@@ -22,21 +22,18 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
 from augmentation.image_replacement.pipeline_files import sums_of
 from augmentation.image_replacement.training.autoencoder import latents_of, photo_paths
-from augmentation.image_replacement.training.card import write_card
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
     loss_of_draws,
     mean_loss,
 )
-from augmentation.image_replacement.training.identity import training_identity
 from augmentation.image_replacement.training.labels import (
     LabelReader,
     label_maps,
     label_names,
     object_weights,
 )
-from augmentation.image_replacement.training.loop import TrainingLoop
 from augmentation.image_replacement.training.pipelines import (
     build_pipeline,
     generate,
@@ -50,6 +47,9 @@ from augmentation.image_replacement.training.prompts import (
     train_tokenizer,
 )
 from augmentation.image_replacement.training.sheet import picture_sheet
+from augmentation.training.card import write_card
+from augmentation.training.identity import training_identity
+from augmentation.training.loop import TrainingLoop
 from captioning.data.roster import Roster
 from captioning.runtime.extras import write_sums
 from captioning.runtime.files import write_atomically

@@ -27,18 +27,18 @@ from peft.utils import get_peft_model_state_dict
 from torch import Tensor
 
 from augmentation.image_replacement.training.autoencoder import photo_paths
-from augmentation.image_replacement.training.card import write_card
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
     loss_of_draws,
     mean_loss,
 )
-from augmentation.image_replacement.training.identity import training_identity
-from augmentation.image_replacement.training.loop import TrainingLoop
 from augmentation.image_replacement.training.pictures import as_pictures, load_pictures, load_square
 from augmentation.image_replacement.training.pipelines import load_pipeline
 from augmentation.image_replacement.training.prompts import PromptSampler, captions_by_photo
+from augmentation.training.card import write_card
+from augmentation.training.identity import training_identity
+from augmentation.training.loop import TrainingLoop
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.training.rosters import read_roster

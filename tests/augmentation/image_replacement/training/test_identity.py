@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
-from augmentation.image_replacement.training.identity import (
+from augmentation.training.identity import (
     refuse_other_training,
     training_identity,
 )

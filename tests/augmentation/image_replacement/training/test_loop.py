@@ -10,8 +10,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from augmentation.image_replacement.training import loop as loop_module
-from augmentation.image_replacement.training.loop import TrainingLoop
+from augmentation.training import loop as loop_module
+from augmentation.training.loop import TrainingLoop
 from captioning.types import Mean
 
 IDENTITY = {"seed": 3, "training": {"lr": 0.2}}

@@ -9,8 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.image_replacement.pipeline_files import CARD
-from augmentation.set_folder import data_identity
+from augmentation.set_folder import CARD, data_identity
 from captioning.data.roster import Roster
 from captioning.runtime.model_folder import local_folder, weights_identity
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from augmentation.set_folder import CARD
 from captioning.data.roster import Roster
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json
@@ -46,7 +47,7 @@ def write_card(
     resolved = OmegaConf.to_container(config, resolve=True)
     origin = versions() | {"command": _command()}
     card = {"what": description, "data": data, "config": resolved, "versions": origin, **more}
-    write_json(folder / "card.json", card)
+    write_json(folder / CARD, card)
     return card
 
 

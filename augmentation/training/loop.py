@@ -14,7 +14,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from augmentation.image_replacement.training.identity import refuse_other_training
+from augmentation.training.identity import refuse_other_training
 from captioning.models.layers.weighted_mean import LEAST
 from captioning.runtime.allocator import step_ended
 from captioning.runtime.files import write_atomically
