@@ -31,12 +31,12 @@ NAME = "wrong_word"
 TOPICS = ("color", "number", "object", "people")
 MIN_WORDS = 2000  # of these topics; networks that learn from fewer know too little
 MIN_WORDS_ALONE = 10_000  # the same of photos with one caption, where no other caption helps
-NUM_SEEDS = 3  # of deals and networks, whose probabilities are averaged: so many times the time
-# Where other captions help, networks that learn from half of the photos for three epochs find as
-# much as those that learn from two thirds for four, at half of the cost (docs/words.md).
-NUM_FOLDS, NUM_EPOCHS = 2, 3
-NUM_FOLDS_ALONE, NUM_EPOCHS_ALONE = 3, 4
-NUM_SOUND = 250  # words of a topic that show what the space gains by changing right ones
+# Seeds: of deals and networks, whose probabilities are averaged. Where other captions help, two
+# deals into halves, learnt for three epochs, find as much as three into thirds for four, at a
+# third of the cost (docs/words.md).
+NUM_SEEDS, NUM_FOLDS, NUM_EPOCHS = 2, 2, 3
+NUM_SEEDS_ALONE, NUM_FOLDS_ALONE, NUM_EPOCHS_ALONE = 3, 3, 4
+NUM_SOUND = 100  # words of a topic that show what the space gains by changing right ones
 THRESHOLD = 0.7
 LOOK_AGAIN_FROM = 0.1  # below it few words are wrong, and most of the time would go there
 _LEAST_ODDS = -6.0  # log-odds below which nobody asks what other captions say
@@ -101,7 +101,7 @@ def _score(evidence: Evidence, topics: Sequence[str]) -> AbstractWordScore:
         topics=topics,
         rivals="exclusive",
         num_folds=NUM_FOLDS if several else NUM_FOLDS_ALONE,
-        num_seeds=NUM_SEEDS,
+        num_seeds=NUM_SEEDS if several else NUM_SEEDS_ALONE,
         training={"num_epochs": NUM_EPOCHS if several else NUM_EPOCHS_ALONE},
         cache_folder=None if folder is None else folder / "words",
         seed=evidence.seed,
