@@ -27,8 +27,8 @@ from captioning.types import Sample
 from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
 from curation.loop.callback import CurationCallback
+from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator
-from curation.loop.files import CurationFiles
 from curation.loop.policy import CurationPolicy
 from curation.select.sigma import Sigma
 from curation.select.top import Top

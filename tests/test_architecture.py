@@ -175,7 +175,7 @@ BAD = [
     ),
     (
         rules.forbidden_imports,
-        {"curation.review.edits.report": "from captioning.data.readers.coco import read_coco"},
+        {"curation.review.edit_report": "from captioning.data.readers.coco import read_coco"},
     ),
     (rules.forbidden_imports, {"captioning.types": "from captioning import interfaces"}),
     (rules.forbidden_imports, {"captioning.decoding.beam": "from train import main"}),

@@ -43,7 +43,7 @@ def _app(options: Namespace) -> None:
     for model in options.model:
         look_for_captioner(model)
     with quick_imports():
-        from curation.review.app.run import Settings, open_app
+        from curation.review.app.app import Settings, open_app
         from curation.review.page_server import serve_until_interrupted
 
     chosen = dict(vars(options))

@@ -92,7 +92,7 @@ def _compare(options: Namespace) -> None:
         from captioning.evaluation.compare import Side, compare_runs
         from captioning.results.versions import versions
         from captioning.runtime.files import write_json
-        from curation.review.runs.several_page import write_compared_page
+        from curation.review.runs.runs_page import write_compared_page
 
     import_plugins(options.plugins)
     first, second = (Side(name=name, folders=folders) for name, folders in sides.items())

@@ -47,9 +47,9 @@ def _report(options: Namespace) -> int:
 def _report_one(folder: Path, options: Namespace) -> int:
     with quick_imports():
         from captioning.vision.photo_places import photo_exists
-        from curation.review.edits.report import write_report
-        from curation.review.runs.page import EDITS, FILE_NAME, write_run_page
+        from curation.review.edit_report import write_report
         from curation.review.runs.reading import read_finished_run
+        from curation.review.runs.run_page import EDITS, FILE_NAME, write_run_page
 
     page = options.out or folder / FILE_NAME
     if options.out is None and page.is_file():
@@ -93,7 +93,7 @@ def _require_plugins(folder: Path, given: Sequence[str]) -> None:
 def _report_several(folders: list[Path], options: Namespace) -> int:
     with quick_imports():
         from curation.review.runs.reading import read_finished_run
-        from curation.review.runs.several_page import write_runs_page
+        from curation.review.runs.runs_page import write_runs_page
 
     runs = [read_finished_run(folder) for folder in folders]
     page = options.out or SEVERAL
@@ -106,7 +106,7 @@ def _figures(runs: list[Any], page: Path, in_run: bool, options: Namespace) -> N
     if options.no_figures:
         return
     with quick_imports():  # matplotlib takes long
-        from curation.review.runs.figures import draw_figures
+        from curation.review.runs.run_figures import draw_figures
 
     folder = page.parent / "plots" if in_run else _beside(page, "plots")
     if paths := draw_figures(runs, folder):
@@ -154,8 +154,8 @@ def report_ended(config: Any, datamodule: Any) -> None:
     folder = Path(config.run_dir)
     try:
         with quick_imports():
-            from curation.review.runs.page import EDITS, FILE_NAME, write_run_page
             from curation.review.runs.reading import Rosters, read_finished_run
+            from curation.review.runs.run_page import EDITS, FILE_NAME, write_run_page
 
         if datamodule is None and (folder / FILE_NAME).is_file():
             return

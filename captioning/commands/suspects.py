@@ -34,9 +34,8 @@ def _arguments(parser: ArgumentParser) -> None:
 def _suspects(options: Namespace) -> None:
     look_for_suspects(options.source)
     with quick_imports():
-        from curation.review.suspects.fiftyone import write_fiftyone
         from curation.review.suspects.label_studio import LOCAL_FILES, write_label_studio
-        from curation.review.suspects.suspects import read_suspects
+        from curation.review.suspects.suspects import read_suspects, write_fiftyone
 
     import_plugins(options.plugins)
     folder = Path(options.out)

@@ -44,7 +44,7 @@ def _demo(options: Namespace) -> int:
         from captioning.evaluation.compare import Comparison
         from captioning.training.demo import main
         from captioning.training.signals import Stopped
-        from curation.review.runs.several_page import write_compared_page
+        from curation.review.runs.runs_page import write_compared_page
 
     def page(compared: Comparison, path: Path) -> None:
         write_compared_page(compared.facts, compared.photos, path)

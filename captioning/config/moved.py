@@ -36,10 +36,6 @@ MOVED = {
     "augmentation.regions.cutswap": "augmentation.cutswap",
     "augmentation.regions.novel_objects": "augmentation.novel_objects.method",
     **{f"augmentation.regions.{name}": f"augmentation.novel_objects.{name}" for name in _NOVEL},
-    "curation.app": "curation.review.app",
-    "curation.report": "curation.review.edits",
-    "curation.run_report": "curation.review.runs",
-    "curation.suspects": "curation.review.suspects",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(

@@ -42,7 +42,7 @@ CLOSED = (
     *("captioning.config.build", "captioning.config.plugins"),
     *("captioning.runtime.extras", "captioning.runtime.files"),
     *(f"captioning.training.{name}" for name in ("demo", "inputs", "parts", "prepare", "run")),
-    *("curation.export", "curation.review.edits", "curation.study", "augmentation.set_folder"),
+    *("curation.export", "curation.review", "curation.study", "augmentation.set_folder"),
 )
 WRITING = ("write_", "save", "remove_", "delete_", "put_", "start_", "stop_", "run", "main")
 NO_PART = "it is no part that configs build: it writes files, runs something or loads other parts"

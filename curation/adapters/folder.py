@@ -13,8 +13,8 @@ from captioning.runtime.file_lock import held, lock_of
 from captioning.runtime.files import write_json
 from curation.adapters.state import FILE_NAME, read_state, state_before, write_state
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
+from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator, Outcome
-from curation.loop.files import CurationFiles
 from curation.manifest import FILE_NAME as MANIFEST_NAME
 from curation.manifest import TRUTH_NAME, Manifest, read_manifest, settings_of, write_manifest
 

@@ -21,7 +21,7 @@ from curation.export.curated_set import pictures, write_coco
 from curation.loop.curator import Curator, Outcome
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.record import RunRecord
-from curation.review.edits.report import FILE_NAME, write_report
+from curation.review.edit_report import FILE_NAME, write_report
 from curation.score.caption_fit import FitScores
 from curation.select.origin import Origin
 from curation.select.unmatched import Unmatched

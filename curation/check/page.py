@@ -16,10 +16,7 @@ from captioning.vision.photo_places import place_in_shard
 from curation.check.checks import Check
 from curation.check.mend import Flagged, Replacement, flagged_elsewhere
 from curation.check.words import NAME as WORDS
-from curation.review.edits.edit_list import pack, short
-from curation.review.edits.report import block
-from curation.review.page import build_page
-from curation.review.thumbnails import thumbnails
+from curation.review.html_page import block, build_page, pack, short, thumbnails
 
 NUM_LEFT_OUT = 200
 MAX_PICTURES, MAX_BYTES = 600, 12_000_000

@@ -11,7 +11,7 @@ from captioning.data.roster import CurationView
 from captioning.types import Sample
 from curation.export.curated_set import captioned
 from curation.journal.journal import Header
-from curation.review.edits.facts import count_words
+from curation.review.edit_report import count_words
 
 NAMES = {
     "remove": "removed",

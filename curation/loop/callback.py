@@ -12,8 +12,8 @@ import pytorch_lightning as pl
 from captioning.config.ranges import Seed
 from captioning.data.roster import CurationView
 from captioning.vision.photo_places import photo_exists
+from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator, Outcome
-from curation.loop.files import CurationFiles
 from curation.loop.keep import read_keep
 from curation.loop.pictures import PictureFolder
 from curation.loop.policy import CurationPolicy

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from PIL import Image
 
-from curation.review.page import build_page, page_policy
+from curation.review.html_page import build_page, page_policy
 
 MAX_REQUEST_BYTES = 64_000  # of a JSON object
 SOURCES = "img-src 'self' data:; connect-src 'self'"

@@ -25,7 +25,7 @@ IMPORTS = (
     *("captioning.evaluation.run", "captioning.export.export", "augmentation.run"),
     *(
         "augmentation.image_replacement.pictures",
-        "curation.review.edits.report",
+        "curation.review.edit_report",
         "curation.export.export",
     ),
     *("matplotlib.pyplot", "transformers", "torchvision", "timm", "nltk", "hydra.core.plugins"),

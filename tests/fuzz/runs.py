@@ -28,7 +28,7 @@ from curation.journal.journal import Header, encode, read_journal, repair, undo,
 from curation.loop.keep import KeepList, read_keep, write_keep
 from curation.loop.ledger import LossLedger
 from curation.manifest import Manifest, read_loop_roster, write_manifest
-from curation.review.edits.report import write_report
+from curation.review.edit_report import write_report
 from curation.study.answers import read_answers
 from curation.study.items import Item, Placed, fingerprint
 from tests.fuzz.harness import Subject, Target

@@ -1,14 +1,125 @@
-"""What the page of ``captioning app`` can ask for."""
+"""The page of ``captioning app``: what it can ask for, sent photos, suspects and decisions."""
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import shlex
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
-from curation.review.app.captions import PhotoCaptions
-from curation.review.app.review import Review
-from curation.review.app.uploads import MAX_BYTES, Uploads
-from curation.review.page_server import BYTES, JPEG, Refused, Request, ServedPage, served_page
+from captioning.config.plugins import data_folders
+from captioning.data.steps.take_detections import read_detections
+from captioning.inference.captioner import Captioner
+from captioning.runtime.file_lock import held
+from captioning.runtime.files import check_inside
+from captioning.vision.photo_places import place_in_shard
+from captioning.vision.photos import load_rgb
+from curation.check.result import CSV_NAME, looked_at
+from curation.review.app.photo_captions import PhotoCaptions
+from curation.review.page_server import (
+    BYTES,
+    JPEG,
+    PageServer,
+    Refused,
+    Request,
+    ServedPage,
+    as_jpeg,
+    serve,
+    served_page,
+)
+from curation.review.suspects.label_studio import Decision, Decisions
+from curation.review.suspects.suspects import Suspect, read_suspects
+
+SHIPPED = "the captioner in the package"
+DECISIONS = "decisions.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the page shows.
+
+    Attributes:
+        suspects: folder of a check, or a run; None: no captions to look through.
+        photos: folders in which their photos may lie, the set itself first; photos of a run may
+            also lie in it and where the user's data lie.
+        decisions: file; None for ``decisions.json`` in the folder of the suspects.
+        top: see `read_suspects`.
+        models: captioners as `Captioner.load` takes them; none: the one in the package.
+        prompt, device, plugins: see `Captioner.load`.
+        boxes: file of ``captioning find-objects``, for captioners on regions.
+    """
+
+    suspects: str | None = None
+    photos: Sequence[str] = ()
+    decisions: str | None = None
+    top: int | None = None
+    models: Sequence[str] = ()
+    prompt: str | None = None
+    device: str = "auto"
+    plugins: Sequence[str] = ()
+    boxes: str | None = None
+
+
+@contextmanager
+def open_app(settings: Settings, *, host: str, port: int) -> Iterator[tuple[PageServer, str]]:
+    """The server of the page, not yet serving, and a line on what it shows.
+
+    Raises:
+        FileNotFoundError, ValueError, OSError: a folder that cannot be read, decisions that another
+            program writes, or a port in use.
+    """
+    with ExitStack() as stack:
+        review, about = _review(settings, stack)
+        captioners = {
+            str(model or SHIPPED): Captioner.load(
+                model, device=settings.device, plugins=settings.plugins, prompt=settings.prompt
+            )
+            for model in settings.models or [None]
+        }
+        regions = {} if settings.boxes is None else read_detections(settings.boxes)[1]
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        app = App(
+            captions=PhotoCaptions(captioners, regions), uploads=Uploads(folder), review=review
+        )
+        token = secrets.token_urlsafe(24)
+        server = serve(app, host=host, port=port, token=token)
+        stack.callback(server.server_close)
+        yield server, "\n".join([f"captions by {', '.join(captioners)}", *about])
+
+
+def _review(settings: Settings, stack: ExitStack) -> tuple[Review | None, list[str]]:
+    if settings.suspects is None:
+        if settings.photos or settings.decisions or settings.top is not None:
+            raise ValueError("--photos, --decisions and --top are for suspects: name their folder")
+        return None, []
+    source = Path(settings.suspects)
+    suspects = read_suspects(source, top=settings.top)
+    suspects.sort(key=lambda suspect: looked_at(suspect.issues, suspect.suspicion))
+    path = Path(settings.decisions or source / DECISIONS)
+    lock = path.with_name(f".{path.name}.lock")
+    stack.enter_context(held(lock, subject=str(path), warn=print))
+    photos = [Path(folder) for folder in settings.photos]
+    is_check = (source / CSV_NAME).is_file()
+    whole = next(iter(photos), None) if is_check else source
+    decisions = Decisions(path=path, suspects=suspects)
+    review = Review(
+        source=source,
+        suspects=suspects,
+        decisions=decisions,
+        roots=[*photos, source, *data_folders()],
+        whole=whole,
+    )
+    num_decided = sum(decisions.of(suspect) is not None for suspect in suspects)
+    counts = f"{len(suspects):,} suspected captions of {source}, {num_decided:,} decided"
+    return review, [counts, f"decisions go to {path}"]
+
 
 TITLE = "Captions"
 STYLES = ("base.css", "app.css")
@@ -62,3 +173,189 @@ class App:
             raise ValueError("photo must be a number and name a text")
         upload = self._uploads.photo(number)
         return self._captions.caption(upload.path, upload.size, name, record)
+
+
+MAX_BYTES = 64_000_000
+NUM_KEPT = 16
+MAX_SIDE = 1600  # of the picture that the page shows, in pixels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """A photo.
+
+    Attributes:
+        path: the file as it came.
+        size: width and height, upright.
+        picture: JPEG for the page.
+    """
+
+    path: Path
+    size: tuple[int, int]
+    picture: bytes
+
+
+class Uploads:
+    """The photos of one program; the latest are kept.
+
+    Args:
+        folder: an empty one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._kept: dict[int, Upload] = {}
+        self._number = 0
+
+    def add(self, content: bytes) -> int:
+        """Keep a photo; its number.
+
+        Raises:
+            ValueError: no photo, or a broken, animated or huge one; says which, and the remedy.
+        """
+        with self._lock:  # a photo of the largest size takes 300 MB while it is opened
+            self._number += 1
+            path = self._folder / str(self._number)
+            path.write_bytes(content)
+            try:
+                photo = load_rgb(path)
+            except ValueError as error:
+                path.unlink()
+                raise ValueError(str(error).removeprefix(f"{path}: ")) from error
+            picture = as_jpeg(photo, max_side=MAX_SIDE)
+            self._kept[self._number] = Upload(path=path, size=photo.size, picture=picture)
+            while len(self._kept) > NUM_KEPT:
+                self._kept.pop(next(iter(self._kept))).path.unlink()
+            return self._number
+
+    def photo(self, number: int) -> Upload:
+        """A photo that is still kept.
+
+        Raises:
+            Refused: it is not.
+        """
+        upload = self._kept.get(number)
+        if upload is None:
+            raise Refused(404, "this photo is no longer kept; choose it again")
+        return upload
+
+
+MAX_OTHERS = 20  # captions of a photo that the page shows beside the suspected one
+REMEDY = "so it is not shown; name its folder by --photos"
+
+
+class Review:
+    """The suspects of a check or of a run.
+
+    Args:
+        source: the folder of the check, or the run.
+        suspects: in the order in which they are looked at.
+        decisions: on them.
+        roots: folders in which photos may lie.
+        whole: the set that ``captioning curate corrections`` is told; None where it is not known.
+
+    Raises:
+        ValueError: no photo lies in the folders.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Path,
+        suspects: Sequence[Suspect],
+        decisions: Decisions,
+        roots: Sequence[Path],
+        whole: Path | None,
+    ) -> None:
+        self._source, self._whole = source, whole
+        self._suspects, self._decisions, self._roots = suspects, decisions, roots
+        if not any(self._is_inside(suspect) for suspect in suspects):
+            photos = [str(_file(suspect.photo).parent) for suspect in suspects]
+            folder = os.path.commonpath(map(os.path.abspath, photos))
+            raise ValueError(
+                f"{source}: its photos lie in {folder}; name their folder, so that the page may "
+                f"show them: --photos {shlex.quote(folder)}"
+            )
+
+    def sheet(self) -> dict[str, Any]:
+        """All suspects with what was decided so far, and how the decisions are applied."""
+        whole = "PHOTOS" if self._whole is None else shlex.quote(str(self._whole))
+        file = shlex.quote(str(self._decisions.path))
+        return {
+            "source": str(self._source),
+            "file": str(self._decisions.path),
+            "command": f"captioning curate corrections {file} {whole} corrected",
+            "suspects": [self._entry(suspect) for suspect in self._suspects],
+        }
+
+    def _entry(self, suspect: Suspect) -> dict[str, Any]:
+        return {
+            "photo": suspect.photo.name,
+            "caption": suspect.caption,
+            "suspicion": suspect.suspicion,
+            "issues": suspect.issues,
+            "reason": suspect.reason,
+            "proposal": suspect.proposal,
+            "others": suspect.others[:MAX_OTHERS],
+            **_fields(self._decisions.of(suspect)),
+        }
+
+    def decide(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Write a decision that the page sent; ``verdict`` null takes one back.
+
+        Raises:
+            ValueError: no such suspect or decision.
+        """
+        suspect = self._suspect(record.get("number"))
+        verdict, text = record.get("verdict"), record.get("correction", "")
+        if not isinstance(verdict, str | None) or not isinstance(text, str):
+            raise ValueError("verdict and correction must be texts")
+        decision = None if verdict is None else Decision(verdict=verdict, correction=text)
+        self._decisions.decide(suspect, decision)
+        return _fields(decision)
+
+    def photo(self, number: Any) -> Path:
+        """The photo of a suspect.
+
+        Raises:
+            ValueError: no such suspect, or it lies elsewhere than in the folders.
+        """
+        photo = self._suspect(number).photo
+        check_inside(_file(photo), self._roots, remedy=REMEDY)
+        return photo
+
+    def picture(self, number: int) -> bytes:
+        """The photo as JPEG: decoded first, so that nothing but photos leaves the folders.
+
+        Raises:
+            Refused: it cannot be shown.
+        """
+        try:
+            return as_jpeg(load_rgb(self.photo(number)), max_side=MAX_SIDE)
+        except (OSError, ValueError) as error:
+            raise Refused(404, "this photo cannot be shown") from error
+
+    def _suspect(self, number: Any) -> Suspect:
+        if type(number) is not int or not 0 <= number < len(self._suspects):
+            raise ValueError("there is no such caption; reload the page")
+        return self._suspects[number]
+
+    def _is_inside(self, suspect: Suspect) -> bool:
+        try:
+            check_inside(_file(suspect.photo), self._roots, remedy=REMEDY)
+        except ValueError:
+            return False
+        return True
+
+
+def _file(photo: Path) -> Path:
+    """The file that holds a photo."""
+    place = place_in_shard(photo)
+    return photo if place is None else Path(place.file)
+
+
+def _fields(decision: Decision | None) -> dict[str, str | None]:
+    if decision is None:
+        return {"verdict": None, "correction": ""}
+    return {"verdict": decision.verdict, "correction": decision.correction}

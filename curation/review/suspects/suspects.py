@@ -1,15 +1,23 @@
-"""Suspected captions: those that a check flagged, that a run changed, or of the highest losses."""
+"""Suspected captions: those that a check flagged, that a run changed, or of the highest losses.
+
+`write_fiftyone` writes them in the layout of ``fiftyone.types.FiftyOneDataset``, without FiftyOne:
+``metadata.json``, and ``samples.json`` with a serialised sample a photo. Without a version in the
+metadata FiftyOne takes the fields from the samples, which does for every version of it.
+"""
 
 from __future__ import annotations
 
 import csv
+import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from captioning.runtime.files import write_json
 from captioning.text.word_rows import replace_word
 from captioning.types import Edit, Sample
 from captioning.vision.photo_places import photo_exists, place_in_shard
@@ -197,3 +205,43 @@ def _kept_from(edit: Edit) -> str:
 
 def _proposal(edit: Edit | None) -> str | None:
     return edit.value if edit is not None and edit.action == "replace_caption" else None
+
+
+def write_fiftyone(suspects: Sequence[Suspect], folder: Path) -> None:
+    """Write ``metadata.json`` and ``samples.json``; photos stay where they are.
+
+    Raises:
+        ValueError: a photo lies in a shard, which FiftyOne cannot open.
+        OSError: the folder cannot be written.
+    """
+    by_photo: dict[Path, list[Suspect]] = {}
+    for suspect in suspects:
+        check_no_shard(suspect.photo, "FiftyOne cannot open")
+        by_photo.setdefault(suspect.photo, []).append(suspect)
+    samples = [_sample(photo, group, folder) for photo, group in by_photo.items()]
+    info = {"description": "captions suspected by caption-curation"}
+    write_json(folder / "samples.json", {"samples": samples})
+    write_json(folder / "metadata.json", {"media_type": "image", "info": info})
+
+
+def _sample(photo: Path, suspects: Sequence[Suspect], folder: Path) -> dict[str, Any]:
+    known = [suspect.suspicion for suspect in suspects if suspect.suspicion is not None]
+    return {
+        "filepath": Path(os.path.relpath(photo.resolve(), folder.resolve())).as_posix(),
+        "tags": list(dict.fromkeys(issue for suspect in suspects for issue in suspect.issues)),
+        "metadata": None,
+        "suspicion": max(known, default=None),
+        "suspects": {"_cls": "Classifications", "classifications": [*map(_label, suspects)]},
+    }
+
+
+def _label(suspect: Suspect) -> dict[str, Any]:
+    return {
+        "_cls": "Classification",
+        "tags": list(suspect.issues),
+        "label": suspect.caption,
+        "confidence": suspect.suspicion,
+        "sample_id": suspect.sample_id,
+        "reason": suspect.reason,
+        "proposal": suspect.proposal,
+    }

@@ -35,7 +35,7 @@ def test_what_a_config_may_not_name_is_refused(part: dict) -> None:
         ("captioning.runtime.files.write_text", "it is no part that configs build"),
         ("captioning.config.build.build_part", "it is no part that configs build"),
         ("captioning.training.run.train", "it is no part that configs build"),
-        ("curation.review.edits.report.write_report", "it is no part that configs build"),
+        ("curation.review.edit_report.write_report", "it is no part that configs build"),
     ],
 )
 def test_what_reads_writes_or_runs_is_refused_wherever_it_is_reached_from(

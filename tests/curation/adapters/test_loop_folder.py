@@ -20,7 +20,7 @@ from curation.finished_run import read_run
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.manifest import ROSTER_NAME, TRUTH_NAME
 from curation.record import changes
-from curation.review.edits.facts import truth_facts
+from curation.review.edit_report import truth_facts
 from curation.select.above import Above
 from curation.select.share import Share
 

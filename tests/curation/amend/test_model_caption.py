@@ -10,8 +10,8 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.amend.model_caption import ModelCaption
 from curation.amend.replace_both import ReplaceBoth
+from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator
-from curation.loop.files import CurationFiles
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.random import Random
 from tests.curation.amend.test_replace_caption import context_of, selected_of

@@ -25,7 +25,7 @@ from curation.export.export import export
 from curation.export.packed_set import _header
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
-from curation.review.edits.facts import count_words
+from curation.review.edit_report import count_words
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from PIL import Image
 from captioning.inference.captioner import Captioner
 from curation.check import check
 from curation.check.write import write_result
-from curation.review.app import run
+from curation.review.app import app
 from curation.review.page_server import PageServer
 
 CAPTIONS = {
@@ -61,11 +61,11 @@ def checked(photos: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def open_page(shipped: Captioner, monkeypatch) -> Iterator[Callable[..., PageServer]]:
     """Starts the page as the command does; the captioner is loaded once for all tests."""
-    monkeypatch.setattr(run.Captioner, "load", lambda *_, **__: shipped)
+    monkeypatch.setattr(app.Captioner, "load", lambda *_, **__: shipped)
     with ExitStack() as stack:
 
         def start(**settings) -> PageServer:
-            opened = run.open_app(run.Settings(**settings), host="127.0.0.1", port=0)
+            opened = app.open_app(app.Settings(**settings), host="127.0.0.1", port=0)
             server, _ = stack.enter_context(opened)
             stack.callback(server.shutdown)
             threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

@@ -14,8 +14,8 @@ from PIL import Image
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from captioning.runtime.files import write_json
-from curation.review.app import review, run
-from curation.review.suspects.decisions import Decision, Decisions
+from curation.review.app import app
+from curation.review.suspects.label_studio import Decision, Decisions
 from curation.review.suspects.suspects import Suspect, read_suspects
 from tests.curation.review.app.conftest import CAPTIONS
 
@@ -136,7 +136,7 @@ def test_the_new_caption_of_a_run_is_taken(
     open_page, tmp_path, hopper, browser, monkeypatch
 ) -> None:
     changed = [replace(suspect(str(n), "old"), photo=hopper, proposal="new") for n in range(2)]
-    monkeypatch.setattr(run, "read_suspects", lambda source, top: list(changed))
+    monkeypatch.setattr(app, "read_suspects", lambda source, top: list(changed))
     url = open_page(suspects=str(tmp_path), photos=[str(hopper.parent)]).url
     open_review(browser, url)
     assert browser.text("#command").endswith(f"{tmp_path} corrected")
@@ -157,7 +157,7 @@ def test_photos_outside_of_the_named_folders_are_not_shown(
     secret = tmp_path / "secret.jpg"
     (photos / "d.jpg").rename(secret)
     (photos / "d.jpg").symlink_to(secret)
-    with pytest.raises(review.Refused, match="cannot be shown"):
+    with pytest.raises(app.Refused, match="cannot be shown"):
         application.get(f"suspect/{number}")
     page.shutdown()
     options = {"suspects": str(checked), "decisions": str(tmp_path / "new.json")}
@@ -168,7 +168,7 @@ def test_photos_outside_of_the_named_folders_are_not_shown(
 def test_the_page_gets_the_other_captions_of_a_photo(tmp_path, photos) -> None:
     first = replace(suspect("1"), photo=photos / "dog.jpg", others=("A dog.", "The dog."))
     decisions = Decisions(path=tmp_path / "export.json", suspects=[first])
-    sheet = review.Review(
+    sheet = app.Review(
         source=tmp_path, suspects=[first], decisions=decisions, roots=[photos], whole=None
     ).sheet()
     assert sheet["suspects"][0]["others"] == ("A dog.", "The dog.")
@@ -234,7 +234,7 @@ def test_a_decision_of_many_is_written_as_ever_and_quickly(tmp_path, monkeypatch
         decisions.decide(one, Decision(verdict="keep"))
     again = Decisions(path=path, suspects=suspects)
     made = []
-    text = "curation.review.suspects.decisions._text"
+    text = "curation.review.suspects.label_studio._text"
     monkeypatch.setattr(text, lambda task, where: made.append(1) or '{"data": {}}')
     again.decide(suspects[7], None)
     assert len(made) == 1  # the other 299 are not made into text again

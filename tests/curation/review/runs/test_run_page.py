@@ -21,11 +21,10 @@ from captioning.commands import report as command
 from captioning.commands.main import main
 from captioning.results.figures import VECTOR, figure_style, save_figure
 from captioning.types import Edit
-from curation.review.runs.figures import draw_figures, training_loss
-from curation.review.runs.lead import duration
-from curation.review.runs.page import page_of
 from curation.review.runs.reading import read_finished_run
-from curation.review.runs.several import groups, short_names
+from curation.review.runs.run_figures import draw_figures, training_loss
+from curation.review.runs.run_page import duration, page_of
+from curation.review.runs.runs_page import groups_of, short_names
 
 
 def texts(sentences: list[list[Any]]) -> str:
@@ -309,8 +308,8 @@ def test_seeds_may_read_the_folders_of_their_seed_and_no_other_data(tmp_path: Pa
         settings = own | {"imported": "store/seed0", "steps": {"seed": 0}, "lr": lr}
         folder = tmp_path / f"seed{seed}"
         runs.append(read_finished_run(make_folder(folder, name="x", seed=seed, settings=settings)))
-    assert [group.key for group in groups(runs[:2])] == ["x"]
-    assert [len(group.runs) for group in groups(runs)] == [1, 1, 1]
+    assert [group.key for group in groups_of(runs[:2])] == ["x"]
+    assert [len(group.runs) for group in groups_of(runs)] == [1, 1, 1]
 
 
 def test_names_lose_what_all_share() -> None:
@@ -333,7 +332,7 @@ def test_figures_are_vectors_with_labels_and_the_same_each_time(folder: Path) ->
     for text in ("loss of the caption (nats a token)", "captions", "epoch 0: 1 edited"):
         assert text in words
     with figure_style():
-        again = training_loss(groups([read_finished_run(folder)]))
+        again = training_loss(groups_of([read_finished_run(folder)]))
     save_figure(again, folder, "again")
     for ending in VECTOR:
         assert (folder / f"again.{ending}").read_bytes() == first[f"training_loss.{ending}"]

@@ -18,9 +18,9 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.loop.keep import KeepList, read_keep
 from curation.record import RunRecord
-from curation.review.edits import report
-from curation.review.edits.report import write_report
-from curation.review.thumbnails import thumbnail, thumbnails
+from curation.review import edit_report
+from curation.review.edit_report import write_report
+from curation.review.html_page import thumbnail, thumbnails
 
 HOSTILE = (
     "<script>window.hacked=1</script>",
@@ -100,15 +100,15 @@ def test_the_page_depends_on_the_record_alone(record, tmp_path):
 
 
 def test_a_page_that_would_grow_too_large_lists_fewer_edits(record, tmp_path, monkeypatch):
-    monkeypatch.setattr("curation.review.edits.edit_list.CHUNK", 3)
+    monkeypatch.setattr("curation.review.edit_report.CHUNK", 3)
     path = tmp_path / "report.html"
     write_report(record, path, num_pictures=0)
-    monkeypatch.setattr(report, "MAX_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr(edit_report, "MAX_BYTES", path.stat().st_size - 1)
     num_listed = write_report(record, path, num_pictures=0)
     assert num_listed in (3, 6)
     assert page_data.facts(path)["num_listed"] == num_listed
     assert page_data.facts(path)["num_edits"] == 8
-    assert path.stat().st_size <= report.MAX_BYTES
+    assert path.stat().st_size <= edit_report.MAX_BYTES
 
 
 def test_notes_say_where_a_value_comes_from(record, tmp_path):

@@ -8,19 +8,24 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from captioning.results import figures
 from captioning.runtime.files import remove_unfinished, write_atomically, write_json
-from curation.base import LEFT_ALONE
+from curation.base import LEFT_ALONE, as_numpy
 from curation.journal.journal import FILE_NAME
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import FILE_NAME as KEEP_NAME
 from curation.loop.keep import write_keep
 from curation.record import RunRecord
-from curation.review.edits.report import FILE_NAME as REPORT_NAME
-from curation.review.edits.report import write_report
+from curation.review.edit_report import FILE_NAME as REPORT_NAME
+from curation.review.edit_report import write_report
+from curation.score.loss import SUMMED
 
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".npz", ".json", ".jsonl", ".png", ".html", ".safetensors")  # of files of the folder
+NUM_BARS = 60  # of the histogram of an epoch
 NUM_PICTURES = 100  # of the report at the end of a run: its photos take a second
 
 
@@ -62,10 +67,8 @@ class CurationFiles:
         self.write_losses(curator)
         _warn_of_left_alone(curator.policy.name, outcome)
         if plot:
-            from curation.review.edits.histogram import draw_histogram  # matplotlib takes a second
-
             picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
-            write_atomically(picture, lambda part: draw_histogram(outcome, part))
+            write_atomically(picture, lambda part: _draw_histogram(outcome, part))
 
     def write_losses(self, curator: Curator) -> None:
         """Write the losses and signals of all closed epochs."""
@@ -103,6 +106,38 @@ class CurationFiles:
         while (aside := self.path / f"curation.old-{number}.jsonl").exists():
             number += 1
         os.replace(journal, aside)
+
+
+def _draw_histogram(outcome: Outcome, path: Path) -> None:
+    """Draw the losses of the live samples, the selected ones hatched in another colour, as PNG.
+
+    It is Figure 2 of the data curation paper.
+    """
+    sums = outcome.context.signals.get(SUMMED)
+    by_token = sums is None
+    losses = as_numpy(outcome.context.losses if sums is None else sums[-1])
+    live = losses[outcome.context.live_rows]
+    live = live[~np.isnan(live)]
+    selected = losses[[candidate.sample.row for candidate in outcome.decision.selected]]
+    selected = selected[~np.isnan(selected)]
+    with figures.figure_style():
+        figure, (axes,) = figures.new_figure(height=2.2)
+        edges = np.histogram_bin_edges(live, NUM_BARS) if len(live) else np.array([0.0, 1.0])
+        counts, chosen = (np.histogram(values, edges)[0] for values in (live, selected))
+        labels = (f"{len(live):,} captions", f"{len(selected):,} selected")
+        figures.draw_histogram(axes, edges, counts, chosen, labels=labels)
+        if len(live) > 1:
+            mean, high = live.mean(), live.mean() + 2 * live.std(ddof=1)
+            for place, label, style in ((mean, "mean", "-"), (high, "mean + 2 SD", "--")):
+                text = f"{label}, {place:.3g}"
+                axes.axvline(place, color=figures.INK, linewidth=0.8, linestyle=style, label=text)
+        axes.set(
+            xlabel=f"loss of the caption ({'nats a token' if by_token else 'nats'})",
+            ylabel="captions",
+            title=f"epoch {outcome.context.epoch}",
+        )
+        axes.legend(loc="upper right")
+        figure.savefig(path, dpi=150)
 
 
 def _warn_of_left_alone(policy: str, outcome: Outcome) -> None:

@@ -1,6 +1,6 @@
 """Pages made of hostile texts: nothing of them runs, loads or reorders, with a browser and without.
 
-`curation.review.page` builds every page of the project; a test holds that there is no other.
+`curation.review.html_page` builds every page of the project; a test holds that there is no other.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from curation.check.words import NAME as WORDS
 from curation.loop.keep import KeepList
 from curation.record import RunRecord
 from curation.review.app import app
-from curation.review.edits.report import write_report
-from curation.review.page import FRAME, build_page, isolated, page_file
+from curation.review.edit_report import write_report
+from curation.review.html_page import FRAME, build_page, isolated, page_file
 from curation.review.page_server import SOURCES
-from curation.review.runs.page import write_run_page
-from curation.review.runs.several_page import write_compared_page, write_runs_page
+from curation.review.runs.run_page import write_run_page
+from curation.review.runs.runs_page import write_compared_page, write_runs_page
 
 PAGES = (*("report.html", "app.html", "check.html", "run.html", "runs.html", "compared.html"),)
 TITLE = "".join(HOSTILE)
@@ -215,7 +215,7 @@ def test_every_page_is_built_in_one_place(repository: Path) -> None:
         if path.suffix in (".py", ".js", ".html", ".svg")
         and re.search(r"<(?:html|body|svg|iframe|script)\b", path.read_text(encoding="utf-8"), re.I)
     ]
-    blocks_of_base64 = "curation/review/edits/report.py"
+    blocks_of_base64 = "curation/review/html_page.py"
     assert sorted(writers) == sorted([f"curation/review/pages/{FRAME}", blocks_of_base64])
 
 
@@ -261,7 +261,9 @@ def test_pages_hold_no_markup_of_the_data_and_no_address(page: str) -> None:
 def test_scripts_of_pages_never_read_text_as_markup_or_code(repository: Path) -> None:
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser"
     ways += r"|createContextualFragment|srcdoc|cssText|style: |import\(|importScripts|window\.open"
-    for path in (repository / "curation" / "pages").glob("*.js"):
+    scripts = [*repository.glob("curation/review/pages/*.js")]
+    assert scripts
+    for path in scripts:
         assert re.findall(ways, page_file(path.name)) == [], path.name
 
 

@@ -28,11 +28,17 @@ from captioning.results.figures import (
 )
 from captioning.results.table import DEFAULT_METRICS
 from curation.record import changes
-from curation.review.edits.facts import histograms
-from curation.review.runs import several
-from curation.review.runs.facts import TEST, score_intervals, threshold
+from curation.review.edit_report import histograms
 from curation.review.runs.reading import FinishedRun
-from curation.review.runs.several import Group
+from curation.review.runs.run_page import TEST, score_intervals, threshold
+from curation.review.runs.runs_page import (
+    Group,
+    are_apart,
+    edited_by_epoch,
+    groups_of,
+    loss_curve,
+    validation_curve,
+)
 
 MAX_EPOCHS = 6  # panels of losses
 MANY = 40  # points of a line that has no room for marks
@@ -56,9 +62,9 @@ def draw_figures(runs: Sequence[FinishedRun], folder: Path) -> list[str]:
         runs: those of one name are pooled as seeds.
         folder: where to.
     """
-    groups = several.groups(runs)
+    groups = groups_of(runs)
     makers: dict[str, Callable[[Sequence[Group]], Any]] = {"edits": edits, "losses": losses}
-    if len(groups) < 2 or not several.are_apart(groups):
+    if len(groups) < 2 or not are_apart(groups):
         compared = {"training_loss": training_loss, "validation": validation}
         makers = {**compared, "test_scores": scores, **makers}
     drawn = []
@@ -73,13 +79,13 @@ def draw_figures(runs: Sequence[FinishedRun], folder: Path) -> list[str]:
 
 def training_loss(groups: Sequence[Group]) -> Any:
     """Loss by update."""
-    curves = [(group.name, several.loss_curve(group)) for group in groups]
+    curves = [(group.name, loss_curve(group)) for group in groups]
     return _lines(curves, "training loss", "update")
 
 
 def validation(groups: Sequence[Group]) -> Any:
     """CIDEr-D by epoch; None for one epoch."""
-    curves = [(group.name, several.validation_curve(group, "CIDEr-D")) for group in groups]
+    curves = [(group.name, validation_curve(group, "CIDEr-D")) for group in groups]
     if not any(curve is not None and len(curve["points"]) > 1 for _, curve in curves):
         return None
     return _lines(curves, "validation CIDEr-D", "epoch")
@@ -154,7 +160,7 @@ def _ends(group: Group, metric: str) -> tuple[float, float, float]:
 def edits(groups: Sequence[Group]) -> Any:
     """Edits by epoch: of one config by action, of several the sum until each epoch."""
     if len(groups) > 1:
-        curves = [(group.name, several.edited_by_epoch(group)) for group in groups]
+        curves = [(group.name, edited_by_epoch(group)) for group in groups]
         return _lines(curves, "edits so far", "epoch")
     journals = [record.view.journal for record in groups[0].records]
     epochs = sorted({edit.epoch for journal in journals for edit in journal})

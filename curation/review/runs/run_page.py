@@ -1,9 +1,10 @@
-"""Content of a run's page as plain values, part by part; None where a run has no such part."""
+"""``report.html``: what happened in a run, on one page that needs no network."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from captioning.metrics.bootstrap import Bootstrap, intervals, pooled_mean
 from captioning.results.run_folder import FREE_KEYS, NAME_KEYS, flat, is_below
 from captioning.results.runs import Run, as_number
 from captioning.results.significance import has_means
-from curation.record import Change, RunRecord
-from curation.review.edits.edit_list import item, short
-from curation.review.edits.facts import count_actions, histograms, loss_curves, truth_facts
-from curation.review.runs.reading import FinishedRun
+from captioning.runtime.files import write_text
+from curation.record import Change, RunRecord, changes
+from curation.review.edit_report import count_actions, histograms, item, loss_curves, truth_facts
+from curation.review.html_page import block, build_page, pack, short, thumbnails
+from curation.review.runs.reading import FinishedRun, Notes
 
 TEST = "test"
 METRICS = ("CIDEr-D", "SPICE", "METEOR", "ROUGE-L", "BLEU-4")  # the first that a run has leads
@@ -273,3 +275,239 @@ def dropped(run: FinishedRun) -> list[dict[str, Any]]:
         {"roster": roster, "rule": short(rule), "count": len(items), "items": items[:5]}
         for (roster, rule), items in groups.items()
     ]
+
+
+# Texts of ours, and ``{"text": ...}`` for names that come from elsewhere, which a page sets apart.
+Sentence = list[str | dict[str, str]]
+
+DONE = {
+    "remove": "removed {}",
+    "replace_caption": "replaced {}",
+    "replace_image": "replaced the photo of {}",
+    "down_weight": "gave less weight to {}",
+    "mask_words": "masked words of {}",
+    "set_bucket": "told apart, by a begin token of their own, {}",
+}
+
+
+def lead(run: FinishedRun, changes: Sequence[Change]) -> list[Sentence]:
+    """The sentences, the most important first; those of missing parts are left out."""
+    sentences = [_trained(run), _scored(run), _began(run), _validated(run), _learned(run)]
+    sentences += [_curated(run, changes), _hit(run, changes), _left_out(run)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _trained(run: FinishedRun) -> Sentence:
+    model, data = run.run.setting("model.name"), run.run.setting("data.name")
+    epochs = num_epochs(run)
+    parts: Sentence = [{"text": model or "A model"}, " was trained"]
+    parts += [" on ", {"text": data}] if data else []
+    parts.append(f" for {counted(epochs, 'epoch')}" if epochs else "")
+    if run.train is not None:
+        photos = len(run.train.rows_by_image)
+        parts.append(f", on {len(run.train):,} captions of {photos:,} photos")
+    seconds = sum(float(entry.get("seconds", 0)) for entry in run.run.timing)
+    parts.append(f", in {duration(seconds)}" if seconds else "")
+    return [*parts, f" (seed {run.seed})."]
+
+
+def _scored(run: FinishedRun) -> Sentence:
+    metric = leading_metric(run.run)
+    if metric is None:
+        return ["It has no test scores."]
+    value = run.run.scores(TEST, "corpus")[metric]
+    ends = score_intervals(run.run).get(metric)
+    spread = "" if ends is None else f" (95% interval over photos: {ends[0]:.3f} to {ends[1]:.3f})"
+    number = len(run.run.scores(TEST, "per_image"))
+    return [f"On {number:,} test photos it reaches {metric} {value:.3f}{spread}."]
+
+
+def _validated(run: FinishedRun) -> Sentence:
+    scores = {e["epoch"]: e["CIDEr-D"] for e in run.history if "CIDEr-D" in e}
+    if len(scores) < 2:
+        return []
+    best = max(scores, key=lambda epoch: scores[epoch])
+    late = " and was still rising at the end" if best == max(scores) else ""
+    return [f"Validation CIDEr-D was highest in epoch {best} ({scores[best]:.3f}){late}."]
+
+
+def _began(run: FinishedRun) -> Sentence:
+    if "CIDEr-D" not in run.start:
+        return []
+    last = [entry["CIDEr-D"] for entry in run.history if "CIDEr-D" in entry]
+    ended = f", and {last[-1]:.3f} after the last epoch" if last else ""
+    name = run.run.setting("start_from") or run.run.setting("model.pretrained") or "the captioner"
+    score = f"{run.start['CIDEr-D']:.3f}"
+    return ["Before training, ", {"text": name}, f" had validation CIDEr-D {score}{ended}."]
+
+
+def _learned(run: FinishedRun) -> Sentence:
+    losses = [loss for _, loss in run.losses]
+    if len(losses) < 2:
+        return []
+    width = max(1, len(losses) // 20)
+    first, last = np.mean(losses[:width]), np.mean(losses[-width:])
+    return [f"The training loss went from {first:.2f} to {last:.2f}."]
+
+
+def _curated(run: FinishedRun, changes: Sequence[Change]) -> Sentence:
+    if run.record is None:
+        return ["No caption was curated."]
+    if not changes:
+        return ["Curation recorded the losses and changed nothing."]
+    counts = Counter(change.edit.action for change in changes)
+    done = [DONE.get(a, "edited {}").format(counted(n, "caption")) for a, n in counts.items()]
+    total, left = len(run.record.view.roster), len(run.record.view.samples())
+    share = len({change.edit.sample_id for change in changes}) / total
+    return [
+        f"Curation {' and '.join(done)}, {share:.1%} of all",
+        f"; {left:,} of {total:,} captions were left." if left < total else ".",
+    ]
+
+
+def _hit(run: FinishedRun, changes: Sequence[Change]) -> Sentence:
+    if run.record is None or not run.record.truth or not changes:
+        return []
+    hits = sum(bool(change.fault) for change in changes) / len(changes)
+    chance = len(run.record.truth) / len(run.record.view.roster)
+    return [f"{hits:.0%} of the edits hit a planted fault; by chance it would be {chance:.0%}."]
+
+
+def _left_out(run: FinishedRun) -> Sentence:
+    number = sum(map(len, run.dropped.values()))
+    return [f"{counted(number, 'item')} of the data could not be used."] if number else []
+
+
+def num_epochs(run: FinishedRun) -> int:
+    """Epochs that were trained; 0 where nothing tells it."""
+    of_losses = 0 if run.record is None else len(run.record.epochs)
+    return len(run.run.timing) or of_losses or len(run.history)
+
+
+def counted(number: int, thing: str) -> str:
+    """Such as ``1 epoch`` and ``2 epochs``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Such as ``4.3 min``."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def tiles(run: FinishedRun, changes: Sequence[Change]) -> list[dict[str, str]]:
+    """The main numbers, each with its name and a kind for its colour."""
+    metric = leading_metric(run.run)
+    corpus: Mapping[str, Any] = run.run.scores(TEST, "corpus")
+    shown = [] if metric is None else [(f"{corpus[metric]:.3f}", f"{metric}, test", "cool")]
+    shown.append((str(num_epochs(run)), "epochs", ""))
+    if run.train is not None:
+        shown.append((f"{len(run.train):,}", "training captions", ""))
+    if run.record is not None:
+        share = len({change.edit.sample_id for change in changes}) / len(run.record.view.roster)
+        shown.append((f"{share:.1%}", "of them edited", "warm"))
+    seconds = sum(float(entry.get("seconds", 0)) for entry in run.run.timing)
+    shown += [(duration(seconds), "of training", "")] if seconds else []
+    return [{"value": value, "name": name, "kind": kind} for value, name, kind in shown]
+
+
+FILE_NAME = "report.html"
+MAX_BYTES = 8_000_000
+MAX_PICTURES = 100
+EDITS = Path("curation") / "report.html"
+
+
+def write_run_page(
+    run: FinishedRun, path: Path, *, defaults: Callable[[], Mapping[str, Any]], edits: Path | None
+) -> Sequence[str]:
+    """Write the page.
+
+    Args:
+        run: see `curation.review.runs.reading.read_finished_run`.
+        path: the HTML file.
+        defaults: gives the config of a training without any choice.
+        edits: the page of all edits, which this one links to if it is there.
+
+    Returns:
+        What is left out of it, a line each.
+    """
+    change_list = [] if run.record is None else list(changes(run.record.view, run.record.truth))
+    photos = thumbnails(
+        _telling_photos(run, change_list), max_pictures=MAX_PICTURES, max_bytes=MAX_BYTES
+    )
+    numbers = {photo: number for number, photo in enumerate(photos)}
+    link = None if edits is None or not edits.is_file() else os.path.relpath(edits, path.parent)
+    content: dict[str, Any] = run_facts(run, change_list, numbers, defaults)
+    content |= {"edits_page": link}
+    blocks = [block("facts", pack(content)), *(block("picture", text) for text in photos.values())]
+    write_text(path, page_of("run", f"Run {run.name}", blocks))
+    return content["notes"]
+
+
+def page_of(name: str, title: str, blocks: Sequence[str]) -> str:
+    """A page of runs from ``pages/NAME.html`` and its script, with its data blocks."""
+    return build_page(
+        f"{name}.html",
+        title=title,
+        styles=("base.css", "report.css", "run.css"),
+        scripts=("dom.js", "charts.js", "unpack.js", "cards.js", "parts.js", f"{name}.js"),
+        data="\n".join(blocks),
+    )
+
+
+def run_facts(
+    run: FinishedRun,
+    change_list: Sequence[Change],
+    numbers: Mapping[Path, int],
+    defaults: Callable[[], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Everything on the page but the pictures; parts that fail are noted in ``notes``.
+
+    Args:
+        run: the run.
+        change_list: its edits.
+        numbers: of the pictures on the page.
+        defaults: see `write_run_page`.
+    """
+    notes = Notes(lines=list(run.notes))
+
+    def part(name: str, make: Callable[[], Any], default: Any = None) -> Any:
+        return notes.read(name, run.run.folder, make, default)
+
+    content = {
+        "name": run.name,
+        "seed": run.seed,
+        "lead": part("summary", lambda: lead(run, change_list), []),
+        "tiles": part("summary", lambda: tiles(run, change_list), []),
+        "losses": part("training loss", lambda: training_curve(run.losses)),
+        "validation": part("validation", lambda: validation(run.history, run.start)),
+        "test": part("test scores", lambda: corpus_scores(run.run)),
+        "examples": part("examples", lambda: examples(run, numbers)),
+        "curation": part("curation", lambda: curation(run, change_list, numbers)),
+        "settings": part("settings", lambda: changed_settings(run.run.config, defaults()), []),
+        "versions": part("versions", lambda: _versions(run), []),
+        "timing": [dict(entry) for entry in run.run.timing],
+        "dropped": dropped(run),
+    }
+    return content | {"notes": notes.lines}
+
+
+def _versions(run: FinishedRun) -> list[tuple[str, str]]:
+    known = {name: value for name, value in run.run.versions.items() if name != "resumed"}
+    resumed = len(run.run.versions.get("resumed", []))
+    rows = [(name, shown(value)) for name, value in known.items()]
+    return rows + ([("resumed", f"{resumed} times")] if resumed else [])
+
+
+def _telling_photos(run: FinishedRun, change_list: Sequence[Change]) -> list[Path]:
+    """Photos of the page, examples of the test first."""
+    ids = example_ids(run.run).values() if leading_metric(run.run) else ()
+    tested = [photo_of(run.test, image_id) for group in ids for image_id in group]
+    edited = [
+        photo
+        for change in before_after(change_list)
+        for photo in (change.before.image_path, change.new_photo)
+    ]
+    return [photo for photo in (*tested, *edited) if photo is not None]

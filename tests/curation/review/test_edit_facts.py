@@ -11,7 +11,7 @@ from foreign import make_roster
 from captioning.data.roster import CurationView, PlantedWord, build_roster, planted_origin
 from captioning.types import Edit
 from curation.record import RunRecord, changes
-from curation.review.edits.facts import (
+from curation.review.edit_report import (
     count_words,
     facts,
     histograms,

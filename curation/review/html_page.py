@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
+import io
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from captioning.vision.photos import load_rgb
 
 PICTURES_INSIDE = "img-src data:"
 FRAME = "frame.html"  # of every page: head, script and data
+MAX_TEXT_LENGTH = 400  # characters of a text of the data
+SIDE = 220  # of a thumbnail: its longest side in pixels
+QUALITY = 72
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 # Control characters, and marks that embed, override or isolate directions.
 _MARKS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -83,3 +95,56 @@ def _joined(names: Sequence[str]) -> str:
 def _hash(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
     return f"'sha256-{digest}'"
+
+
+def block(kind: str, text: str) -> str:
+    """Packed data for a page; base64 alone."""
+    return f'<script type="text/plain" data-kind="{kind}">{text}</script>'
+
+
+def pack(value: Any) -> str:
+    """Plain values as JSON, gzip and base64: harmless in HTML, whatever the texts hold."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    data = gzip.compress(text.encode("utf-8", errors="replace"), compresslevel=6, mtime=0)
+    return base64.b64encode(data).decode("ascii")
+
+
+def short(text: str) -> str:
+    """A text of at most `MAX_TEXT_LENGTH` characters."""
+    return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"
+
+
+def thumbnail(path: str | Path) -> bytes | None:
+    """A JPEG of at most `SIDE` pixels a side, or None where the photo cannot be opened."""
+    try:
+        photo = load_rgb(path)
+    except (OSError, ValueError):
+        return None
+    photo.thumbnail((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    file = io.BytesIO()
+    photo.save(file, "JPEG", quality=QUALITY, optimize=True)
+    return file.getvalue()
+
+
+def thumbnails(paths: Iterable[Path], *, max_pictures: int, max_bytes: int) -> dict[Path, str]:
+    """Thumbnails in base64 of the first ``max_pictures`` photos that can be opened.
+
+    Args:
+        paths: photos, the important ones first; repeats are taken once.
+        max_pictures: how many.
+        max_bytes: size of all texts together.
+    """
+    texts: dict[Path, str] = {}
+    remaining = max_bytes
+    for path in dict.fromkeys(paths):
+        if len(texts) == max_pictures:
+            break
+        picture = thumbnail(path)
+        if picture is None:
+            continue
+        text = base64.b64encode(picture).decode("ascii")
+        if len(text) > remaining:
+            break
+        remaining -= len(text)
+        texts[path] = text
+    return texts

@@ -1,18 +1,101 @@
-"""Content of a report as plain values: counts, curves, the worst edits, and what vanished."""
+"""What was changed and why, as one HTML page that needs no network: `captioning report RUN`.
+
+::
+
+    captioning report RUN [--out PAGE.html] [--pictures N]
+"""
 
 from __future__ import annotations
 
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from captioning.types import Sample
+from captioning.data.roster import parse_masks
+from captioning.runtime.files import write_text
+from captioning.types import Edit, Sample
+from curation.amend.replace_word import parse_origin
 from curation.loop.truth import count_kinds
-from curation.record import Change, RunRecord
+from curation.record import Change, RunRecord, changes
+from curation.review.html_page import block, build_page, pack, short, thumbnails
+
+FILE_NAME = "report.html"
+MAX_BYTES = 50_000_000
+MAX_PICTURE_BYTES = 12_000_000
+NUM_LOST_SHOWN = 24
+
+
+def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> int:
+    """Write the page; returns how many edits its list holds.
+
+    The page is at most `MAX_BYTES` long: edits that do not fit are left out of the list, and the
+    page says so.
+
+    Args:
+        record: of the run.
+        path: the HTML file.
+        num_pictures: how many photos are shown, the most telling first.
+    """
+    change_list = list(changes(record.view, record.truth))
+    photos = thumbnails(
+        _telling_photos(record, change_list), max_pictures=num_pictures, max_bytes=MAX_PICTURE_BYTES
+    )
+    numbers = {photo: number for number, photo in enumerate(photos)}
+    page_facts = facts(record, change_list)
+    page_facts["worst"] = [item(change_list[place], numbers) for place in worst(change_list)]
+    page_facts["repeated"] = [
+        [item(change_list[place], numbers) for place in places]
+        for places in most_often_changed(change_list)
+    ]
+    for shown, lost in zip(
+        page_facts["vanished"]["images"]["named"], lost_images(record), strict=False
+    ):
+        shown["photo"] = numbers.get(lost.image_path, -1)
+    blocks = [block("picture", text) for text in photos.values()]
+    num_listed = 0
+    size = sum(map(len, blocks)) + len(page := _page(record, [block("facts", pack(page_facts))]))
+    for number, packed in chunks(change_list, numbers):
+        edits = block("edits", packed)
+        # the facts will hold one number more
+        if size + len(edits) + 100 > MAX_BYTES:
+            break
+        size += len(edits)
+        num_listed += number
+        blocks.append(edits)
+    page_facts["num_listed"] = num_listed
+    page = _page(record, [block("facts", pack(page_facts)), *blocks])
+    write_text(path, page)
+    return num_listed
+
+
+def _page(record: RunRecord, blocks: Sequence[str]) -> str:
+    return build_page(
+        "report.html",
+        title=f"Curation of {record.view.roster.name}",
+        styles=("base.css", "report.css"),
+        scripts=("dom.js", "charts.js", "unpack.js", "edits.js", "cards.js", "report.js"),
+        data="\n".join(blocks),
+    )
+
+
+def _telling_photos(record: RunRecord, change_list: Sequence[Change]) -> list[Path]:
+    """Photos in the order in which they earn their place on the page."""
+    places = [place for places in most_often_changed(change_list) for place in places]
+    shown = [change_list[place] for place in (*worst(change_list), *places)]
+    photos = [photo for change in shown for photo in _photos(change)]
+    photos += [sample.image_path for sample in lost_images(record)[:NUM_LOST_SHOWN]]
+    return photos + [photo for change in change_list for photo in _photos(change)]
+
+
+def _photos(change: Change) -> list[Path]:
+    return [path for path in (change.before.image_path, change.new_photo) if path is not None]
+
 
 NUM_WORST = 12  # cards of each epoch
 NUM_REPEATED = 12
@@ -204,3 +287,67 @@ def count_words(captions: Iterable[str]) -> Counter[str]:
     for caption in captions:
         counts.update(_WORD.findall(caption.lower()))
     return counts
+
+
+CHUNK = 10_000  # edits
+COLUMNS = (
+    "id", "image", "epoch", "action", "policy", "reason", "before", "after", "note", "fault",
+    "photo", "photo_after", "pieces", "changed",
+)  # fmt: skip
+
+
+def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
+    """What the page shows of an edit; pictures by number, -1 where there is none."""
+    edit, before = change.edit, change.before
+    return {
+        "id": edit.sample_id,
+        "image": before.image_id,
+        "epoch": edit.epoch,
+        "action": edit.action,
+        "policy": edit.policy,
+        "reason": short(edit.reason),
+        "before": short(before.caption),
+        "after": short(edit.value or "") if edit.action == "replace_caption" else None,
+        "note": _note(edit),
+        "fault": change.fault,
+        "photo": pictures.get(before.image_path, -1),
+        "photo_after": -1 if change.new_photo is None else pictures.get(change.new_photo, -1),
+        "pieces": _pieces(before.caption, edit) if edit.action == "mask_words" else None,
+        "changed": _changed(before.caption, edit),
+    }
+
+
+def chunks(changes: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[tuple[int, str]]:
+    """``(number of edits, packed columns)`` of the list, `CHUNK` edits at a time."""
+    for start in range(0, len(changes), CHUNK):
+        items = [item(change, pictures) for change in changes[start : start + CHUNK]]
+        yield len(items), pack({name: [entry[name] for entry in items] for name in COLUMNS})
+
+
+def _pieces(caption: str, edit: Edit) -> list[str]:
+    """The caption cut at its masked spans: every second piece is masked."""
+    cuts = [0, *(end for mask in parse_masks(edit.value or "") for end in (mask.start, mask.stop))]
+    return [short(caption[start:stop]) for start, stop in pairwise([*cuts, len(caption)])]
+
+
+def _changed(before: str, edit: Edit) -> list[str] | None:
+    """What stands before a replaced word, the old and the new word, and what stands after it."""
+    word = edit.action == "replace_caption" and parse_origin(edit.origin)
+    if not word:
+        return None
+    start, stop = word.start, word.start + len(word.old)
+    if before[start:stop] != word.old:  # such as in a journal that was edited by hand
+        return None
+    after = (edit.value or "").removesuffix(before[stop:])
+    words = (before[:start], word.old, after[len(after) - len(word.new) :], before[stop:])
+    return [short(text) for text in words]
+
+
+def _note(edit: Edit) -> str:
+    if edit.action == "down_weight":
+        return f"weight {edit.value}"
+    if edit.action == "mask_words":
+        return f"characters {short(edit.value or '')}"
+    if edit.action == "set_bucket":
+        return f"bucket {edit.value}"
+    return "" if edit.action == "remove" else short(edit.origin)
