@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torchvision.ops import roi_align
 
 from captioning.types import Box
 
@@ -47,6 +46,8 @@ def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tenso
         B tensors ``(1 + n, D)``, the full photo first. A box is the mean of bilinear samples, about
         one per cell that it covers (`torchvision.ops.roi_align`, aligned).
     """
+    from torchvision.ops import roi_align  # loads torch's compiler: seconds of every start
+
     height, width = grid_size
     maps = grid.transpose(1, 2).unflatten(2, grid_size).float()
     cells = torch.tensor([width, height, width, height], device=grid.device)
