@@ -40,11 +40,11 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from captioning.decoding.beam import BeamSearch
+from captioning.models.adapt import add_low_rank
 from captioning.models.base import AbstractCaptioner
 from captioning.models.vlm import Vlm
 from captioning.results.versions import versions
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
-from captioning.training.adapt import add_low_rank
 from captioning.types import Batch
 from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 from curation.loop.ledger import LossLedger

@@ -19,9 +19,11 @@ class AbstractTokenizer(ABC):
 
     Attributes:
         kind: by which a saved `state` is found to be of this class, where it holds ``"kind"``.
+        of_processor: whether a processor of transformers makes its tokens, and reads the photos.
     """
 
     kind: str = ""
+    of_processor: bool = False
     pad_id: int
     bos_id: int
     eos_id: int

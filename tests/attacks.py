@@ -8,7 +8,6 @@ from typing import Any
 from augmentation.writing.writers import LlamaCppWriter
 
 READER = "captioning.data.readers.jsonl.read_jsonl"
-UPDOWN = "captioning.models.updown.UpDown"
 
 
 def attacks(folder: Path, trace: Path) -> dict[str, dict[str, Any]]:
@@ -39,7 +38,7 @@ def attacks(folder: Path, trace: Path) -> dict[str, dict[str, Any]]:
         "nested": {"_target_": READER, "name": write, "annotations": "x", "image_folder": None},
         "deeply nested": {"_target_": READER, "name": {"a": [{"b": write}]}},
         "of a model": {
-            "_target_": f"{UPDOWN}.load_from_checkpoint",
+            "_target_": "captioning.models.training_steps.TrainingSteps.load_from_checkpoint",
             "checkpoint_path": f"{home}/evil.pt",
             **pickled,
         },

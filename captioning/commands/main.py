@@ -6,29 +6,10 @@ import difflib
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 
 import captioning
-from captioning.commands import (
-    app,
-    apply,
-    assets,
-    augmentation,
-    caption,
-    check,
-    convert,
-    curation,
-    data,
-    evaluation,
-    hub,
-    journal,
-    paper,
-    report,
-    results,
-    study,
-    suspects,
-    training,
-)
 from captioning.commands.command import (
     FULL_ERROR,
     INTERRUPTED,
@@ -36,71 +17,98 @@ from captioning.commands.command import (
     HydraCommand,
     PlainCommand,
 )
-from captioning.commands.hydra_command import run_hydra
 from captioning.commands.late_torchmetrics import import_torchmetrics_late
 from captioning.runtime.allocator import keep_freed_memory
 
-GROUPS: Mapping[str, Sequence[Command]] = {
-    "caption photos": (caption.CAPTION, app.APP),
-    "train and evaluate": (
-        training.TRAIN,
-        evaluation.EVALUATE,
-        evaluation.COMPARE,
-        training.DEMO,
-        training.FIND_LR,
-        evaluation.EXPORT,
-        hub.PUSH,
-        convert.CONVERT,
-        evaluation.CONTROLLABILITY,
-        evaluation.DIVERSE_CAPTIONS,
-        evaluation.IMAGE_DISTANCE,
-    ),
-    "data": (
-        check.CHECK,
-        data.PREPARE,
-        data.PREPARE_METRICS,
-        data.FIND_OBJECTS,
-        data.IMPORT_FEATURES,
-        data.MINIWORLD_SHEET,
-        data.MINIWORLD_FACTS,
-    ),
-    "new pairs, captions and pictures": (
-        augmentation.AUGMENT,
-        augmentation.CAPTIONED,
-        augmentation.TEACH,
-        augmentation.COMPARE,
-        augmentation.PICTURES,
-        augmentation.ROUND_TRIP,
-    ),
-    "what curation did": (
-        curation.DETECT,
-        curation.SCORE,
-        curation.CAPFILT,
-        curation.EXPORT,
-        apply.APPLY,
-        journal.JOURNAL,
-        study.STUDY,
-        suspects.SUSPECTS,
-        suspects.CORRECTIONS,
-    ),
-    "results": (report.REPORT, paper.PAPER, results.TABLE, results.RECORD),
-    "making the weights that are shipped": (
-        assets.CAPTIONER,
-        assets.JOINT_SPACE,
-        assets.CAPTION_PARSER,
-        assets.PARSER_CAPTIONS,
-        assets.PARSER_ACCURACY,
-        assets.ENTITY_NAMES,
-        assets.UNSEEN_PHOTOS,
-        assets.AUTOENCODER,
-        assets.DIFFUSION,
-        assets.FINE_TUNING,
-    ),
+# Commands by the module and the name there, which is imported when the command is called.
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "caption photos": {
+        "caption": "caption.CAPTION",
+        "app": "app.APP",
+    },
+    "train and evaluate": {
+        "train": "training.TRAIN",
+        "evaluate": "evaluation.EVALUATE",
+        "compare": "evaluation.COMPARE",
+        "demo": "training.DEMO",
+        "find-lr": "training.FIND_LR",
+        "export": "evaluation.EXPORT",
+        "push": "hub.PUSH",
+        "convert": "convert.CONVERT",
+        "controllability": "evaluation.CONTROLLABILITY",
+        "diverse-captions": "evaluation.DIVERSE_CAPTIONS",
+        "image-distance": "evaluation.IMAGE_DISTANCE",
+    },
+    "data": {
+        "check": "check.CHECK",
+        "prepare": "data.PREPARE",
+        "prepare metrics": "data.PREPARE_METRICS",
+        "find-objects": "data.FIND_OBJECTS",
+        "import-features": "data.IMPORT_FEATURES",
+        "miniworld sheet": "data.MINIWORLD_SHEET",
+        "miniworld facts": "data.MINIWORLD_FACTS",
+    },
+    "new pairs, captions and pictures": {
+        "augment": "augmentation.AUGMENT",
+        "augment captioned": "augmentation.CAPTIONED",
+        "augment teach": "augmentation.TEACH",
+        "augment compare": "augmentation.COMPARE",
+        "augment pictures": "augmentation.PICTURES",
+        "augment round-trip": "augmentation.ROUND_TRIP",
+    },
+    "what curation did": {
+        "curate detect": "curation.DETECT",
+        "curate score": "curation.SCORE",
+        "curate capfilt": "curation.CAPFILT",
+        "curate export": "curation.EXPORT",
+        "curate apply": "apply.APPLY",
+        "curate journal": "journal.JOURNAL",
+        "curate study": "study.STUDY",
+        "curate suspects": "suspects.SUSPECTS",
+        "curate corrections": "suspects.CORRECTIONS",
+    },
+    "results": {
+        "report": "report.REPORT",
+        "paper": "paper.PAPER",
+        "table": "results.TABLE",
+        "record": "results.RECORD",
+    },
+    "making the weights that are shipped": {
+        "assets captioner": "assets.CAPTIONER",
+        "assets joint-space": "assets.JOINT_SPACE",
+        "assets caption-parser": "assets.CAPTION_PARSER",
+        "assets parser-captions": "assets.PARSER_CAPTIONS",
+        "assets parser-accuracy": "assets.PARSER_ACCURACY",
+        "assets entity-names": "assets.ENTITY_NAMES",
+        "assets unseen-photos": "assets.UNSEEN_PHOTOS",
+        "assets autoencoder": "assets.AUTOENCODER",
+        "assets diffusion": "assets.DIFFUSION",
+        "assets fine-tuning": "assets.FINE_TUNING",
+    },
 }
 RENAMED = {"curate report": "report"}  # commands of earlier versions
-COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 HELP = {"-h", "--help"}
 WRONG_USAGE = 2  # as argparse ends
+
+
+class _Commands(Mapping[str, Command]):
+    """All commands by name."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, name: str) -> Command:
+        module, attribute = self._places[name].split(".")
+        return getattr(import_module(f"captioning.commands.{module}"), attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+COMMANDS = _Commands({name: place for group in GROUPS.values() for name, place in group.items()})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,6 +143,8 @@ def run(arguments: Sequence[str]) -> int:
         print(f"captioning: there is no command {command.name} {rest[0]}; {near}", file=sys.stderr)
         return WRONG_USAGE
     if isinstance(command, HydraCommand):
+        from captioning.commands.hydra_command import run_hydra
+
         run_hydra(command, rest)
         return 0
     if command is not None:
@@ -205,7 +215,7 @@ def overview(names: Iterable[str]) -> str:
     names = set(names)
     lines = ["usage: captioning COMMAND ..., captioning COMMAND --help"]
     for title, group in GROUPS.items():
-        shown = [command for command in group if command.name in names]
+        shown = [COMMANDS[name] for name in group if name in names]
         if shown:
             lines += ["", f"{title}:"]
             lines += [f"  {command.name:<25} {command.summary}" for command in shown]

@@ -17,6 +17,7 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from captioning.config.folders import own_folder
@@ -229,13 +230,39 @@ def _is_in(module: str, parents: Iterable[str]) -> bool:
 
 
 def _found(target: str) -> Any:
-    """What a dotted name leads to, as Hydra looks it up, or None."""
-    from hydra._internal.utils import _locate
-
+    """What a dotted name leads to, or None."""
     try:
-        return _locate(target)
+        return located(target)
     except (ImportError, AttributeError, ValueError):
         return None
+
+
+def located(name: str) -> Any:
+    """What a dotted name leads to: modules are imported as far as there are any.
+
+    Raises:
+        ImportError: nothing; names what is missing.
+    """
+    first, *rest = str(name).split(".")
+    if not all((first, *rest)):
+        raise ImportError(f"{name!r} is no dotted name")
+    found, path = _imported(first, name), first
+    for part in rest:
+        path = f"{path}.{part}"
+        if hasattr(found, part):
+            found = getattr(found, part)
+        elif isinstance(found, ModuleType):
+            found = _imported(path, name)
+        else:
+            raise ImportError(f"{name}: there is no {path}")
+    return found
+
+
+def _imported(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # whatever a module raises while it is imported
+        raise ImportError(f"{name}: {module} cannot be imported ({error!r})") from error
 
 
 def _parts(config: Any) -> Iterator[Mapping[Any, Any]]:

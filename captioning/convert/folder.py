@@ -101,15 +101,10 @@ def _write_run(converted: Converted, options: Options, folder: Path, name: Path)
 
 def _built(config: DictConfig, converted: Converted) -> Any:
     """The model, without data."""
-    from captioning.data.batches.settings import Splits
-    from captioning.training.inputs import Inputs, Pictures
-    from captioning.training.run import build_model
+    from captioning.inference.building import Pictures, build_model
 
     pictures = Pictures(reader=_NoPictures(), feature_size=converted.feature_size)
-    splits: Any = Splits
-    steps: Any = None
-    inputs = Inputs(splits=splits, pictures=pictures, readers={}, steps=steps)
-    return build_model(config, converted.tokenizer, inputs, horizon=1)
+    return build_model(config, converted.tokenizer, pictures)
 
 
 class _NoPictures(AbstractBatchReader):

@@ -123,6 +123,7 @@ class Sampling(AbstractSearch):
 
     top_k: PositiveInt | None = None
     top_p: Share | None = None
+    best_first: ClassVar[bool] = False
     unused: ClassVar[tuple[str, ...]] = (
         "beam_size",
         "length_penalty",

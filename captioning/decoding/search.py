@@ -23,6 +23,7 @@ class AbstractSearch(ABC):
         unused: names of the settings that this search does not read.
         takes_machines: whether it reads the machines of a request.
         needs_machines: whether it finds nothing without them.
+        best_first: whether it gives the captions of an image by falling score.
 
     Raises:
         ValueError: a setting that this search does not read differs from its default.
@@ -32,6 +33,7 @@ class AbstractSearch(ABC):
     unused: ClassVar[tuple[str, ...]] = ()
     takes_machines: ClassVar[bool] = False
     needs_machines: ClassVar[bool] = False
+    best_first: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in sorted(self.settings.changed() & {*self.unused}):

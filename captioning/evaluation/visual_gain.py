@@ -94,7 +94,7 @@ class VisualGainScorer:
         datamodule = CaptionDataModule(
             splits=Splits(train=roster, val=roster),
             tokenizer=model.tokenizer,
-            readers=self._captioner.inputs.readers,
+            readers=self._captioner.readers,
             loader=LoaderSettings(batch_size=self._batch_size),
         )
         losses = torch.empty(len(pairs))

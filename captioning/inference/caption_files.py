@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
-from captioning.data.steps.take_detections import read_detections
 from captioning.inference.captioner import CaptionedPhoto
 from captioning.types import Box
 
@@ -56,6 +55,8 @@ def read_boxes(file: str | Path, photos: Sequence[str]) -> list[tuple[Box, ...]]
         FileNotFoundError: no such file.
         ValueError: not such a file, or a photo is not in it.
     """
+    from captioning.data.steps.take_detections import read_detections
+
     regions = read_detections(file)[1]
     boxes = []
     for photo in photos:

@@ -6,21 +6,18 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from omegaconf import DictConfig
 from PIL import Image
 from torch import nn
 
-from captioning.data.batches.datamodule import CaptionDataModule
-from captioning.data.batches.settings import LoaderSettings, Splits
-from captioning.data.roster import build_roster
+from captioning.data.batches.base import AbstractBatchReader
+from captioning.data.batches.dataset import photos_alone
 from captioning.decoding.machine import Machine
-from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import check_integer
-from captioning.inference.attention import AttendedWord, attended_words
 from captioning.inference.chosen_search import chosen_search, words_machine
 from captioning.inference.loading import LoadedCaptioner, load_captioner
 from captioning.inference.photo_batches import (
@@ -33,9 +30,10 @@ from captioning.inference.photo_batches import (
 from captioning.models.base import AbstractCaptioner
 from captioning.runtime.cores import num_cores
 from captioning.runtime.devices import Precision, by_device, computing, full_precision
-from captioning.text.tokenizers.image_text import ImageTextTokenizer
-from captioning.training.inputs import Inputs
 from captioning.types import Box, Prediction, Sample
+
+if TYPE_CHECKING:
+    from captioning.inference.attention import AttendedWord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +67,14 @@ class Captioner:
     """A trained model that captions photos; `load` gives one.
 
     Attributes:
-        model, config, inputs, device, backbone, dtype: see `LoadedCaptioner`.
+        model, config, readers, device, backbone, dtype: see `LoadedCaptioner`.
         takes_boxes: whether it looks at boxes, which `caption` must be given.
     """
 
     def __init__(self, loaded: LoadedCaptioner) -> None:
         self.model: AbstractCaptioner[Any] = loaded.model
         self.config: DictConfig = loaded.config
-        self.inputs: Inputs = loaded.inputs
+        self.readers: Mapping[str, AbstractBatchReader] = loaded.readers
         self.device: torch.device = loaded.device
         self.backbone: nn.Module | None = loaded.backbone
         self.dtype: torch.dtype = loaded.dtype
@@ -197,6 +195,8 @@ class Captioner:
         Raises:
             FileNotFoundError, ValueError: see `caption`.
         """
+        from captioning.inference.attention import attended_words
+
         given = None if boxes is None else [boxes]
         self._check_boxes([photo], given)
         with tempfile.TemporaryDirectory() as folder:
@@ -214,7 +214,7 @@ class Captioner:
 
     @property
     def _is_of_transformers(self) -> bool:
-        return isinstance(self.model.tokenizer, ImageTextTokenizer)
+        return self.model.tokenizer.of_processor
 
     @property
     def grid_size(self) -> tuple[int, int] | None:
@@ -237,18 +237,11 @@ class Captioner:
     ) -> Iterator[PhotoBatch]:
         if not samples:
             return
-        roster = build_roster("photos", list(samples))
-        datamodule = CaptionDataModule(
-            splits=Splits(train=roster, val=roster),
-            tokenizer=self.model.tokenizer,
-            readers=self.inputs.readers,
-            loader=LoaderSettings(eval_batch_size=batch_size),
-        )
         # threads that read, each a batch; one alone would be slower than a GPU
         ahead = min(by_device(self.device, processor=1, gpu=8), num_cores())
         if self._is_of_transformers:
             ahead = 1  # a processor of transformers is none for two threads
-        dataset = datamodule.dataset(samples, "eval")
+        dataset = photos_alone(samples, self.readers.values(), self.model.tokenizer)
         yield from read_batches(dataset, batch_size, ahead=ahead, skips=skips)
 
     @torch.inference_mode()
@@ -279,6 +272,6 @@ def _different(captions: Sequence[Prediction], search: AbstractSearch) -> tuple[
     different: dict[str, Prediction] = {}
     for prediction in captions:
         different.setdefault(prediction.caption, prediction)
-    if isinstance(search, Sampling):  # others give the best first
+    if not search.best_first:
         return tuple(sorted(different.values(), key=lambda prediction: -prediction.score))
     return tuple(different.values())

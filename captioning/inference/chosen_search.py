@@ -7,10 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from captioning.decoding.beam import BeamSearch
-from captioning.decoding.constrained import ConstrainedBeamSearch
-from captioning.decoding.constraints import constrain
 from captioning.decoding.machine import Machine
-from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchSettings, check_integer
 from captioning.interfaces import AbstractTokenizer
@@ -49,9 +46,13 @@ def chosen_search(
         raise ValueError("captions with given words are searched, not drawn: leave out one of both")
     settings |= _lengths(own.settings, min_words, max_words)
     if diverse:
+        from captioning.decoding.sampling import Sampling
+
         return _other(Sampling, own, settings, top_p=NUCLEUS)
     settings |= _wide_beam(own.settings, settings)
     if constrained and not own.takes_machines:
+        from captioning.decoding.constrained import ConstrainedBeamSearch
+
         return _other(ConstrainedBeamSearch, own, settings)
     defaults = SearchSettings()
     changed = {name for name, value in settings.items() if value != getattr(defaults, name)}
@@ -115,6 +116,8 @@ def words_machine(
     if not wanted:
         return None
     alternatives = [(words,) if isinstance(words, str) else tuple(words) for words in wanted]
+    from captioning.decoding.constraints import constrain
+
     constraints = constrain(
         alternatives,
         tokenizer.spellings,

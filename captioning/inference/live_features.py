@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.features.extraction import grid_features
 from captioning.runtime.devices import full_precision
 from captioning.types import Sample
-from captioning.vision.backbones import Backbone
-from captioning.vision.boxes import pool_regions, scale_boxes
+from captioning.vision.backbones import Backbone, grid_features
 from captioning.vision.photos import load_rgb
 
 
@@ -59,8 +57,8 @@ class LiveFeatures(AbstractBatchReader):
         pixels, boxes = [], []
         for photo in photos:
             image = load_rgb(photo.image_path)
-            chosen = [region.box for region in photo.regions[: self._max_boxes]]
-            boxes.append(scale_boxes(chosen, image.width, image.height, str(photo.image_path)))
+            if self._kind == "regions":
+                boxes.append(self._boxes(photo, image.width, image.height))
             fitted = np.array(self._backbone.fitted(image), dtype=np.uint8)
             pixels.append(torch.from_numpy(fitted).permute(2, 0, 1))
         stacked = torch.stack(pixels)
@@ -68,12 +66,20 @@ class LiveFeatures(AbstractBatchReader):
             return self._features(stacked, boxes)
         return self._thread.submit(self._features, stacked, boxes).result()
 
+    def _boxes(self, photo: Sample, width: int, height: int) -> Tensor:
+        from captioning.vision.boxes import scale_boxes
+
+        chosen = [region.box for region in photo.regions[: self._max_boxes]]
+        return scale_boxes(chosen, width, height, str(photo.image_path))
+
     @torch.inference_mode()
     def _features(self, pixels: Tensor, boxes: Sequence[Tensor]) -> Tensors:
         with full_precision():  # as the cache was computed; TF32 differs
             grid = grid_features(self._backbone, pixels.to(self._device), self._precision)
         if self._kind == "grid":
             return {"regions": grid.half().cpu(), "region_mask": None}
+        from captioning.vision.boxes import pool_regions
+
         return _padded(pool_regions(grid, self._backbone.grid_size, boxes))
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from captioning.config.build import build_part
-from captioning.config.compose import compose_config
 from captioning.config.plugins import import_plugins
-from captioning.data.batches.settings import Splits
-from captioning.data.roster import build_roster
-from captioning.data.steps.base import StepContext
+from captioning.data.batches.base import AbstractBatchReader
+from captioning.inference.building import Pictures, build_model, further_readers
 from captioning.inference.bundle import (
     FEATURES_PREFIX,
     FILES,
@@ -35,17 +34,8 @@ from captioning.inference.live_features import LiveFeatures
 from captioning.inference.shipped import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
-from captioning.results.checkpoints import load_checkpoint
-from captioning.results.run_folder import RunFolder
 from captioning.runtime.devices import DTYPES, Precision, chosen_device, chosen_dtype
-from captioning.runtime.model_folder import model_folder
-from captioning.runtime.processors import image_text_folder, load_processor
-from captioning.text.prompts import chat_template
-from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.text.tokenizers.restore import restored
-from captioning.training.inputs import Inputs, Pictures, further_readers
-from captioning.training.run import build_model
-from captioning.types import Sample
 
 NO_HUB = "the folder of a run, an export or a model of transformers"
 NAME_ONE = "name one by --model (a run folder, an export, or a model of transformers such as BLIP)"
@@ -53,6 +43,7 @@ NAME_ONE = "name one by --model (a run folder, an export, or a model of transfor
 REQUEST = "Describe the image in one sentence."
 # Their captions may be longer than those that a run learnt from.
 MAX_TOKENS = 40
+_BACKBONES = "captioning.vision.backbones.build_backbone"
 _OWN_LIST = re.compile(rf"{LISTS}/[0-9a-f]{{12}}\.(txt|json)")
 
 
@@ -63,7 +54,7 @@ class LoadedCaptioner:
     Attributes:
         model: in evaluation mode.
         config: of its run.
-        inputs: readers of photos.
+        readers: of photos, by name.
         device: where the model works.
         backbone: of the features that its run had cached; None where the model reads pixels.
         dtype: what networks with weights in single precision compute in, where it is exact enough.
@@ -71,10 +62,19 @@ class LoadedCaptioner:
 
     model: AbstractCaptioner[Any]
     config: DictConfig
-    inputs: Inputs
+    readers: Mapping[str, AbstractBatchReader]
     device: torch.device
     backbone: nn.Module | None = None
     dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inputs:
+    """Readers of single photos, how they get pictures, and the backbone of cached features."""
+
+    pictures: Pictures
+    readers: Mapping[str, AbstractBatchReader]
+    cached: nn.Module | None
 
 
 def load_captioner(
@@ -127,6 +127,8 @@ def _folder(place: str | Path) -> Path:
             f"{place}: no such folder; give a run folder, an export, the folder of a model of "
             "transformers, or OWNER/NAME@COMMIT of the hub"
         )
+    from captioning.runtime.model_folder import model_folder
+
     return model_folder(str(place), instead=NO_HUB, files=FILES)
 
 
@@ -138,6 +140,11 @@ def _of_transformers(
     weights: torch.dtype,
 ) -> LoadedCaptioner:
     """An image-to-text model of transformers as it was saved, with the settings of model=vlm."""
+    from captioning.config.compose import compose_config
+    from captioning.runtime.processors import image_text_folder, load_processor
+    from captioning.text.prompts import chat_template
+    from captioning.text.tokenizers.image_text import ImageTextTokenizer
+
     processor = load_processor(image_text_folder(str(folder), weights=True))
     if prompt is None:
         prompt = REQUEST if chat_template(processor) else ""
@@ -147,24 +154,27 @@ def _of_transformers(
     config.model.weights = str(weights).removeprefix("torch.")
     config.search.update({"beam_size": 3, "length_penalty": 1.0, "max_length": MAX_TOKENS})
     tokenizer = ImageTextTokenizer.of_model(name=str(folder), prompt=prompt, template=template)
-    inputs, backbone = _inputs(config, device)
-    model = build_model(config, tokenizer, inputs, horizon=1)
-    return _ready(model, config, inputs, device, backbone)
+    inputs = _inputs(config, device)
+    model = build_model(config, tokenizer, inputs.pictures)
+    return _ready(model, config, inputs, device)
 
 
 def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
+    from captioning.results.checkpoints import load_checkpoint
+    from captioning.results.run_folder import RunFolder
+
     run = RunFolder(folder)
     config = _with_precision(run.config(), wanted)
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
-    inputs, backbone = _inputs(config, device)
-    model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs, horizon=1)
+    inputs = _inputs(config, device)
+    model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs.pictures)
     model.on_load_checkpoint(checkpoint)
     try:
         model.load_state_dict(checkpoint["state_dict"])
     except RuntimeError as error:
         reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
         raise ValueError(f"{folder}: weights and config.yaml do not fit: {reason}") from error
-    return _ready(model, config, inputs, device, backbone)
+    return _ready(model, config, inputs, device)
 
 
 def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
@@ -175,26 +185,25 @@ def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -
     except (TypeError, AttributeError, KeyError) as error:
         raise ValueError(f"{folder}: its tokenizer is damaged ({error})") from error
     of_features, of_model = _divided(bundle)
-    inputs, backbone = _inputs(config, device, weights=of_features, where=folder / WEIGHTS)
+    inputs = _inputs(config, device, weights=of_features, where=folder / WEIGHTS)
     if of_model is not None:
         _check_sizes(config, tokenizer, inputs, of_model, folder)
-    model = build_model(config, tokenizer, inputs, horizon=1)
+    model = build_model(config, tokenizer, inputs.pictures)
     model.on_load_checkpoint({"captioner": dict(bundle.captioner)})
     if of_model is not None:
         restore(model, of_model, where=folder / WEIGHTS)
-    return _ready(model, config, inputs, device, backbone)
+    return _ready(model, config, inputs, device)
 
 
 def _ready(
     model: AbstractCaptioner[Any],
     config: DictConfig,
-    inputs: Inputs,
+    inputs: _Inputs,
     device: torch.device,
-    backbone: nn.Module | None,
 ) -> LoadedCaptioner:
     model = model.to(device).eval().requires_grad_(False)
     return LoadedCaptioner(
-        model=model, config=config, inputs=inputs, device=device, backbone=backbone
+        model=model, config=config, readers=inputs.readers, device=device, backbone=inputs.cached
     )
 
 
@@ -252,21 +261,49 @@ def _divided(bundle: Bundle) -> tuple[dict[str, Tensor], dict[str, Tensor] | Non
     return of_features, rest
 
 
+class _WithoutFirstValues(TorchFunctionMode):
+    """Parameters stay as they are made: without memory, torch draws values by its compiler.
+
+    That takes two seconds to import.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """What the function gives; its first argument for those that fill it."""
+        if func in _FILLS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+_FILLS = (
+    *(nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, nn.init.kaiming_normal_),
+    *(nn.init.xavier_uniform_, nn.init.xavier_normal_, nn.init.trunc_normal_),
+    *(Tensor.normal_, Tensor.uniform_),
+)
+
+
 def _check_sizes(
     config: DictConfig,
     tokenizer: AbstractTokenizer,
-    inputs: Inputs,
+    inputs: _Inputs,
     weights: Mapping[str, Tensor],
     folder: Path,
 ) -> None:
     """Refuse settings of other sizes than the weights before memory is taken for them."""
     try:
-        with torch.device("meta"):
-            empty = build_model(config, tokenizer, inputs, horizon=1)
+        with torch.device("meta"), _WithoutFirstValues():
+            empty = build_model(config, tokenizer, inputs.pictures)
     except (NotImplementedError, RuntimeError):
         return  # some models compute while they are built: sizes are checked afterwards
     if empty.backbone is None:
         check_shapes(empty.state_dict(), weights, where=folder / WEIGHTS)
+
+
+def _backbone(chosen: DictConfig, is_replaced: bool) -> Any:
+    """A backbone that is not trained; its weights may come from the captioner's own file."""
+    own = chosen._target_ == _BACKBONES and (is_replaced or chosen.get("weights") != "random")
+    return build_part(chosen, inference=True) if own else build_part(chosen)
 
 
 def _inputs(
@@ -275,7 +312,7 @@ def _inputs(
     *,
     weights: Mapping[str, Tensor] | None = None,
     where: Path = Path(),
-) -> tuple[Inputs, nn.Module | None]:
+) -> _Inputs:
     """Readers of single photos, and the backbone of cached features."""
     chosen = config.features
     if chosen.get("imported"):
@@ -283,7 +320,7 @@ def _inputs(
             "this run reads imported features, and has no backbone for photos: caption a data set "
             "with `captioning evaluate`, or train with features= of a backbone"
         )
-    backbone = build_part(chosen.backbone) if chosen.get("backbone") else None
+    backbone = _backbone(chosen.backbone, bool(weights)) if chosen.get("backbone") else None
     if weights and backbone is not None:
         restore(backbone, weights, where=where)
     size = 0 if backbone is None else backbone.dim
@@ -297,13 +334,8 @@ def _inputs(
         options = {key: chosen[key] for key in ("max_boxes", "precision") if chosen.get(key)}
         live = LiveFeatures(backbone=backbone, kind=chosen.kind, device=device, **options)
         pictures = Pictures(reader=live, feature_size=size)
-    # Nobody looks at them, but a run has samples.
-    nothing = {"sample_id": "0", "image_id": "0", "image_path": Path(), "caption": "photo"}
-    roster = build_roster("photos", [Sample(row=0, **nothing)])
-    inputs = Inputs(
-        splits=Splits(train=roster, val=roster),
+    return _Inputs(
         pictures=pictures,
         readers={"pictures": pictures.reader, **further_readers(config)},
-        steps=StepContext(split="eval", seed=0, cache_folder=Path()),
+        cached=None if chosen.get("reader") else backbone,
     )
-    return inputs, None if chosen.get("reader") else backbone

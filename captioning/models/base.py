@@ -1,4 +1,7 @@
-"""The base class of captioners: Lightning's steps, optimiser set-up, and decoding by any search."""
+"""The base class of captioners: a network of torch that decodes by any search.
+
+Lightning, which takes seconds to import, trains one: see `captioning.models.training_steps`.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,25 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from captioning.config.loadable import loadable
-from captioning.decoding.given import check_stepper
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words import bind_search, find_captions, request_of
+from captioning.decoding.words import bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
-from captioning.models.given_losses import check_losses
-from captioning.models.layers.cuda_graphs import AbstractGraphedPart
-from captioning.models.shared_loss import shared_loss
-from captioning.models.update_window import (
-    UpdateWindow,
-    WindowLoss,
-    check_strategy,
-    keep_compiled_graphs,
-)
 from captioning.runtime.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
+
+if TYPE_CHECKING:  # what `captioning.models.training_steps.trainable` makes of a captioner
+    from captioning.models.training_steps import TrainingSteps as Network
+else:
+    from torch.nn import Module as Network
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleFactory = Callable[..., LRScheduler]
@@ -41,7 +38,7 @@ Objective = Callable[["AbstractCaptioner[Any]", Batch, int], CaptionLosses]
 
 
 @loadable
-class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
+class AbstractCaptioner(Network, AbstractStepper[StateT]):
     """A model adds `losses`, `start` and `step`; everything else is here.
 
     Args:
@@ -77,6 +74,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     several_means: bool = False
     extra_rows: int = 0
     objective: Objective | None = None
+    _trainer: Any = None  # Lightning's, while it trains
 
     def __init__(
         self,
@@ -95,7 +93,21 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         self._optimizer = optimizer
         self._schedule = schedule
         self.horizon = horizon
-        self._window = UpdateWindow()
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.parameters()).device
+
+    @property
+    def current_epoch(self) -> int:
+        """Of its training; 0 outside of one."""
+        return self._trainer.current_epoch if self._trainer else 0
+
+    @property
+    def global_step(self) -> int:
+        """Updates so far in its training; 0 outside of one."""
+        return self._trainer.global_step if self._trainer else 0
 
     @abstractmethod
     def losses(self, batch: Batch) -> CaptionLosses:
@@ -166,6 +178,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
 
     def use_cuda_graphs(self) -> None:
         """Train on a GPU by CUDA graphs where parts can: many operations are started as one."""
+        from captioning.models.layers.cuda_graphs import AbstractGraphedPart
+
         for part in self.modules():
             if isinstance(part, AbstractGraphedPart):
                 part.use_cuda_graphs()
@@ -178,51 +192,6 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         frequencies = self.tokenizer.log_frequencies()
         if frequencies is not None:
             bias.data.copy_(torch.tensor(frequencies))
-
-    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """One batch; returns rows and per-caption losses for callbacks, and its update's loss."""
-        if self.objective is None:
-            losses = self.losses(batch)
-        else:
-            losses = self.objective(self, batch, batch_idx)
-        size = len(batch)
-        check_losses(losses, size, by=self.objective or self)
-        shared = self._shared_loss(losses, size, batch_idx)
-        # Not with prog_bar=True, for which Lightning waits for the device in every step.
-        self.log("train/loss", shared.batch, batch_size=size)
-        for name, value in losses.parts.items():
-            self.log(f"train/{name}", value, batch_size=size)
-        counted = slice(0, 0 if batch.filler else size)
-        rows, per_sample = batch.rows[counted], losses.per_sample[counted].detach()
-        outputs = {"loss": shared.loss, "rows": rows, "per_sample": per_sample}
-        outputs["update_loss"] = shared.update
-        if losses.nll is not None:
-            outputs["per_sample_sum"] = losses.nll[counted].detach()
-        return outputs
-
-    def _shared_loss(self, losses: CaptionLosses, number: int, batch_idx: int) -> WindowLoss:
-        """The loss of the batch over all processes, among the batches of its update."""
-        if self._trainer is not None and self._trainer.accumulate_grad_batches > 1:
-            return self._window.add(losses, number, self._trainer, batch_idx)
-        loss, total = shared_loss(losses, number)
-        return WindowLoss(loss=loss, batch=total, update=total.detach())
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> Any:
-        """A `Prediction` for each of the batch's images; a callback scores them.
-
-        Raises:
-            ValueError: a batch that is tried before training shows a decoder that gives no
-                log-probabilities.
-        """
-        if self._trainer is not None and self._trainer.sanity_checking:
-            device = batch.rows.device
-            request = request_of(self, self.tokenizer, batch.image_ids, device=device)
-            check_stepper(self, self.start(batch), request)
-        return self.generate(batch)
-
-    def test_step(self, batch: Batch, batch_idx: int) -> Any:
-        """All `candidates` of each of the batch's images, as some metrics want several."""
-        return self.candidates(batch)
 
     @torch.inference_mode()
     def candidates(
@@ -262,32 +231,6 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         """The first of the `candidates` of each image."""
         candidates = self.candidates(batch, search=search, machines=machines)
         return [captions[0] for captions in candidates]
-
-    def on_fit_start(self) -> None:
-        """Train with dropout: pretrained networks are read in evaluation mode, and would stay.
-
-        Raises:
-            ValueError: a strategy by which accumulated batches would not make one mean.
-        """
-        several = self.several_means or getattr(self.objective, "several_means", False)
-        check_strategy(self.trainer, several_means=several)
-        if several and self.compiled and self.trainer.accumulate_grad_batches > 1:
-            keep_compiled_graphs()
-        self.train()
-
-    def configure_optimizers(self) -> Any:
-        """The optimiser, and its schedule stepped once an update, or an epoch where it says so."""
-        optimizer = self._optimizer(p for p in self.parameters() if p.requires_grad)
-        if self._schedule is None:
-            return optimizer
-        scheduler = self._schedule(optimizer, horizon=self.horizon)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {
-                "scheduler": scheduler,
-                "interval": getattr(scheduler, "interval", "step"),
-            },
-        }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Name the model and its vocabulary, so that another one is refused on loading."""

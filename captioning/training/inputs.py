@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig
-from torch import nn
 
 from captioning.config.build import build_part
 from captioning.data.batches.base import AbstractBatchReader
@@ -19,27 +18,13 @@ from captioning.data.features.store import FeatureStore
 from captioning.data.readers.read_once import files_kept
 from captioning.data.roster import Roster
 from captioning.data.steps.base import StepContext
+from captioning.inference.building import Pictures, further_readers
 from captioning.training.rosters import read_roster, read_train, trains_on_text
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 
 # Keys of the group ``features`` that are no arguments of `ensure_features`.
 NO_SETTINGS = ("name", "backbone", "imported", "encoder")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pictures:
-    """How batches get their pictures.
-
-    Attributes:
-        reader: gives a batch its pictures.
-        feature_size: D of the features or of the backbone; 0 where there is neither.
-        backbone: for end-to-end training; None: features are cached, or the model has its own.
-    """
-
-    reader: AbstractBatchReader
-    feature_size: int = 0
-    backbone: nn.Module | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +95,6 @@ def _text_reader(config: DictConfig) -> AbstractBatchReader:
             f"model={config.model.name} cannot learn: choose model=viecap or corpus=none"
         )
     return build_part(config.model.texts)
-
-
-def further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
-    """The reader of controls, then those that the model lists beside pictures."""
-    chosen = {"control": config.get("control"), **(config.model.get("readers") or {})}
-    return {name: build_part(part) for name, part in chosen.items() if part}
 
 
 def load_pictures(

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -24,8 +23,10 @@ from captioning.data.batches.settings import LoaderSettings
 from captioning.data.readers.collector import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
+from captioning.inference import building
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
+from captioning.models.training_steps import trainable
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.failure import forget_failure
 from captioning.results.run_folder import RunFolder
@@ -33,7 +34,6 @@ from captioning.results.untested import end_untested, ended_untested
 from captioning.runtime.devices import take_gpu
 from captioning.runtime.file_lock import held, lock_of
 from captioning.runtime.files import write_json
-from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.data_checks import begin_with, check_opened, rosters_of
 from captioning.training.fit import fit, quieten_loaders
@@ -322,38 +322,8 @@ def build_datamodule(
     )
 
 
-def _words(tokenizer: AbstractTokenizer) -> tuple[str, ...]:
-    """The vocabulary of a tokenizer of words.
-
-    Raises:
-        ValueError: its tokens are no words.
-    """
-    if tokenizer.words is None:
-        raise ValueError(
-            "model.word_vectors needs one token a word (tokenizer=words): got "
-            f"{type(tokenizer).__name__}; choose tokenizer=words, or model.word_vectors=null"
-        )
-    return tokenizer.words
-
-
 def build_model(
     config: DictConfig, tokenizer: AbstractTokenizer, inputs: Inputs, horizon: int
 ) -> AbstractCaptioner:
-    """The captioner, with its parts bound."""
-    parts: dict[str, Any] = {}
-    if config.model.get("word_vectors"):
-        parts["word_vectors"] = build_part(config.model.word_vectors, words=_words(tokenizer))
-    if inputs.pictures.backbone is not None:
-        parts["backbone"] = inputs.pictures.backbone
-    model = build_part(
-        config.model.module,
-        tokenizer=tokenizer,
-        feature_size=inputs.pictures.feature_size,
-        search=build_part(config.search),
-        optimizer=build_part(config.optimizer),
-        schedule=build_part(config.schedule),
-        horizon=horizon,
-        **parts,
-    )
-    adapt(model, config.model)
-    return model
+    """The captioner with its parts bound, as a module that Lightning trains."""
+    return trainable(building.build_model(config, tokenizer, inputs.pictures, horizon=horizon))

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from captioning.config.loadable import loadable
 from captioning.config.ranges import PositiveInt
+from captioning.runtime.devices import DTYPES
 from captioning.runtime.extras import checked, package_folder
-from captioning.runtime.model_folder import model_folder
 from captioning.runtime.tensor_files import weights_digest
 from captioning.vision.efficientnet_lite import EfficientNetLite
 from captioning.vision.folding import folded
@@ -140,6 +140,22 @@ class Backbone(nn.Module):
         return self
 
 
+def grid_features(backbone: Backbone, pixels: Tensor, precision: str) -> Tensor:
+    """What a store keeps of photos, before it is rounded to ``float16``.
+
+    Args:
+        backbone: on the photos' device.
+        pixels: ``(N, 3, H, W) uint8``.
+        precision: of `DTYPES`; a store has those of `Precision`.
+
+    Returns:
+        ``(N, h*w, D)``.
+    """
+    dtype = DTYPES[precision]
+    with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype != torch.float32):
+        return backbone.grid(backbone.normalise(pixels))
+
+
 @loadable
 def build_backbone(
     *,
@@ -162,7 +178,8 @@ def build_backbone(
         image_size: side in pixels; None for the model's own.
         frozen_norm: see `Backbone`.
         inference: it will not be trained: an EfficientNet-Lite with the package's weights is then
-            built without timm, whose import takes seconds, and computes the same bits.
+            built without timm, whose import takes seconds, and computes the same bits. With
+            ``"random"`` its weights are zeros, which the caller replaces.
 
     Raises:
         FileNotFoundError: the weights file does not exist.
@@ -170,8 +187,9 @@ def build_backbone(
         ValueError: an unknown name, or weights that do not fit it.
         ConnectionError: the hub cannot be reached.
     """
-    if name in _LITE and weights is None:
-        network = _efficientnet_lite(name, inference=inference)
+    is_replaced = inference and str(weights) == "random"
+    if name in _LITE and (weights is None or is_replaced):
+        network = _empty_lite(name) if is_replaced else _efficientnet_lite(name, inference)
     elif name == "imgsim_resnet50" and weights is None:
         network = _imgsim_resnet50()
     else:
@@ -243,7 +261,16 @@ def _package_file(package: str, *, extra: str, name: str, sha256: str) -> Path:
     return checked(folder / name, sha256)
 
 
-def _efficientnet_lite(name: str, *, inference: bool) -> Any:
+def _empty_lite(name: str) -> Any:
+    """An EfficientNet-Lite of zeros."""
+    network = EfficientNetLite(width=_LITE[name].width, depth=_LITE[name].depth)
+    shapes = network.state_dict().items()
+    zeros = {key: torch.zeros(value.shape, dtype=value.dtype) for key, value in shapes}
+    network.load_state_dict(zeros, assign=True)
+    return network
+
+
+def _efficientnet_lite(name: str, inference: bool) -> Any:
     """An EfficientNet-Lite: the package's parameters have timm's order but other names."""
     lite, sha256 = _LITE[name], _LITE[name].sha256
     path = _package_file(
@@ -305,6 +332,8 @@ def _timm_network(name: str, weights: str | Path | None, image_size: int | None)
 
 def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
     """A network with the weights of a commit on the hub, ``NAME@COMMIT``."""
+    from captioning.runtime.model_folder import model_folder
+
     plain, _, commit = name.partition("@")
     if plain.startswith("hf-hub:"):
         repository = plain.removeprefix("hf-hub:")

@@ -14,6 +14,7 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.words import bind_search
 from captioning.models.base import AbstractCaptioner
+from captioning.models.training_steps import trainable
 from captioning.models.vlm import Vlm
 from captioning.types import Batch
 from tests import tiny, tiny_vlm
@@ -113,7 +114,7 @@ def test_steps_under_teacher_forcing_add_up_to_the_loss(name: str) -> None:
 
 @every_model
 def test_curation_gets_the_sum_of_a_captions_token_losses(name: str) -> None:
-    model = build(name)
+    model = trainable(build(name))
     batch = batch_for(model)
     model.log = lambda *_, **__: None
     step = model.training_step(batch, 0)

@@ -27,6 +27,7 @@ from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
 from captioning.models.cic_bart import CicBart
 from captioning.models.cos_cvae import CosCvae
+from captioning.models.training_steps import trainable
 from captioning.models.updown import UpDown
 from captioning.models.viecap import ViECap
 from captioning.text.tokenizers.words import WordTokenizer
@@ -183,7 +184,7 @@ def test_swapped_captions_are_found(name: str, scenes: Scenes, tmp_path: Path) -
         gradient_clip_val=5.0,
     )
     data = make_data(name, roster, features)
-    trainer.fit(make_model(name, data), data)
+    trainer.fit(trainable(make_model(name, data)), data)
     detection = callback.curator.records[-1]["detection"]
     auc, times_chance = BARS[name]
     assert detection["selector_auc"] >= auc

@@ -29,11 +29,11 @@ from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.constraints import constrain
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.search import AbstractSearch
+from captioning.models.adapt import adapt
 from captioning.models.vlm import Vlm
 from captioning.runtime.processors import PHOTOS_ALONE, load_processor, model_kind
 from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
-from captioning.training.adapt import adapt
 from captioning.types import Batch
 from captioning.vision.prompt_tensors import PromptedProcessor
 from tests import image_text_folders

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from captioning.config.loadable import loadable
-from captioning.data.roster import Roster
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Sample
+
+if TYPE_CHECKING:
+    from captioning.data.roster import Roster
 
 Stage = Literal["train", "probe", "eval"]
 Tensors = dict[str, Any]
@@ -33,7 +35,8 @@ class Epoch:
         stage: ``"train"``; ``"probe"``: the training samples once more, without anything random;
             ``"eval"``: pictures to caption.
         samples: of all batches.
-        roster: of training; the samples' rows count in it, except in ``"eval"``.
+        roster: of training; the samples' rows count in it, except in ``"eval"``. None where photos
+            of no data set are captioned.
         tokenizer: of captions.
         left_out: captions that are not trained on but may lend contexts.
         has_photos: False: captions alone; their photos must not be read.
@@ -45,7 +48,7 @@ class Epoch:
 
     stage: Stage
     samples: Sequence[Sample]
-    roster: Roster
+    roster: Roster | None
     tokenizer: AbstractTokenizer
     left_out: Sequence[Sample] = ()
     has_photos: bool = True

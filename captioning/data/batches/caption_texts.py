@@ -74,8 +74,9 @@ class CaptionTexts(AbstractBatchReader):
         """Computes the values of all samples at once, which is faster than batch by batch."""
         if epoch.has_photos:
             return None
-        if self._encoder is not None and len(epoch.roster) >= MIN_CAPTIONS:
-            self._know(epoch.roster, self._encoder)
+        roster = epoch.roster
+        if self._encoder is not None and roster is not None and len(roster) >= MIN_CAPTIONS:
+            self._know(roster, self._encoder)
         captions = self._unknown(epoch.samples)
         if captions and self._known:
             self._find(captions)

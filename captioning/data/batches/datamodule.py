@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
 from captioning.config.ranges import Seed
-from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Stage
-from captioning.data.batches.dataset import CaptionDataset, KnownTokens
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Stage
+from captioning.data.batches.dataset import CaptionDataset, KnownTokens, open_readers
 from captioning.data.batches.loaders import build_loader, pins_memory
 from captioning.data.batches.sampler import CaptionBatchSampler, Positions
 from captioning.data.batches.settings import LoaderSettings, Splits
@@ -217,7 +216,6 @@ class CaptionDataModule(pl.LightningDataModule):
             stage: see `Epoch`.
             overrides: readers that replace those of the same names, or are added after them.
         """
-        readers = [*{**self.readers, **(overrides or {})}.values()]
         epoch = Epoch(
             stage=stage,
             samples=samples,
@@ -225,14 +223,9 @@ class CaptionDataModule(pl.LightningDataModule):
             tokenizer=self.tokenizer,
             left_out=self.splits.left_out,
             has_photos=self.splits.train_has_photos or stage == "eval",
-            pictures=next(filter(None, (reader.pictures for reader in readers)), ""),
         )
-        opened: list[Read] = []
-        for reader in readers:
-            read = reader.open(epoch)
-            if read is not None:
-                opened.append(read)
-                epoch = replace(epoch, read_pictures=read) if reader.pictures else epoch
+        readers = {**self.readers, **(overrides or {})}
+        opened, epoch = open_readers(readers.values(), epoch)
         return CaptionDataset(
             samples,
             tokenizer=self.tokenizer,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captioning.data.batches.base import DRAW, Read, Tensors
+from captioning.data.batches.base import DRAW, AbstractBatchReader, Epoch, Read, Tensors
 from captioning.data.batches.token_weights import masked_token_weights
-from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
-from captioning.text.begin_tokens import begin_token
 from captioning.types import Batch, Sample
+
+if TYPE_CHECKING:
+    from captioning.data.token_table import TokenTable
 
 DATASET_FIELDS = (
     "rows",
@@ -130,6 +132,8 @@ class CaptionDataset(Dataset[Batch]):
         if ids is None:
             ids = np.asarray(self.tokenizer.encode(sample.caption), dtype=np.int64)
         if sample.bucket:
+            from captioning.text.begin_tokens import begin_token
+
             ids = np.concatenate([[begin_token(self.tokenizer, sample.bucket)], ids[1:]])
         return ids
 
@@ -147,6 +151,28 @@ class CaptionDataset(Dataset[Batch]):
             tensors |= added
         del tensors[DRAW]
         return tensors
+
+
+def open_readers(readers: Iterable[AbstractBatchReader], epoch: Epoch) -> tuple[list[Read], Epoch]:
+    """The functions that read an epoch's batches, and what the last reader knew of it."""
+    readers = list(readers)
+    form = next(filter(None, (reader.pictures for reader in readers)), "")
+    epoch, opened = replace(epoch, pictures=form), []
+    for reader in readers:
+        read = reader.open(epoch)
+        if read is not None:
+            opened.append(read)
+            epoch = replace(epoch, read_pictures=read) if reader.pictures else epoch
+    return opened, epoch
+
+
+def photos_alone(
+    samples: Sequence[Sample], readers: Iterable[AbstractBatchReader], tokenizer: AbstractTokenizer
+) -> CaptionDataset:
+    """Photos to caption that are of no run's data."""
+    epoch = Epoch(stage="eval", samples=samples, roster=None, tokenizer=tokenizer)
+    opened, _ = open_readers(readers, epoch)
+    return CaptionDataset(samples, tokenizer=tokenizer, readers=opened)
 
 
 def _by_photo(captions: Sequence[Sample]) -> dict[Path, Sample]:

@@ -91,7 +91,7 @@ class ContextIndex(AbstractBatchReader):
         Raises:
             ValueError: slots of regions without features of regions.
         """
-        if epoch.stage != "train":
+        if epoch.stage != "train" or epoch.roster is None:
             return None
         if self.slots == "regions" and epoch.pictures != "regions":
             raise ValueError(

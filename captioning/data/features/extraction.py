@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.runtime.devices import DTYPES, by_device, full_precision
+from captioning.runtime.devices import by_device, full_precision
 from captioning.runtime.work_ahead import done_ahead
 from captioning.types import Box
-from captioning.vision.backbones import Backbone
+from captioning.vision.backbones import Backbone, grid_features
 from captioning.vision.boxes import pool_regions, scale_boxes
 
 Kind = Literal["grid", "regions"]
@@ -40,22 +40,6 @@ class Photo:
     path: Path
     key: str
     boxes: tuple[Box, ...]
-
-
-def grid_features(backbone: Backbone, pixels: Tensor, precision: str) -> Tensor:
-    """What a store keeps of photos, before it is rounded to ``float16``.
-
-    Args:
-        backbone: on the photos' device.
-        pixels: ``(N, 3, H, W) uint8``.
-        precision: of `DTYPES`; a store has those of `Precision`.
-
-    Returns:
-        ``(N, h*w, D)``.
-    """
-    dtype = DTYPES[precision]
-    with torch.autocast(pixels.device.type, dtype=dtype, enabled=dtype != torch.float32):
-        return backbone.grid(backbone.normalise(pixels))
 
 
 @dataclass(frozen=True)

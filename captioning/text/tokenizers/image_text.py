@@ -37,6 +37,7 @@ class ImageTextTokenizer(AbstractTokenizer):
     """
 
     kind = "image_text"
+    of_processor = True
 
     def __init__(
         self,

@@ -88,7 +88,6 @@ def test_on_a_gpu_one_thread_stays_at_the_network(backbone, photo, tmp_path, mon
 def test_a_run_tells_them_its_precision():
     chosen = ("backbone.name=test_efficientnet", "backbone.weights=random", "precision=bfloat16")
     config = compose_config("train", [f"features.{entry}" for entry in chosen])
-    inputs, _ = loading._inputs(config, torch.device("cpu"))
-    reader = inputs.readers["pictures"]
+    reader = loading._inputs(config, torch.device("cpu")).readers["pictures"]
     assert isinstance(reader, LiveFeatures)
     assert reader._precision == "bfloat16"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ def test_a_photo_may_come_again_with_other_boxes(tmp_path, monkeypatch):
         LoadedCaptioner(
             model=tiny.build("updown"),
             config=OmegaConf.create({"features": {"kind": "regions"}}),
-            inputs=SimpleNamespace(readers={"pictures": live}),  # pyright: ignore[reportArgumentType]
+            readers={"pictures": live},
             device=device,
         )
     )

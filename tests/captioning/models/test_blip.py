@@ -18,10 +18,10 @@ from transformers import BlipConfig, BlipForConditionalGeneration
 
 from captioning.config.compose import compose_config
 from captioning.decoding.greedy import GreedySearch
+from captioning.models.adapt import adapt
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.subwords import SubwordTokenizer
-from captioning.training.adapt import adapt
 from captioning.training.speed import HalfWeights
 from captioning.types import Batch
 from captioning.vision.blip import build_blip_vision, load_blip

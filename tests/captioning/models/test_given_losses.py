@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from captioning.models.given_losses import check_losses
+from captioning.models.training_steps import trainable
 from captioning.models.updown import UpDown
 from captioning.types import Batch, CaptionLosses
 from tests.tiny import build, make_batch
@@ -53,19 +54,19 @@ def test_what_is_no_loss_of_captions_is_refused(losses: Any, shown: str) -> None
 
 
 def test_a_step_tells_whose_losses_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build("updown")
+    model = trainable(build("updown"))
     monkeypatch.setattr(UpDown, "losses", lambda self, batch: torch.tensor(1.0))
     with pytest.raises(ValueError, match="UpDown must give"):
         model.training_step(make_batch(), 0)
 
 
 def test_losses_for_callbacks_keep_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, likelihood = build("updown"), UpDown.losses
+    model, likelihood = trainable(build("updown")), UpDown.losses
 
     def losses(self: UpDown, batch: Batch) -> CaptionLosses:
         given = likelihood(self, batch)
         return replace(given, per_sample=given.nll)
 
     monkeypatch.setattr(UpDown, "losses", losses)
-    monkeypatch.setattr(UpDown, "log", lambda *_, **__: None)
+    monkeypatch.setattr(type(model), "log", lambda *_, **__: None)
     assert not model.training_step(make_batch(), 0)["per_sample"].requires_grad

@@ -16,6 +16,7 @@ from pytorch_lightning.plugins import MixedPrecision
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 
+from captioning.models.training_steps import trainable
 from captioning.models.update_window import UpdateWindow, check_strategy
 from captioning.types import CaptionLosses, Mean
 from tests.captioning.models import window_run
@@ -112,7 +113,7 @@ def test_two_processes_make_the_same_updates(name: str, by_two: Path) -> None:
 def test_without_accumulation_the_loss_is_left_as_it_is() -> None:
     model, batch = case("cos_cvae_pseudo", weighted=True)
     losses = model.losses(batch)
-    shared = model._shared_loss(losses, len(batch), 0)
+    shared = trainable(model)._shared_loss(losses, len(batch), 0)
     assert shared.loss is losses.total
     assert shared.batch is losses.total
 
@@ -179,7 +180,7 @@ def test_a_strategy_that_accumulates_by_itself_is_refused() -> None:
 
 def test_the_model_is_checked_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    name = "captioning.models.base.check_strategy"
+    name = "captioning.models.training_steps.check_strategy"
     monkeypatch.setattr(name, lambda trainer, *, several_means: seen.append(several_means))
     for case_name in ("updown", "cos_cvae", "cos_cvae_pseudo", "updown_self_critical"):
         model, batch = case(case_name)

@@ -21,8 +21,8 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
+from captioning.models.adapt import adapt
 from captioning.models.vlm import Vlm
-from captioning.training.adapt import adapt
 from captioning.types import Batch
 from captioning.vision.prompt_tensors import PromptedProcessor
 from tests.image_text_folders import FAMILIES

@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
 from captioning.models.base import AbstractCaptioner
+from captioning.models.training_steps import trainable
 from captioning.models.vlm import Vlm
 from captioning.training.objectives.rewards import AbstractReward
 from captioning.training.objectives.self_critical import OF_CAPTIONS, SelfCritical
@@ -188,7 +189,7 @@ def gradients(
         limit_val_batches=0,
         **{"accelerator": "cpu", "devices": 1, **settings},
     )
-    trainer.fit(model, Data([picked(batch, captions) for captions in batches]))
+    trainer.fit(trainable(model), Data([picked(batch, captions) for captions in batches]))
     return found
 
 

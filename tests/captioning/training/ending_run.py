@@ -23,6 +23,7 @@ from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_task
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
+from captioning.models.training_steps import trainable
 from captioning.runtime.files import write_json
 from captioning.training.processes import EndTogether, ends_together
 from tests.captioning.training.process_run import (
@@ -93,7 +94,7 @@ def train(fates: dict[int, str], folder: Path, config: Any) -> None:
         reload_dataloaders_every_n_epochs=1,
     )
     with ends_together(trainer):
-        trainer.fit(model, data)
+        trainer.fit(trainable(model), data)
 
 
 def run(fates: dict[int, str], folder: Path, number: int) -> None:

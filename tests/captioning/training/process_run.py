@@ -27,6 +27,7 @@ from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import Roster, build_roster
 from captioning.models.base import AbstractCaptioner
+from captioning.models.training_steps import trainable
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, Speed, StepSeed
 from captioning.training.finite_loss import FiniteLoss
@@ -214,7 +215,7 @@ def fit(
         use_distributed_sampler=False,
         **{"accelerator": "cpu", "gradient_clip_val": 2.0, **case.trainer},
     )
-    trainer.fit(model, data, ckpt_path=resume_from, weights_only=True)
+    trainer.fit(trainable(model), data, ckpt_path=resume_from, weights_only=True)
     if trainer.is_global_zero:
         weights = {name: value.detach() for name, value in model.state_dict().items()}
         loss = trainer.callback_metrics["train/loss"]

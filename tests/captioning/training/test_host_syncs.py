@@ -15,6 +15,7 @@ from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 from torch.utils.data import DataLoader
 
 from captioning.data.roster import CurationView, build_roster
+from captioning.models.training_steps import trainable
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import GradientNorm, ProgressBar, Speed, StayStopped, StepSeed
 from captioning.training.finite_loss import FiniteLoss
@@ -105,7 +106,7 @@ def step_waits(
     )
     with simulated_device(monkeypatch) as syncs:
         steps = watch_steps(monkeypatch, syncs, model, averaging)
-        trainer.fit(model, datamodule=Samples(batch))
+        trainer.fit(trainable(model), datamodule=Samples(batch))
     assert len(steps) == NUM_STEPS
     return steps[:-1]
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -382,5 +383,6 @@ class Pieces(AbstractTokenizer):
 
 def test_word_vectors_without_words_name_the_tokenizer() -> None:
     config = OmegaConf.create({"model": {"word_vectors": {"_target_": "no.matter"}}})
+    nothing = SimpleNamespace(backbone=None)
     with pytest.raises(ValueError, match=r"got Pieces; choose tokenizer=words"):
-        build_model(config, Pieces(), inputs=None, horizon=1)
+        build_model(config, Pieces(), inputs=SimpleNamespace(pictures=nothing), horizon=1)

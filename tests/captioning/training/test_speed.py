@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from captioning.models.blip import Blip
 from captioning.models.layers.graphed_recurrence import GraphedRecurrence
+from captioning.models.training_steps import trainable
 from captioning.training import run as running
 from captioning.training.run import train
 from captioning.training.speed import (
@@ -130,7 +131,7 @@ def fit(model: Any, batch: Any, folder: Path, **settings: Any) -> None:
         **settings,
     )
     loader = DataLoader([batch, batch], batch_size=None)
-    trainer.fit(model, loader, DataLoader([batch], batch_size=None))
+    trainer.fit(trainable(model), loader, DataLoader([batch], batch_size=None))
 
 
 pytestmark = pytest.mark.filterwarnings(

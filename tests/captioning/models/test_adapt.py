@@ -6,7 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from captioning.training.adapt import adapt
+from captioning.models.adapt import adapt
 from tests.tiny import build, make_batch
 
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["query", "value"]}
