@@ -20,7 +20,7 @@ function mended([before, old, now, after]) {
   return make("bdi", { dir: "auto", class: "before" }, before, make("del", {}, old), " ", make("ins", { class: "after" }, now), after);
 }
 
-// The same for places that hold plain text alone, such as hints; as in curation/review/page.py.
+// The same for places that hold plain text alone, such as hints; as in curation/review/html_page.py.
 const MARKS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const isolated = (text) => `\u2068${String(text).replace(MARKS, "\ufffd")}\u2069`;
 
