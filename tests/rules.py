@@ -171,7 +171,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("captioning.inference", "captioning.config.plugins", "captioning.vision", "curation"),
     ),
     **dict.fromkeys(
-        ("curation.export.annotations", "curation.export.apply", "curation.study.items"),
+        ("curation.export.apply", "curation.study.items"),
         (*CONTRACTS, "captioning.data", "curation"),
     ),
     # Nothing imports these but themselves. Some benchmarks borrow small models of the tests.

@@ -36,6 +36,7 @@ MOVED = {
     "augmentation.regions.cutswap": "augmentation.cutswap",
     "augmentation.regions.novel_objects": "augmentation.novel_objects.method",
     **{f"augmentation.regions.{name}": f"augmentation.novel_objects.{name}" for name in _NOVEL},
+    "curation.loop.budget": "curation.loop.policy",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(

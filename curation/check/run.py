@@ -26,8 +26,8 @@ from curation.check.generator_folder import (
     look_at_folder,
 )
 from curation.check.generators import own_words, set_notes
+from curation.check.photo_vectors import look_at
 from curation.check.result import CheckResult
-from curation.check.seen import look_at
 
 LENIENT = {"missing_photos": "drop", "missing_captions": "drop", "bad_captions": "drop"}
 

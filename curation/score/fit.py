@@ -17,8 +17,8 @@ from captioning.runtime.devices import leave_device
 from captioning.types import Sample
 from curation.base import AbstractScore, Context
 from curation.check.fit import caption_fit
+from curation.check.photo_vectors import look_at
 from curation.check.run import build_encoders
-from curation.check.seen import look_at
 
 log = logging.getLogger(__name__)
 

@@ -236,7 +236,7 @@ def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def embedded(roster: Any, encoder: Any, sentences: Any, *, folder: str) -> Any:
-    """What `curation.check.seen.look_at` sees, by features that trainings have in the cache."""
+    """What `curation.check.photo_vectors.look_at` sees, by features of the cache."""
     import torch
 
     from captioning.data.features.build import ensure_features

@@ -20,6 +20,7 @@ EARLIER = (
     "augmentation.captions.writing.trigram_writer.TrigramWriter",
     "augmentation.regions.novel_objects.NovelObjects",
     "captioning.data.readers.jsonl.read_jsonl",
+    "curation.loop.budget.Budget",
 )
 
 

@@ -15,7 +15,7 @@ from curation.check import check as run_check
 from curation.check import photos
 from curation.check.checks import ALL_CHECKS, CHECKS, THRESHOLDS
 from curation.check.evidence import Evidence, PhotoFacts
-from curation.check.mixture import fit_mixture
+from curation.check.fit import fit_mixture
 from curation.check.photos import measured
 
 GOOD = [

@@ -11,7 +11,7 @@ from captioning.commands.main import main
 from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import Roster
 from captioning.types import Edit
-from curation.export.annotations import read_annotations
+from curation.export.apply import read_annotations
 from curation.journal.journal import Header, append_lines, encode, write_journal
 
 IMAGES = ("1.jpg", "2.jpg", "3.jpg")

@@ -19,7 +19,7 @@ from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import UNPAIRED, Edit
-from curation.export.annotations import read_annotations
+from curation.export.apply import read_annotations
 from curation.export.curated_set import pictures, safe_names, write_coco
 from curation.export.export import export
 from curation.export.packed_set import _header

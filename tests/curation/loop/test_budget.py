@@ -13,8 +13,7 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import UNPAIRED, Sample
 from curation.amend.remove import Remove
 from curation.base import Context, Selected
-from curation.loop.budget import Budget
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import Budget, CurationPolicy
 from curation.select.top import Top
 
 CAPTIONS = ["a red dog", "a dog", "a zebra", "two dogs", "a boat", "a zebra runs"]

@@ -14,8 +14,7 @@ from captioning.text.expected_words import PhotoFeatures
 from captioning.text.judged_words import log_odds
 from captioning.types import Edit, Sample
 from curation.base import Context
-from curation.score.words.calibration import calibrate, squeezed
-from curation.score.words.score import Words
+from curation.score.words.score import Words, calibrate, squeezed
 
 COLORS = ("red", "blue", "green")
 TRAINING = {"num_epochs": 16, "batch_size": 4, "lr": 0.03}

@@ -16,8 +16,8 @@ from PIL import Image
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Sample
 from captioning.vision import photos
-from curation.check import seen
-from curation.check.seen import KeptVectors, look_at
+from curation.check import photo_vectors
+from curation.check.photo_vectors import KeptVectors, look_at
 
 
 class Means:
@@ -71,7 +71,7 @@ def look(paths: Sequence[Path], **options: Any) -> tuple[Any, Means]:
 def test_each_photo_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = folder_of(tmp_path / "set", 9, "bmp")
     opened: Counter[Path] = Counter()
-    plain = seen.open_photo
+    plain = photo_vectors.open_photo
 
     def open_photo(path: Path) -> Any:
         opened[path] += 1
@@ -80,9 +80,9 @@ def test_each_photo_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def elsewhere(path: Path) -> Any:
         pytest.fail(f"{path} is opened again")
 
-    monkeypatch.setattr(seen, "open_photo", open_photo)
+    monkeypatch.setattr(photo_vectors, "open_photo", open_photo)
     monkeypatch.setattr(photos, "open_photo", elsewhere)
-    monkeypatch.setattr(seen, "content_key", elsewhere)
+    monkeypatch.setattr(photo_vectors, "content_key", elsewhere)
     real = Image.open
     monkeypatch.setattr(
         Image, "open", lambda file: elsewhere(file) if isinstance(file, Path) else real(file)
@@ -97,8 +97,8 @@ def test_each_photo_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_vectors_are_those_of_any_order_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, most: int
 ) -> None:
-    monkeypatch.setattr(seen, "_PHOTOS_AT_ONCE", 4)
-    monkeypatch.setattr(seen, "_MOST_OF_A_SIZE", most)
+    monkeypatch.setattr(photo_vectors, "_PHOTOS_AT_ONCE", 4)
+    monkeypatch.setattr(photo_vectors, "_MOST_OF_A_SIZE", most)
     paths = folder_of(tmp_path / "set", 20, suffix)
     evidence, _ = look(paths)
     order = np.random.default_rng(0).permutation(len(paths)).tolist()
