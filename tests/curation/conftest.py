@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "augmentation" / "images")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "augmentation" / "image_replacement")]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import foreign
 import foreign_images
@@ -23,7 +22,7 @@ def test_two_processes_give_the_edits_of_one(tmp_path, repository):
     folders = [tmp_path / "one", tmp_path / "two"]
     foreign.main(folders[0], "1")
     subprocess.run(
-        [sys.executable, Path(foreign.__file__), folders[1], "2"],
+        [sys.executable, "-m", "tests.late", foreign.__file__, folders[1], "2"],
         env=os.environ | {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
@@ -42,10 +41,10 @@ def test_two_processes_give_the_edits_of_one(tmp_path, repository):
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*")
 def test_two_processes_share_out_the_pictures_and_decide_the_same(tmp_path, repository):
     folders = [tmp_path / "one", tmp_path / "two"]
-    paths = [str(repository), str(repository / "tests" / "augmentation" / "images")]
+    paths = [str(repository), str(repository / "tests" / "augmentation" / "image_replacement")]
     foreign_images.main(folders[0], "1")
     subprocess.run(
-        [sys.executable, Path(foreign_images.__file__), folders[1], "2"],
+        [sys.executable, "-m", "tests.late", foreign_images.__file__, folders[1], "2"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,

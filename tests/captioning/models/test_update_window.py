@@ -88,7 +88,7 @@ def by_two(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     """The folder of gradients by two processes."""
     folder = tmp_path_factory.mktemp("two")
     done = subprocess.run(
-        [sys.executable, window_run.__file__, folder],
+        [sys.executable, "-m", "tests.late", window_run.__file__, folder],
         env=os.environ | {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

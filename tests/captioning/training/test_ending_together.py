@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     folder = tmp_path_factory.mktemp("endings")
     environment = {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"}
     subprocess.run(
-        [sys.executable, ending_run.__file__, folder],
+        [sys.executable, "-m", "tests.late", ending_run.__file__, folder],
         env=os.environ | environment,
         capture_output=True,
         timeout=300,
