@@ -15,8 +15,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.setting_error import AbstractSettingError, Setting, SettingNotFoundError
-from captioning.data.line_files import check_file
-from captioning.data.readers.own.root import check_root
 from captioning.results.run_folder import RunFolder
 
 SHIPPED = "shipped"  # the captioner in the package
@@ -161,6 +159,8 @@ def _part(part: Any) -> None:
     target = str(part.get("_target_"))
     try:
         if target == _OWN and _is_local(part.folder):
+            from captioning.data.readers.own.root import check_root
+
             check_root(Path(part.folder), part.get("annotations"))
         if target == _ARROW and _is_local(part.folder) and not Path(part.folder).is_dir():
             raise SettingNotFoundError(
@@ -170,6 +170,8 @@ def _part(part: Any) -> None:
         raise error.worded(partial(typed, part)) from error
     file = part.get(_FILES.get(target, ""))
     if file and not any(parent.is_file() for parent in Path(file).parents):  # in a package
+        from captioning.data.line_files import check_file
+
         check_file(file)
 
 

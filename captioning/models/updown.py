@@ -8,7 +8,7 @@ dropout). ``configs/model/updown_nocaps.yaml`` and ``updown_published.yaml`` are
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,6 @@ from torch.nn import functional
 from captioning.config.ranges import DropRate, PositiveInt
 from captioning.interfaces import AbstractDecoderState
 from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.cross_entropy import token_losses
-from captioning.models.layers.graphed_recurrence import GraphedRecurrence, Recurrence
-from captioning.models.layers.packing import Packing
-from captioning.models.layers.twins import add_twin
 from captioning.models.layers.updown_cell import (
     CellWeights,
     attend,
@@ -28,10 +24,13 @@ from captioning.models.layers.updown_cell import (
     recurrence,
     squashed,
 )
-from captioning.models.layers.weighted_mean import mean_of, product
 from captioning.models.layers.wide_linear import wide_linear
 from captioning.runtime.sample_dropout import by_caption, by_image, by_token
 from captioning.types import Batch, CaptionLosses
+
+if TYPE_CHECKING:
+    from captioning.models.layers.graphed_recurrence import Recurrence
+    from captioning.models.layers.packing import Packing
 
 # Assumed number of steps of a search, to decide which products are worth computing once an image.
 LIKELY_STEPS = 10
@@ -200,6 +199,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
 
     def _begin_as_torch(self, hidden: int) -> None:
         """First values of ``torch.nn.LSTMCell`` and ``Linear``, with the parameters they double."""
+        from captioning.models.layers.twins import add_twin
+
         bound = hidden**-0.5
         for layer in self._gate_layers():
             for parameter in layer.parameters():
@@ -241,6 +242,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
 
     def use_cuda_graphs(self) -> None:
         """See `GraphedRecurrence`."""
+        from captioning.models.layers.graphed_recurrence import GraphedRecurrence
+
         super().use_cuda_graphs()
         self.recurrence = GraphedRecurrence()
 
@@ -262,6 +265,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next word given the true previous ones."""
+        from captioning.models.layers.packing import Packing
+
         tokens, _ = batch.caption_tokens()
         _, exist = batch.host.caption_tokens()
         packing = Packing.of(exist[:, 1:].sum(1), tokens.device)
@@ -284,6 +289,9 @@ class UpDown(AbstractCaptioner[UpDownState]):
     def _cross_entropy(
         self, logits: Tensor, targets: Tensor, packing: Packing, batch: Batch
     ) -> CaptionLosses:
+        from captioning.models.layers.cross_entropy import token_losses
+        from captioning.models.layers.weighted_mean import mean_of, product
+
         logits = logits.to(self.score.dtype)
         loss, nll = token_losses(logits, targets, self.label_smoothing)
         counted, lengths = None, packing.lengths

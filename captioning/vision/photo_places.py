@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, unquote
 
-from captioning.vision.shards.tar_member import read_member
-
 _IN_SHARD = re.compile(r"(.+?\.(?:tar|arrows?|feather|ipc|parquet|pq))/@([^/]+)/(.+)", re.DOTALL)
 
 
@@ -107,6 +105,8 @@ def open_photo(path: str | Path) -> io.BufferedReader | io.BytesIO:
         return open(path, "rb")
     try:
         if place.file.endswith(".tar"):
+            from captioning.vision.shards.tar_member import read_member
+
             return io.BytesIO(read_member(place.file, place.place, place.name))
         from captioning.vision.shards.arrow_rows import read_row
 
