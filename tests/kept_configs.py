@@ -1,7 +1,8 @@
 """Hydra as always, but faster: the tests compose hundreds of configs.
 
-Each of the project's config files, of Hydra's own, and each text with `${}` is parsed once a
-process, by libyaml, the same files are merged once, and what Hydra would throw away is not made.
+Each of the project's config files, of Hydra's own, each override, and each text with `${}` is
+parsed once a process, by libyaml, the same files are merged once, and what Hydra would throw away
+is not made.
 `test_kept_configs` compares with Hydra as it is.
 """
 
@@ -26,6 +27,8 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig
 
@@ -40,6 +43,7 @@ AS_IT_IS = (
     ),
     (ConfigLoaderImpl, "_embed_result_config", staticmethod(ConfigLoaderImpl._embed_result_config)),
     (defaults_list, "_create_interpolation_map", defaults_list._create_interpolation_map),
+    (OverridesParser, "parse_rule", OverridesParser.parse_rule),
     (omegaconf.base, "parse", omegaconf.base.parse),
     (omegaconf._utils, "parse", omegaconf._utils.parse),
     (omegaconf._utils, "get_yaml_loader", omegaconf._utils.get_yaml_loader),
@@ -73,9 +77,10 @@ def fast_loader(slow: type[yaml.SafeLoader]) -> type[yaml.SafeLoader]:
 def kept_configs(folder: Path) -> Iterator[None]:
     """Configs of the folder and of Hydra are read once; files of other folders as always."""
     originals = (original for _, _, original in AS_IT_IS)
-    load, merge, embed, choices, parse, _, slow, _ = originals
+    load, merge, embed, choices, parse_rule, parse, _, slow, _ = originals
     kept: dict[tuple[str, str, str], ConfigResult] = {}
     merged: dict[tuple[Any, ...], bytes] = {}  # copies take a sixth, and little memory
+    overrides: dict[str, Override] = {}
 
     def load_config(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         source = repository._find_object_source(config_path, ObjectType.CONFIG)
@@ -109,12 +114,24 @@ def kept_configs(folder: Path) -> Iterator[None]:
             return choices(overrides, defaults, self_added)
         return None
 
+    def parse_override(parser: OverridesParser, text: str, rule: str) -> Any:
+        """Copies, as each is told its loader; a sweep's value may be an iterator."""
+        if rule != "override":
+            return parse_rule(parser, text, rule)
+        if text not in overrides:
+            parsed = parse_rule(parser, text, rule)
+            if parsed.is_sweep_override():
+                return parsed
+            overrides[text] = parsed
+        return copy.copy(overrides[text])
+
     kept_parse = functools.cache(parse)  # its trees are only read
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConfigRepository, "load_config", load_config)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge_files)
         patch.setattr(ConfigLoaderImpl, "_embed_result_config", staticmethod(embed_result_config))
         patch.setattr(defaults_list, "_create_interpolation_map", create_interpolation_map)
+        patch.setattr(OverridesParser, "parse_rule", parse_override)
         for module in (omegaconf.base, omegaconf._utils):
             patch.setattr(module, "parse", kept_parse)
         if yaml.__with_libyaml__:

@@ -137,33 +137,44 @@ def test_words_have_the_vectors_that_were_chosen(choice: str, folder: Path, tmp_
     np.testing.assert_allclose(
         embeddings.vectors, normalize(expected(choice, tmp_path / choice)), atol=1e-6
     )
+    assert config.method.embed._target_.rpartition(".")[2] == CHOICES[choice][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("choice", "other"), [("sentences", "tokens"), ("tokens", "sentences")])
+def test_a_set_keeps_the_vectors_that_were_chosen(
+    choice: str, other: str, folder: Path, tmp_path: Path
+) -> None:
+    options = choice_options(choice, tmp_path / choice)
+    config = config_of(tmp_path, "method=cutswap", *options)
     card = pairs(tmp_path, folder, *options)
     assert card["counts"]["pictures"] > 0
     settings = read_json(tmp_path / "out" / "settings.json")
     chosen = OmegaConf.to_container(config.method.embed, resolve=True)
     assert card["config"]["method"]["embed"] == chosen
+    # so that sets which were begun before this setting go on
+    assert "max_augmented" not in settings
     # a set may be continued with another cache
     assert settings["method"] == without_execution_keys(card["config"])["method"]
     assert chosen["_target_"].rpartition(".")[2] == CHOICES[choice][0]
-    other = "tokens" if choice == "sentences" else "sentences"
     with pytest.raises(ValueError, match="differs in (files, )?method"):
         pairs(tmp_path, folder, *choice_options(other, tmp_path / other))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changed", ["glove", "objects"])
-def test_other_contents_of_files_are_refused_the_folder(
-    changed: str, folder: Path, tmp_path: Path
-) -> None:
+def test_other_contents_of_files_are_refused_the_folder(folder: Path, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("glove", "objects")}
     options = [*choice_options("glove", files["glove"]), f"method.objects={files['objects']}"]
     files["objects"].write_text("\n".join(WORDS))
     card = pairs(tmp_path, folder, *options)
     assert card["files"].keys() == {"objects", "embed.vectors.path"}
     assert pairs(tmp_path, folder, *options)["files"] == card["files"]
-    files[changed].write_text(files[changed].read_text() + "\n")
-    with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
-        pairs(tmp_path, folder, *options)
+    for changed in files.values():
+        text = changed.read_text()
+        changed.write_text(text + "\n")
+        with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
+            pairs(tmp_path, folder, *options)
+        changed.write_text(text)
 
 
 @pytest.mark.slow
@@ -179,9 +190,6 @@ def test_a_set_of_so_many_augmented_captions_is_a_set_of_its_own(
     assert pairs(tmp_path, folder, *options)["method"] == card["method"]
     with pytest.raises(ValueError, match=r"settings.json differs in max_augmented\)"):
         pairs(tmp_path, folder, "max_pairs=null", "max_augmented=4")
-    pairs(tmp_path, folder, f"out={tmp_path / 'other'}")
-    # so that sets which were begun before this setting go on
-    assert "max_augmented" not in read_json(tmp_path / "other" / "settings.json")
 
 
 @pytest.mark.parametrize("method", ["ssa", "toca"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from captioning.metrics import meteor
 from captioning.metrics.java import JavaError
-from captioning.metrics.meteor import close_meteor, score_meteor
+from captioning.metrics.meteor import close_meteor, measure_meteor, score_meteor
 
 # Answers as METEOR does: statistics for SCORE; for EVAL a score for each of them and one for all.
 ANSWER = """
@@ -19,6 +20,18 @@ while read -r line; do
     SCORE*) echo "$n 1.0"; n=$((n+1));;
     EVAL*) echo "$line" | tr -cd '|' | wc -c | {
         read -r bars; i=0; while [ $i -lt $((bars / 3)) ]; do echo 0.25; i=$((i+1)); done; }
+      echo 0.5;;
+  esac
+done
+"""
+
+# Its statistics of a caption, and its score of these, tell the captions apart.
+LENGTHS = """
+while read -r line; do
+  case "$line" in
+    SCORE*) echo "${#line} 1.0";;
+    EVAL*) echo "${line#EVAL ||| }" | tr '|' '\\n' | while read -r length _; do
+        [ -z "$length" ] || echo "$length"; done
       echo 0.5;;
   esac
 done
@@ -94,21 +107,21 @@ def test_captions_cannot_speak_the_protocol(real_java: str) -> None:
     assert score_meteor(odd, references) == score_meteor(plain, meant)
 
 
-def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidates = ["a dog runs", "two men sit", "a red ball", "grass", "a horse on a beach"]
-    references = [["a dog runs fast"], ["two men"], ["a ball"], ["green grass"], ["a horse"]]
-    unsplit = score_meteor(candidates, references)
+def test_parts_come_back_in_order(starts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meteor, "CAPTIONS_PER_PROCESS", 2)
-    monkeypatch.setattr(meteor, "num_cores", lambda: 2)
-    assert score_meteor(candidates, references) == unsplit
-    meteor._alive.pop().close()  # one is kept for other tests
+    monkeypatch.setattr(meteor, "num_cores", lambda: 3)
+    count = starts(LENGTHS)
+    captions = ["a" * length for length in (3, 1, 5, 2, 4)]
+    corpus, scores, statistics = measure_meteor(captions, [["r"]] * 5)
+    assert statistics == ["19 1.0", "17 1.0", "21 1.0", "18 1.0", "20 1.0"]
+    assert scores == [19, 17, 21, 18, 20]
+    assert corpus == 0.5
+    assert count() == 3
 
 
-def test_a_locale_with_a_decimal_comma_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    close_meteor()
-    # as the environment of an Italian user has it
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=it -Duser.country=IT")
+def test_a_locale_with_a_decimal_comma_changes_nothing(real_java: str) -> None:
+    # as all Java that tests start has it: an Italian user's
+    assert "language=it" in os.environ["JAVA_TOOL_OPTIONS"]
     captions = ["a man is speaking", "rain falls"]
     references = [["a man speaks"], ["rain falls on a roof"]]
     assert score_meteor(captions, references)[0] == pytest.approx(0.3911028958919325, abs=1e-12)
-    close_meteor()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
+import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -105,22 +104,15 @@ def test_other_settings_live_in_other_folders(split_folder: Path) -> None:
 def test_two_processes_building_at_once_leave_one_whole_folder(
     split_folder: Path, tmp_path: Path
 ) -> None:
-    code = (
-        "import sys; from pathlib import Path;"
-        "from captioning.miniworld.build import build, make_settings;"
-        f"s = make_settings(**{SMALL!r}); build(s, Path(sys.argv[1]) / s.folder_name())"
-    )
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)],
-            env={"PYTHONPATH": ":".join(sys.path)}, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
+    settings = building.make_settings(**SMALL)
+    folder = tmp_path / settings.folder_name()
+    fork = multiprocessing.get_context("fork")
+    running = [fork.Process(target=building.build, args=(settings, folder)) for _ in range(2)]
     for process in running:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors.decode()
+        process.start()
+    for process in running:
+        process.join(timeout=120)
+    assert [process.exitcode for process in running] == [0, 0]
     expected = next(path for path in split_folder.iterdir() if "-seed0-" in path.name)
     assert [path.name for path in tmp_path.iterdir()] == [expected.name]
     assert digests(tmp_path / expected.name) == digests(expected)

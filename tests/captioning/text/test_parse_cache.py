@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -35,22 +34,22 @@ def test_only_known_captions_are_found(tmp_path: Path) -> None:
     assert cache.read(many) == dict(zip(many, many, strict=True))
 
 
-WRITER = """
-import sys
-from captioning.text.parse_cache import ParseCache
-
-for number in range(int(sys.argv[2]), int(sys.argv[2]) + 40):
-    texts = [f"{number} {k}" for k in range(20)]
-    ParseCache(sys.argv[1]).write(zip(texts, texts, strict=True))
-"""
+def write_many(path: Path, start: int) -> None:
+    for number in range(start, start + 40):
+        texts = [f"{number} {k}" for k in range(20)]
+        ParseCache(path).write(zip(texts, texts, strict=True))
 
 
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
     path = tmp_path / "parses.sqlite"
+    fork = multiprocessing.get_context("fork")
     # half of what they write is the same
-    commands = [[sys.executable, "-c", WRITER, str(path), start] for start in ("0", "20")]
-    writers = [subprocess.Popen(command) for command in commands]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    writers = [fork.Process(target=write_many, args=(path, start)) for start in (0, 20)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(timeout=120)
+    assert [writer.exitcode for writer in writers] == [0, 0]
     texts = [f"{number} {k}" for number in range(60) for k in range(20)]
     assert ParseCache(path).read(texts) == dict(zip(texts, texts, strict=True))
 

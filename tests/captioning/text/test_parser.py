@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import shutil
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -122,18 +120,19 @@ def test_cached_parses_equal_new_ones_and_need_no_pipeline(
     assert again.parse(captions) == first
 
 
+def parse_into(cache: Path, captions: list[str]) -> None:
+    assert len(build_caption_parser(cache_folder=cache, num_processes=1).parse(captions)) == 100
+
+
 def test_two_processes_parse_the_same_into_one_cache(parser: SpacyParser, tmp_path: Path) -> None:
     captions = [caption for caption, _ in read_parses(GOLD)]
-    (tmp_path / "captions.json").write_text(json.dumps(captions))
-    program = (
-        "import json, sys\n"
-        "from captioning.text.parser import build_caption_parser\n"
-        "parser = build_caption_parser(cache_folder=sys.argv[2], num_processes=1)\n"
-        "print(len(parser.parse(json.load(open(sys.argv[1])))))\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "captions.json"), str(tmp_path)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate(timeout=120)[0].strip() for process in running] == ["100", "100"]
+    fork = multiprocessing.get_context("fork")
+    running = [fork.Process(target=parse_into, args=(tmp_path, captions)) for _ in range(2)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(timeout=120)
+    assert [process.exitcode for process in running] == [0, 0]
     cached = build_caption_parser(cache_folder=tmp_path, num_processes=1)
     assert cached.parse(captions) == parser.parse(captions)
 

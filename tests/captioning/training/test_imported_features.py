@@ -122,6 +122,8 @@ def test_cic_bart_trains_and_is_scored_without_a_photo(
     policy = ["curation=remove", "curation.select.ratio=0.2"]
     main(["train", "experiment=cic_bart/flickr8k_small", "control=set", *TINY, *common, *policy])
     assert json.loads((run / "metrics.json").read_text())
+    if not own_boxes:  # whose boxes they are makes a difference before and while a run is trained
+        return
     evaluated = ["evaluate", f"run={run}", f"out={tmp_path}/evaluated", "metrics.test=[BLEU]"]
     main(evaluated)
     with pytest.raises(SystemExit) as ended:
