@@ -74,3 +74,9 @@ def test_nodes_know_their_words(parser: RuleParser):
     [parsed] = parser.parse(["A boy rides a horse."])
     at = {node.names[0].token: node.concept for node in parsed.nodes.values()}
     assert at == {1: "boy", 2: "ride-01", 4: "horse"}
+
+
+def test_a_name_keeps_its_capital_within_a_sentence(parser: RuleParser):
+    [parsed, first] = parser.parse(["A man walks in Paris.", "Paris has a tower."])
+    assert {node.concept for node in parsed.nodes.values()} == {"man", "walk-01", "Paris"}
+    assert "paris" in {node.concept for node in first.nodes.values()}
