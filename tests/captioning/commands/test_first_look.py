@@ -14,13 +14,13 @@ from omegaconf import DictConfig
 
 from captioning.commands import first_look
 from captioning.commands.first_look import look_first
+from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.export.push import prepared
 from captioning.inference.captioner import Captioner
 from captioning.results.coco_results import read_results
 from captioning.results.run_folder import RunFolder
 from captioning.training import preflight, start
-from captioning.training.parts import build_part
 from curation.check.result import CSV_NAME
 from curation.finished_run import read_run
 from curation.journal.journal import find_journal
