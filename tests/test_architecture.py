@@ -284,7 +284,7 @@ def test_the_entry_of_a_module_closes_a_circle_too():
 
 def test_the_house_stays_below_its_ceilings():
     measured, limits = ceilings.measured(), ceilings.ceilings()
-    assert set(measured) == set(limits)
+    assert set(measured) <= set(limits)
     above = {
         name: (number, limits[name]) for name, number in measured.items() if number > limits[name]
     }
