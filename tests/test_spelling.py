@@ -14,6 +14,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 # Words that are right in British texts too: nouns beside verbs, and terms of computing.
 ALSO_BRITISH = {"practice", "license", "meter", "program", "check", "story", "disk", "analog"}
 ALSO_BRITISH |= {"licensed", "draft", "dialog", "math", "tire", "inquiry"}
+ALSO_BRITISH |= {"localized"}  # the data set Localized Narratives
 MISSPELT = "recieved"  # codespell:ignore recieved
 # Names in code, and what it prints, stand as they are.
 # Code, links, and the commands that stand above tables of `captioning table`.
