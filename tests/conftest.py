@@ -92,14 +92,6 @@ def no_state_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.fixture(autouse=True, scope="session")
-def java_is_an_italians() -> Iterator[None]:
-    """All Java of tests is told to write 0,5 for a half: starting one for that alone takes long."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=it -Duser.country=IT")
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
 def nothing_waits_for_the_disk() -> Iterator[None]:
     """The power stays on: two dozen files of each small run need not be on the disk."""
     with pytest.MonkeyPatch.context() as patch:

@@ -175,7 +175,7 @@ def test_a_row_is_a_run_folder_that_tables_read(
 
 def build_drawings(tmp_path: Path, **changed: Any) -> Callable[..., Any]:
     def build(part: DictConfig) -> Any:
-        if "images" in part.get("_target_", ""):
+        if "image_replacement" in part.get("_target_", ""):
             return Drawings(folder=str(tmp_path / "drawings"), **changed)
         return build_part(part)
 

@@ -15,7 +15,7 @@ HELD_OUT = "method.classes={truck: {candidates: [pickup truck, van]}, cat: {cand
 
 
 # CutSwap judges pictures and captions of all scenes: fewer are enough.
-FEW = "data.train.num_scenes=24"
+FEW = "data.train.num_scenes=40"
 
 
 def settings(folder: Path, overrides: Sequence[str]) -> list[str]:

@@ -282,7 +282,7 @@ def test_weights_of_the_hub_are_those_of_a_commit(
         fetched.append(name)
         return tmp_path
 
-    monkeypatch.setattr("captioning.vision.backbones.model_folder", fetch)
+    monkeypatch.setattr("captioning.runtime.model_folder.model_folder", fetch)
     network = timm.create_model(TINY, pretrained=False)
     timm.models.save_for_hf(network, str(tmp_path), safe_serialization=True)
     wanted = build_backbone(name=f"hf-hub:someone/else@{'5' * 40}")

@@ -216,7 +216,7 @@ def test_an_old_store_without_values_is_damaged(tmp_path: Path, value: float) ->
 
 
 def test_wrong_records_and_questions_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="captioning.training.prepare"):
+    with pytest.raises(FileNotFoundError, match="captioning prepare"):
         FeatureStore.open(tmp_path / "nothing")
     with FeatureWriter(folder=tmp_path, index=small_index()) as writer:
         with pytest.raises(ValueError, match="must have 3 values: got 4"):

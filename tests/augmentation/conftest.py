@@ -1,4 +1,4 @@
-"""A parser, object words and photos for the tests of region augmentation."""
+"""A parser, object words and photos for the tests of methods that paste objects."""
 
 from __future__ import annotations
 
