@@ -95,6 +95,19 @@ def text_files(root: Path) -> None:
         (root / name).with_suffix(".txt").write_text(text)
 
 
+def concepts(root: Path) -> None:
+    text_files(root / "photos")
+    concept = {
+        "path": "/srv/set/photos",
+        "type": "STANDARD",
+        "enabled": True,
+        "include_subdirectories": False,
+        "image": {},
+        "text": {"prompt_source": "sample", "prompt_path": ""},
+    }
+    (root / "concepts.json").write_text(json.dumps([concept]))
+
+
 def file_names(root: Path) -> None:
     for n in range(NUMBER):
         (root / f"{caption(n).replace(',', '')}.jpg").write_bytes(photo(n, 64))
@@ -180,7 +193,8 @@ READ_AS: dict[Callable[[Path], None], dict[str, Any]]
 READ_AS = {file_names: {"layout": "file_names"}}  # which is not recognised
 WRITERS = [
     a_csv, a_csv_of_a_subfolder, a_tsv, a_table_with_bars, a_table_with_splits,
-    tables_in_folders_of_splits, metadata_csv, metadata_jsonl, text_files, file_names, token_file,
+    tables_in_folders_of_splits, metadata_csv, metadata_jsonl, text_files, concepts, file_names,
+    token_file,
     json_lines, json_list, json_chats, coco, coco_by_split, karpathy,
     *(exported(name) for name in FORMATS if name != "journal"), line_pairs,
 ]  # fmt: skip
