@@ -233,36 +233,48 @@ def _found(target: str) -> Any:
     """What a dotted name leads to, or None."""
     try:
         return located(target)
-    except (ImportError, AttributeError, ValueError):
+    except ImportError:
         return None
 
 
 def located(name: str) -> Any:
+    """What `locate` finds; whatever a module raises while it is imported is an ImportError.
+
+    Raises:
+        ImportError: nothing; says what is missing.
+    """
+    try:
+        return locate(name)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ImportError(f"{name} cannot be imported ({error!r})") from error
+
+
+def locate(name: str) -> Any:
     """What a dotted name leads to: modules are imported as far as there are any.
 
     Raises:
-        ImportError: nothing; names what is missing.
+        ModuleNotFoundError: a package is not installed.
+        AttributeError: a module or class has no such name; ``name`` and ``obj`` are set.
+        ValueError: an empty name.
     """
-    first, *rest = str(name).split(".")
-    if not all((first, *rest)):
-        raise ImportError(f"{name!r} is no dotted name")
-    found, path = _imported(first, name), first
+    path, *rest = name.split(".")
+    found: Any = importlib.import_module(path)
     for part in rest:
         path = f"{path}.{part}"
-        if hasattr(found, part):
-            found = getattr(found, part)
-        elif isinstance(found, ModuleType):
-            found = _imported(path, name)
-        else:
-            raise ImportError(f"{name}: there is no {path}")
+        if isinstance(found, ModuleType) and not hasattr(found, part):
+            _import_if_there(path)
+        found = getattr(found, part)
     return found
 
 
-def _imported(module: str, name: str) -> Any:
+def _import_if_there(module: str) -> None:
     try:
-        return importlib.import_module(module)
-    except Exception as error:  # whatever a module raises while it is imported
-        raise ImportError(f"{name}: {module} cannot be imported ({error!r})") from error
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:  # of a package that the module needs
+            raise
 
 
 def _parts(config: Any) -> Iterator[Mapping[Any, Any]]:

@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.exceptions import (
 from captioning.config.build import build_part
 from captioning.config.check.check import check_config
 from captioning.config.check.rules import nearest
-from captioning.config.check.signatures import locate
+from captioning.config.plugins import locate
 from captioning.decoding.search import AbstractSearch
 from captioning.interfaces import AbstractStepper
 from captioning.metrics.coco import scores_of

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from typing import (
     Any,
     Literal,
     NamedTuple,
     NotRequired,
+    Self,
     get_args,
     get_origin,
     get_type_hints,
@@ -33,14 +36,31 @@ from captioning.config.check.rules import (
     shown,
     unwrapped,
 )
-from captioning.config.check.signatures import Signature, locate, signature_of
 from captioning.config.check.values import resolved, source_of
-from captioning.config.plugins import check_targets
+from captioning.config.plugins import check_targets, locate
 from captioning.config.ranges import AlsoTakes, ArgumentsOf
 
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 TARGET = "_target_"
 # A further key of a group may exist for other keys to refer to, unless it is nearly a known one.
 MISSPELT, MISSPELT_AT_TOP, OTHERWISE = 0.85, 0.8, 0.6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """The parameters of a class or function.
+
+    Attributes:
+        annotations: by name; ``Any`` where there is none, or one that cannot be resolved.
+        required: those without default.
+        takes_further_keywords: whether further keywords are taken.
+    """
+
+    annotations: dict[str, Any]
+    required: frozenset[str]
+    takes_further_keywords: bool
+
+
 # Keys of a part that are Hydra's own.
 HYDRA_KEYS = Signature(
     annotations={
@@ -224,6 +244,8 @@ def _check_part(
     """Problems of a part's target or its arguments."""
     try:
         target = locate(str(node[TARGET] or "null"))
+        if not callable(target):
+            raise ValueError("it is neither a class nor a function")
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
         names = dir(error.obj) if isinstance(error, AttributeError) else ()
         hint = nearest(str(node[TARGET]).rpartition(".")[2], names)
@@ -287,3 +309,72 @@ def _check_keys(
             yield from problems(value, Any, full)
     for name in sorted(signature.required - set(values)):
         yield Problem(_joined(key, name), f"must be given ({described(known[name])})")
+
+
+@functools.cache
+def signature_of(target: Callable[..., Any]) -> Signature:
+    """The parameters of a target; a class that passes keywords on takes those of its base too."""
+    annotations: dict[str, Any] = {}
+    required: set[str] = set()
+    takes_further_keywords = False
+    first, *bases = _constructors(target)
+    for function in (first, *bases):
+        hints = _hints(function)
+        parameters = inspect.signature(function).parameters.values()
+        for parameter in parameters:
+            if parameter.kind in VARIABLE or parameter.name in ("self", *annotations):
+                continue
+            annotations[parameter.name] = hints.get(parameter.name, Any)
+            if parameter.default is inspect.Parameter.empty and function is first:
+                required.add(parameter.name)
+        keywords = next((p.name for p in parameters if p.kind is VARIABLE[1]), "")
+        if marks := _marked(hints.get(keywords), function):
+            annotations |= _arguments_of(marks)
+            keywords = ""
+        takes_further_keywords = bool(keywords)
+        if not takes_further_keywords:
+            break
+    return Signature(
+        annotations=annotations,
+        required=frozenset(required),
+        takes_further_keywords=takes_further_keywords,
+    )
+
+
+def _marked(hint: Any, function: Any) -> list[Any]:
+    """Targets that a function's further keywords go to, if their annotation names them."""
+    marks = [mark.target for mark in getattr(hint, "__metadata__", ()) if type(mark) is ArgumentsOf]
+    return [function.__self__ if target is Self else target for target in marks]
+
+
+def _arguments_of(targets: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of several targets, without those that are one of the targets."""
+    hints = {n: h for target in targets for n, h in signature_of(target).annotations.items()}
+    return {name: hint for name, hint in hints.items() if hint not in targets}
+
+
+def _constructors(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Functions that get the keywords: the class's own, then those of its bases in turn."""
+    if not inspect.isclass(target) or is_dataclass(target):
+        yield target
+        return
+    constructors = [cls.__init__ for cls in target.__mro__ if "__init__" in vars(cls)]
+    yield from constructors or [target]
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Resolved annotations; one that names what is imported for type checkers alone is ``Any``."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        raw = getattr(function, "__annotations__", {})
+        return {name: _hint_of(hint, function) for name, hint in raw.items()}
+
+
+def _hint_of(hint: Any, function: Callable[..., Any]) -> Any:
+    holder = type("Holder", (), {"__annotations__": {"hint": hint}})
+    scope = vars(sys.modules[function.__module__])
+    try:
+        return get_type_hints(holder, globalns=scope, include_extras=True)["hint"]
+    except (NameError, TypeError, AttributeError):
+        return Any
