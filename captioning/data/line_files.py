@@ -22,7 +22,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "UTF-16BE"),
 )
 
-_HEAD, _SHARE = 4096, 8  # bytes by which two bytes a character are told; one in 8 must be zero
+_HEAD, _SHARE = 4096, 8  # bytes that show UTF-16 without a mark: one in 8 is zero
 # Encodings of texts whose letters are mostly beyond ASCII: name, codec, letters, and which share of
 # what is beyond ASCII these are at least. The first that fits counts.
 _OTHER_SCRIPTS = (

@@ -377,9 +377,9 @@ class FusedAdamW:
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], lr: float) -> None:
         """Change them, by gradients of theirs."""
-        torch._foreach_add_(self._steps, 1)
-        torch._fused_adamw_(
-            self.parameters, list(gradients), self._means, self._squares, [], self._steps,
+        torch._foreach_add_(self._steps, 1)  # pyright: ignore[reportPrivateImportUsage]
+        torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
+            [*self.parameters], [*gradients], self._means, self._squares, [], self._steps,
             lr=lr, beta1=0.9, beta2=0.999, weight_decay=self._weight_decay, eps=1e-8,
             amsgrad=False, maximize=False,
         )  # fmt: skip

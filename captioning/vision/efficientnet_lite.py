@@ -44,7 +44,7 @@ class EfficientNetLite(nn.Module):
 
     Args:
         width: channels, as a multiple of those of Lite0.
-        depth: blocks of a stage, likewise.
+        depth: blocks of a stage, as a multiple of those of Lite0.
 
     Attributes:
         num_features: channels of `forward_features`.

@@ -384,7 +384,7 @@ def _as_arrow(files: Sequence[Path], columns: Sequence[str], cache_folder: Path)
     one photo reads all those of its group.
 
     Args:
-        files: of which those in Parquet are written anew.
+        files: annotation files; those in Parquet are rewritten as Arrow.
         columns: that are kept.
         cache_folder: where Arrow files go.
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 # What is one caption: of text files beside photos a line or file, of cells of tables the others.
 CaptionPer = Literal["line", "file", "cell", "bar", "semicolon"]
 _SEPARATORS: dict[str, str] = {"bar": "|", "line": "\n", "semicolon": ";"}
-_NUM_LOOKED_AT = 500  # cells by which captions that are joined are told
+_NUM_LOOKED_AT = 500  # cells that decide whether captions are joined
 _LONGEST = 40  # words of a line that is a caption, and no paragraph
 CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
 TURNS = ("conversations", "messages")  # of chats about a photo, as LLaVA and others have them
@@ -213,7 +213,7 @@ def separator_of(texts: Iterable[object], per: CaptionPer | None, where: str) ->
     Args:
         texts: cells; what is no text is left alone.
         per: ``"bar"``, ``"semicolon"`` or ``"line"``: stands between them; ``"cell"``: nothing
-            does; None: it is told by the first cells where it is clear, and said.
+            does; None: the first cells decide where they are clear, and a message says so.
         where: the file, for the message.
     """
     if per is not None:

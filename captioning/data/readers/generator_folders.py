@@ -116,7 +116,9 @@ def concepts_of(path: Path, root: Path) -> list[Concept]:
 def are_concepts(value: Any) -> bool:
     """Whether a document is OneTrainer's list of concepts, by the first."""
     first = value[0] if isinstance(value, list) and value else None
-    text = first.get("text") if isinstance(first, dict) else None
+    if not isinstance(first, dict):
+        return False
+    text = first.get("text")
     return isinstance(text, dict) and "prompt_source" in text and "path" in first
 
 

@@ -126,8 +126,9 @@ def _is_list_of_records(value: Any) -> bool:
 def _is_list_by_ids(value: Any) -> bool:
     """Whether objects have captions, and ids that may be the names of photos."""
     first = value[0] if isinstance(value, list) and value else None
-    is_one = isinstance(first, dict) and any(key in first for key in ID_COLUMNS)
-    return is_one and _has_caption(first)
+    if not isinstance(first, dict):
+        return False
+    return any(key in first for key in ID_COLUMNS) and _has_caption(first)
 
 
 def _is_record(value: Any) -> bool:

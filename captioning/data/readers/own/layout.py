@@ -219,11 +219,12 @@ def recognise(
 def _by_ids(search: _Search, kinds: Sequence[Kind]) -> Layout | None:
     """A layout whose photos are called by ids, or by cells of a table without names."""
     columns = [*ID_COLUMNS, "0", "1"]
+    named: list[Kind] = [kind for kind in kinds if kind in _FIRST_NAMES]
     for column, in_splits in itertools.product(columns, (False, True)):
         own = replace(search, file_column=column, in_splits=in_splits, problems=[], lacking=[])
         if len(own.files((".json", *json_forms.LINES, ".csv", ".tsv", ".txt"))) > _MOST_FILES:
             continue
-        for kind in (kind for kind in kinds if kind in _FIRST_NAMES):
+        for kind in named:
             sources = [
                 source
                 for source in _FINDERS[kind](own)
@@ -251,7 +252,7 @@ def _names_in_table(path: Path, column: str) -> list[str]:
 
 
 _MOST_FILES = 100  # more are of photos, each its own
-_NUM_NAMES = 20  # photos by which ids are told to be names
+_NUM_NAMES = 20  # photos that decide whether ids are names
 _FIRST_NAMES: dict[Kind, Callable[[Path, str], list[str]]] = {
     "jsonl": _names_in_lines,
     "table": _names_in_table,

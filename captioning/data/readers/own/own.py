@@ -355,7 +355,7 @@ class _Reader:
     ) -> None:
         self.layout, self._image_folder = layout, image_folder
         self._file_column, self._caption_columns = file_column, caption_columns
-        self._caption_per = caption_per
+        self._caption_per: CaptionPer | None = caption_per
         self._rules: dict[str, Any] = dict(rules)
         self.folders: list[Path] = []  # of the photos that were read
 
