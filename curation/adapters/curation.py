@@ -69,7 +69,7 @@ class LoopFolder:
         return self._files.details / FILE_NAME
 
     def saved_state(self, curator: Curator, first_epoch: int | None) -> dict[str, Any] | None:
-        """The state that a run goes on from, or None to begin anew.
+        """The state from which a run resumes, or None to start from the beginning.
 
         Args:
             curator: of the run that is to begin.
@@ -122,7 +122,7 @@ class LoopFolder:
         Args:
             curator: of the run.
             outcome: of a decision before training.
-            resumed: whether it goes on; otherwise `set_aside` has been called.
+            resumed: whether the run resumes; otherwise `set_aside` has been called.
         """
         self._files.start(curator, resumed=resumed)
         write_manifest(self.path, manifest_of(curator), curator.view.roster)

@@ -1,6 +1,6 @@
 """Results of a study: a table, the paper's two figures (9a and 9b), and the agreement.
 
-How far annotators agree is told by Krippendorff's alpha, 1 minus the observed disagreement over
+Krippendorff's alpha measures how far annotators agree. It is 1 minus the observed disagreement over
 that expected by chance: 1 is perfect agreement, 0 is chance. It takes any number of annotators a
 picture (Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011); nltk computes it.
 """

@@ -253,7 +253,7 @@ class Review:
         suspects: in the order in which they are looked at.
         decisions: on them.
         roots: folders in which photos may lie.
-        whole: the set that ``captioning curate corrections`` is told; None where it is not known.
+        whole: the set that ``captioning curate corrections`` takes; None where it is not known.
 
     Raises:
         ValueError: no photo lies in the folders.
