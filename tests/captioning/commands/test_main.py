@@ -30,6 +30,10 @@ def test_every_command_answers_help(name: str, capsys: pytest.CaptureFixture[str
     assert COMMANDS[name].summary in shown
 
 
+def test_commands_are_called_as_the_table_names_them() -> None:
+    assert [command.name for command in COMMANDS.values()] == [*COMMANDS]
+
+
 def test_help_imports_nothing_slow() -> None:
     names = [name.split() for name in COMMANDS]
     code = (
