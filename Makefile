@@ -1,7 +1,8 @@
 # make env    the environment, .venv
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   unit tests and contracts
-# make test-all  these, tables of papers, killed commands, and makers of shipped weights
+# make test-all  these, tables of papers, killed commands, browsers, SPICE, tools, and whole trainings at length
+# make test-changed  what test-all has beside test, of the rooms that the last 20 commits changed
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make families  every image-to-text family of transformers, and their table in docs/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
@@ -38,10 +39,13 @@ demo: env
 
 # Python keeps what it compiles, even where a container forbids it: else each process of the tests would compile all.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
-LONG := tests/papers tests/chaos tests/captioning/assets
 
 test: env
-	$(PYTEST) -m "not long" $(LONG:%=--ignore=%)
+	$(PYTEST) -m "not long"
+
+.PHONY: test-changed
+test-changed: env
+	@tests=$$($(BIN)/python -m tests.changed) && { [ -z "$$tests" ] || $(PYTEST) -m long $$tests; }
 
 .PHONY: test-all
 test-all: env
@@ -50,7 +54,7 @@ test-all: env
 # Which of tests/mutations/mutations.json the suite kills, beside those of tests/mutations/baseline.json
 .PHONY: mutants
 mutants: env
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.mutations.mutate run -- -m "not long" $(LONG:%=--ignore=%)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.mutations.mutate run -- -m "not long"
 
 .PHONY: gpu-test
 gpu-test: env

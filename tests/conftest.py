@@ -26,6 +26,7 @@ from hydra.core.hydra_config import HydraConfig
 import captioning  # noqa: F401  # registers what configs use
 from captioning.config.plugins import import_plugins
 from captioning.results import versions
+from tests import changed
 from tests.browser import Browser, missing
 from tests.kept_configs import kept_configs
 
@@ -42,6 +43,7 @@ hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, d
 hypothesis.settings.load_profile("suite")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+LONG_ROOMS = frozenset(REPOSITORY / room for room in changed.LONG_ROOMS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -55,6 +57,19 @@ def pytest_collection() -> Generator[None]:
         gc.freeze()
         # Seldom, too: a tenth of the time of composing configs went into looking for it.
         gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The first tier does not import tests of rooms that are wholly of the second."""
+    is_second = collection_path in LONG_ROOMS and config.option.markexpr == "not long"
+    return True if is_second else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of these rooms, and those that drive a browser, are long."""
+    drives_browser = "browser" in getattr(item, "fixturenames", ())
+    if drives_browser or LONG_ROOMS.intersection(item.path.parents):
+        item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
