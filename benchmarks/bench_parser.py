@@ -3,7 +3,7 @@
     python benchmarks/bench_parser.py [--captions 100000] [--peer PYTHON]
 
 Captions are COCO's, from inside the installed pycocoevalcap. ``--peer`` names the Python of an
-environment with the spaCy 2 model that taught the parser (captioning/assets/annotate_spacy2.py says
+environment with the spaCy 2 model that taught the parser (tools/assets/annotate_spacy2.py says
 how it is made): it parses a twentieth as many on one core, and the ratio is printed.
 """
 

@@ -30,7 +30,6 @@ from augmentation.image_replacement.autoencoder import PatchAutoencoder
 from augmentation.image_replacement.generator import Job
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
 from augmentation.image_replacement.training.closeups import read_closeups
-from augmentation.image_replacement.training.sheet import picture_sheet
 from captioning.miniworld.build import make_settings, render
 from captioning.miniworld.captions import PLACE, Caption
 from captioning.miniworld.dataset import read_miniworld
@@ -41,6 +40,7 @@ from captioning.miniworld.vocabulary import CLASSES
 from captioning.runtime.files import write_atomically
 from captioning.vision.backbones import build_backbone
 from captioning.vision.photos import load_rgb
+from tools.assets.diffusion import picture_sheet
 
 PLACE_NAMES, CLASS_NAMES, COLOUR_NAMES = sorted(PLACES), sorted(CLASSES), sorted(COLOURS)
 AMONG = {"place": 1, "class": 3, "colour": 3}

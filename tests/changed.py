@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 COMMITS = 20
 
 # All tests of these are long; elsewhere a mark says so.
-LONG_ROOMS = ("tests/papers", "tests/chaos", "tests/tools", "tests/captioning/assets")
+LONG_ROOMS = ("tests/papers", "tests/chaos", "tests/tools")
 MARK = re.compile(r"\bmark\.long\b|def test_\w+\([^)]*\bbrowser\b")
 
 # Tests of a room lie in the folder of its name below `tests`; these are tested elsewhere, too.

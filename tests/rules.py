@@ -179,6 +179,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tools": PACKAGES,
     "benchmarks": (
         *PACKAGES,
+        "tools.assets",
         "tests.browser",
         "tests.augmentation.image_replacement.tiny_pipeline",
     ),
@@ -194,7 +195,7 @@ CORE = (
     *("augmentation.captions.caption_set", "augmentation.captions.new_captions"),
 )
 # Commands of one paper, whose tasks these import where they are run.
-COMMANDS_OF_PAPERS = ("captioning.commands.augmentation", "captioning.commands.assets")
+COMMANDS_OF_PAPERS = ("captioning.commands.augmentation",)
 # Methods of augmentation, none of which imports another one.
 METHODS = {
     "cutswap": ("augmentation.cutswap",),

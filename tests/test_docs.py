@@ -16,6 +16,7 @@ from captioning.commands.main import find_command
 from captioning.config.compose import compose_config
 from captioning.papers.paper_file import load_paper
 from captioning.runtime.extras import DISTRIBUTION
+from tools.assets.__main__ import COMMANDS as MAKERS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -23,7 +24,8 @@ RESULTS = sorted((REPOSITORY / "docs" / "results").glob("*.md"))
 # A fenced block with its language; those without one are commands or what they print.
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OVERVIEW = "captioning --help"
-OURS = ("captioning ", "python train.py", "python evaluate.py")
+MAKER = "python -m tools.assets "
+OURS = ("captioning ", "python train.py", "python evaluate.py", MAKER)
 DOORS = {"train.py": "train", "evaluate.py": "evaluate"}
 # Configs and plugins that a page has its reader write; tests of these pages run their commands.
 READERS_OWN = ("plugins=", "=mine", "=NAME", "=longest")
@@ -84,7 +86,11 @@ def test_the_pages_have_commands() -> None:
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{p}: {c}" for p, c in COMMANDS])
 def test_a_command_of_a_page_is_understood(page: str, command: str) -> None:
-    known, arguments = find_command(words_of(command))
+    if command.startswith(MAKER):
+        first, *arguments = shlex.split(command.removeprefix(MAKER))
+        known = MAKERS.get(f"assets {first}")
+    else:
+        known, arguments = find_command(words_of(command))
     assert known is not None, f"{page}: no such command"
     if isinstance(known, HydraCommand):
         if not any(own in command for own in READERS_OWN) and "--help" not in arguments:

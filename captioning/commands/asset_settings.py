@@ -23,7 +23,7 @@ class Heads(TypedDict, total=False):
 
 
 class JointSpace(AbstractMaking, total=False):
-    """``assets joint-space``."""
+    """``train-space``."""
 
     data: Data
     more: Data | None
@@ -94,7 +94,7 @@ class Diffusion(AbstractMaking, total=False):
 
 
 class LowRank(TypedDict, total=False):
-    """``lora`` of ``assets fine-tuning``."""
+    """``lora`` of ``augment fine-tune``."""
 
     rank: PositiveInt
     alpha: Annotated[float, Gt(0), Le(2**20)]
@@ -102,7 +102,7 @@ class LowRank(TypedDict, total=False):
 
 
 class FineTuning(AbstractMaking, total=False):
-    """``assets fine-tuning``."""
+    """``augment fine-tune``."""
 
     data: Data
     generator: Name

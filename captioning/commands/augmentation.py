@@ -60,6 +60,13 @@ def _round_trip(config: Any) -> None:
     log.info(" ".join(f"{name} {value:.4f}" for name, value in round_trip(config).items()))
 
 
+def _fine_tune(config: Any) -> None:
+    from augmentation.image_replacement.training.fine_tuning import train_generator
+
+    card = train_generator(config)
+    log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
+
+
 AUGMENT = HydraCommand(
     name="augment",
     summary="Make new pairs of photo and caption, or new captions alone.",
@@ -96,4 +103,10 @@ ROUND_TRIP = HydraCommand(
     summary="Generate pictures for captions, caption them, and score what comes back.",
     config="round_trip",
     task=_round_trip,
+)
+FINE_TUNE = HydraCommand(
+    name="augment fine-tune",
+    summary="Fine-tune an image generator on the captions of a data set.",
+    config="fine_tuning",
+    task=_fine_tune,
 )

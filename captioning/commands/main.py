@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "compare": "evaluation.COMPARE",
         "demo": "training.DEMO",
         "find-lr": "training.FIND_LR",
+        "train-space": "training.TRAIN_SPACE",
         "export": "evaluation.EXPORT",
         "push": "hub.PUSH",
         "convert": "convert.CONVERT",
@@ -55,6 +56,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "augment compare": "augmentation.COMPARE",
         "augment pictures": "augmentation.PICTURES",
         "augment round-trip": "augmentation.ROUND_TRIP",
+        "augment fine-tune": "augmentation.FINE_TUNE",
     },
     "what curation did": {
         "curate detect": "curation.DETECT",
@@ -73,20 +75,17 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "table": "results.TABLE",
         "record": "results.RECORD",
     },
-    "making the weights that are shipped": {
-        "assets captioner": "assets.CAPTIONER",
-        "assets joint-space": "assets.JOINT_SPACE",
-        "assets caption-parser": "assets.CAPTION_PARSER",
-        "assets parser-captions": "assets.PARSER_CAPTIONS",
-        "assets parser-accuracy": "assets.PARSER_ACCURACY",
-        "assets entity-names": "assets.ENTITY_NAMES",
-        "assets unseen-photos": "assets.UNSEEN_PHOTOS",
-        "assets autoencoder": "assets.AUTOENCODER",
-        "assets diffusion": "assets.DIFFUSION",
-        "assets fine-tuning": "assets.FINE_TUNING",
-    },
 }
-RENAMED = {"curate report": "report"}  # commands of earlier versions
+# Commands of earlier versions; makers of what is shipped need a checkout.
+_MAKERS = ("captioner", "caption-parser", "parser-captions", "parser-accuracy", "entity-names")
+_MAKERS += ("unseen-photos", "autoencoder", "diffusion")
+RENAMED = {
+    "curate report": "captioning report",
+    "assets": "python -m tools.assets",
+    "assets joint-space": "captioning train-space",
+    "assets fine-tuning": "captioning augment fine-tune",
+    **{f"assets {name}": f"python -m tools.assets {name}" for name in _MAKERS},
+}
 HELP = {"-h", "--help"}
 WRONG_USAGE = 2  # as argparse ends
 
@@ -175,7 +174,9 @@ def show_commands(arguments: Sequence[str]) -> int:
     words = [word for word in arguments if word not in HELP]
     below = [name for name in COMMANDS if words and name.startswith(f"{words[0]} ")]
     if len(words) > bool(below):
-        name = " ".join(words[: 1 + bool(below)])
+        name = " ".join(words[:2])
+        if not below and name not in RENAMED:
+            name = words[0]
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "captioning --help lists all"
         hint = f"it is now {RENAMED[name]!r}" if name in RENAMED else hint
@@ -185,9 +186,11 @@ def show_commands(arguments: Sequence[str]) -> int:
     return 0 if HELP & set(arguments) else WRONG_USAGE
 
 
-def run_plain(command: PlainCommand, arguments: Sequence[str]) -> int:
+def run_plain(
+    command: PlainCommand, arguments: Sequence[str], *, program: str = "captioning "
+) -> int:
     """Parse a command's options and call it; see `main` for the status."""
-    parser = ArgumentParser(prog=f"captioning {command.name}", description=command.summary)
+    parser = ArgumentParser(prog=f"{program}{command.name}", description=command.summary)
     command.add_arguments(parser)
     parse = parser.parse_known_intermixed_args if command.mixed else parser.parse_known_args
     options, unknown = parse(arguments)

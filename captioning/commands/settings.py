@@ -238,11 +238,11 @@ SETTINGS: Mapping[str, type] = {
     "augment teach": Teach,
     "augment pictures": MakeAhead,
     "augment round-trip": RoundTrip,
-    "assets joint-space": JointSpace,
+    "train-space": JointSpace,
     "assets caption-parser": CaptionParser,
     "assets parser-captions": ParserCaptions,
     "assets autoencoder": Autoencoder,
     "assets diffusion": Diffusion,
-    "assets fine-tuning": FineTuning,
+    "augment fine-tune": FineTuning,
 }
 """By the command's name."""

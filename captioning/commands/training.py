@@ -1,7 +1,8 @@
-"""Commands that train: ``captioning train`` and ``captioning demo``."""
+"""Commands that train: ``train``, ``find-lr``, ``train-space`` and ``demo``."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from captioning.commands.command import HydraCommand, PlainCommand
 from captioning.commands.quick_imports import quick_imports
 from captioning.commands.report import report_ended
+
+log = logging.getLogger(__name__)
 
 
 def _train(config: Any) -> float | None:
@@ -69,6 +72,14 @@ def _find_lr(config: Any) -> None:
     print_suggestion(suggestion.rate, suggestion.folder / "curve.png")
 
 
+def _train_space(config: Any) -> None:
+    from captioning.training.joint_space import train_joint_space
+
+    card = train_joint_space(config)
+    log.info("test: " + " ".join(f"{name} {value:.3f}" for name, value in card["test"].items()))
+    log.info(f"heads: {config.out}")
+
+
 TRAIN = HydraCommand(
     name="train",
     summary="Train a captioner, test it, and leave a run folder.",
@@ -89,4 +100,10 @@ DEMO = PlainCommand(
     summary="Train on generated scenes with faulty captions, with and without curation.",
     add_arguments=_demo_arguments,
     call=_demo,
+)
+TRAIN_SPACE = HydraCommand(
+    name="train-space",
+    summary="Train the heads of the small joint space of photos and captions.",
+    config="joint_space",
+    task=_train_space,
 )

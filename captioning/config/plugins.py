@@ -38,11 +38,12 @@ LIBRARIES = (
 OPEN_OF_TORCH = ("torch.nn", "torch.optim", "torch.distributions")
 # Functions of these write files, start programs or load other parts.
 CLOSED = (
-    *(f"captioning.{name}" for name in ("assets", "commands", "data.download", "export")),
+    *(f"captioning.{name}" for name in ("commands", "data.download", "export")),
     *(f"captioning.{name}" for name in ("inference", "metrics.java", "results")),
     *("captioning.config.build", "captioning.config.plugins"),
     *("captioning.runtime.extras", "captioning.runtime.files"),
-    *(f"captioning.training.{name}" for name in ("demo", "inputs", "parts", "prepare", "run")),
+    *(f"captioning.training.{name}" for name in ("demo", "inputs", "joint_space", "parts")),
+    *("captioning.training.prepare", "captioning.training.run"),
     *("curation.export", "curation.review", "curation.study", "augmentation.set_folder"),
 )
 WRITING = ("write_", "save", "remove_", "delete_", "put_", "start_", "stop_", "run", "main")

@@ -20,12 +20,12 @@ from annotated_types import Ge, Gt, Lt
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from captioning.assets.joint_space import fit, read_pairs
 from captioning.config.ranges import ArgumentsOf, NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
 from captioning.text.sentences import SentenceEncoder
+from captioning.training.joint_space import fit, read_pairs
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 from captioning.vision.joint_space import JointSpace, load_heads, save_heads

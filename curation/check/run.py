@@ -33,7 +33,7 @@ LENIENT = {"missing_photos": "drop", "missing_captions": "drop", "bad_captions":
 
 SPACES = ("joint_space", "none")
 SMALL = "small_photo"
-HEADS = ".safetensors"  # a file of heads, as ``captioning assets joint-space`` writes it
+HEADS = ".safetensors"  # a file of heads, as ``captioning train-space`` writes it
 
 
 def check(

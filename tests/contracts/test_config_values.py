@@ -28,6 +28,7 @@ from captioning.config.compose import compose_config
 from captioning.evaluation.settings import EvaluateSettings
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.settings import TrainSettings
+from tools.assets.__main__ import COMMANDS as MAKERS
 
 JOINT = ("curation=remove", "curation/score=joint")
 COMMANDS = {
@@ -87,7 +88,7 @@ OPEN = {
     "augment captioned": ("run=RUN", "augmented.root=MADE"),
 }
 COMMANDS |= {
-    name: (COMMAND_TABLE[name].config, settings, OPEN.get(name, ()))
+    name: ((COMMAND_TABLE.get(name) or MAKERS[name]).config, settings, OPEN.get(name, ()))
     for name, settings in SETTINGS.items()
 }
 HUGE = 10**30
@@ -102,7 +103,7 @@ FREE += ("unet.", "noise.", "sources.")
 FREE_OF = {
     "augment compare": ("figure.ratios", "target.train.annotations"),
     "augment teach": ("num_epochs",),
-    "assets fine-tuning": ("lora.alpha",),
+    "augment fine-tune": ("lora.alpha",),
 }
 # A version may be a number; devices are Lightning's to judge (`check_run` builds a trainer).
 FREE += ("logger.csv.version", "logger.tensorboard.version", "trainer.devices")

@@ -17,7 +17,7 @@ the first caption of each photo alone:
       --policies remove_recommended_before remove_oracle_before
 
 The space in the package learnt from these training photos, so a fair test needs HEADS of another
-(``captioning assets joint-space out=HEADS``, of other photos). ``--selector`` trains nothing, and
+(``captioning train-space out=HEADS``, of other photos). ``--selector`` trains nothing, and
 keeps counts of what would be removed; ``--report`` puts both into docs/curation.md.
 """
 

@@ -1,4 +1,4 @@
-"""Fine-tune an image generator on captions: ``captioning assets fine-tuning``.
+"""Fine-tune an image generator on captions: ``captioning augment fine-tune``.
 
 Section 3.3 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image Captioning": 15,000
 steps at a constant rate of 1e-5, batches of 32, an image's captions one after the other as its
@@ -26,14 +26,18 @@ from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 from torch import Tensor
 
-from augmentation.image_replacement.training.autoencoder import photo_paths
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
     loss_of_draws,
     mean_loss,
 )
-from augmentation.image_replacement.training.pictures import as_pictures, load_pictures, load_square
+from augmentation.image_replacement.training.pictures import (
+    as_pictures,
+    load_pictures,
+    load_square,
+    photo_paths,
+)
 from augmentation.image_replacement.training.pipelines import load_pipeline
 from augmentation.image_replacement.training.prompts import PromptSampler, captions_by_photo
 from augmentation.training.card import write_card

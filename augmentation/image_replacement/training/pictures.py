@@ -10,7 +10,13 @@ import torch
 from PIL import ImageOps
 from torch import Tensor
 
+from captioning.data.roster import Roster
 from captioning.vision.photos import load_rgb
+
+
+def photo_paths(roster: Roster) -> list[Path]:
+    """Photos of a roster, each once, in its order."""
+    return [roster.samples[rows[0]].image_path for rows in roster.rows_by_image.values()]
 
 
 def load_pictures(paths: Sequence[Path], *, size: int) -> Tensor:

@@ -15,7 +15,6 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from captioning import CaptionedPhoto, Captioner
-from captioning.assets import captioner as shipping
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from captioning.data.steps.take_detections import detection_line
@@ -33,6 +32,8 @@ from captioning.types import Prediction, Region
 from tests.matching_folders import save_blip_captioner
 from tests.tiny import tokenizer
 from tests.tiny_vlm import model_folder
+from tools.assets import captioner as shipping
+from tools.assets.__main__ import main as make
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +270,7 @@ def test_the_shipped_captioner_is_a_run_in_fewer_bits(
     out = tmp_path / "weights" / "captioner"
     asked = [str(run), "--out", str(out), "--photos", "4", "--evaluation", str(run)]
     asked += ["--bits", bits]
-    assert main(["assets", "captioner", *asked, "--terms", str(tmp_path / "terms.txt")]) == 0
+    assert make(["captioner", *asked, "--terms", str(tmp_path / "terms.txt")]) == 0
     card = json.loads((out / "card.json").read_text())
     assert card["precision"]["photos"] == 4
     stored = load_file(out / "model.safetensors")
@@ -284,7 +285,7 @@ def test_the_shipped_captioner_is_a_run_in_fewer_bits(
     capsys.readouterr()
     assert main(["caption", str(folder)]) == 0
     assert len(lines(capsys.readouterr().out)) == 3
-    assert main(["assets", "captioner", *asked]) == 1
+    assert make(["captioner", *asked]) == 1
     assert "is there already" in capsys.readouterr().err
     with (out / "config.yaml").open("a") as file:
         file.write("# changed\n")
@@ -292,7 +293,7 @@ def test_the_shipped_captioner_is_a_run_in_fewer_bits(
     assert "config.yaml: not the file" in capsys.readouterr().err
     monkeypatch.setattr(shipping, "MOST_BYTES", 1000)
     asked = [str(run), "--out", str(tmp_path / "large"), "--photos", "2"]
-    assert main(["assets", "captioner", *asked]) == 1
+    assert make(["captioner", *asked]) == 1
     assert "at most 0 are shipped" in capsys.readouterr().err
     assert not (tmp_path / "large").exists()
 

@@ -18,6 +18,7 @@ from captioning.commands.hydra_command import run_hydra, run_task
 from captioning.commands.hydra_errors import OF_CLUSTER
 from captioning.commands.main import COMMANDS, main
 from captioning.commands.settings import SETTINGS
+from tools.assets.__main__ import COMMANDS as MAKERS
 
 SLOW = ("torch", "hydra", "transformers", "pytorch_lightning")
 
@@ -69,7 +70,13 @@ def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[
     assert main(["curate", "exprot", "run"]) == 2  # codespell:ignore exprot
     assert "did you mean 'curate export'?" in capsys.readouterr().err
     assert main(["curate", "report", "run"]) == 2
-    assert "it is now 'report'" in capsys.readouterr().err
+    assert "it is now 'captioning report'" in capsys.readouterr().err
+    assert main(["assets", "joint-space", "seed=1"]) == 2
+    assert "it is now 'captioning train-space'" in capsys.readouterr().err
+    assert main(["assets", "diffusion", "--help"]) == 2
+    assert "it is now 'python -m tools.assets diffusion'" in capsys.readouterr().err
+    assert main(["assets"]) == 2
+    assert "it is now 'python -m tools.assets'" in capsys.readouterr().err
     assert main(["trian"]) == 2  # codespell:ignore trian
     assert "did you mean 'train'?" in capsys.readouterr().err
 
@@ -190,7 +197,8 @@ def test_a_run_without_its_key_is_told_to_commands_of_runs() -> None:
 
 
 def test_every_config_is_checked_before_its_command() -> None:
-    hydra = [command for command in COMMANDS.values() if isinstance(command, HydraCommand)]
+    all_commands = [*COMMANDS.values(), *MAKERS.values()]
+    hydra = [command for command in all_commands if isinstance(command, HydraCommand)]
     assert {c.name for c in hydra if not c.checks_itself} == set(SETTINGS)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import spacy
 
-from captioning.assets.parser_accuracy import accuracy, read_parses
 from captioning.text import parser as parsing
 from captioning.text.parser import (
     PACKAGED,
@@ -21,6 +20,7 @@ from captioning.text.parser import (
 )
 from captioning.text.phrases import actions, noun_phrases, nouns
 from captioning.types import Token
+from tools.assets.parser_accuracy import accuracy, read_parses
 
 GOLD = Path(__file__).parent / "gold_captions.jsonl"
 CAPTIONS = [

@@ -1,8 +1,8 @@
-"""Train the caption parser: ``captioning assets caption-parser parses=FILE``.
+"""Train the caption parser: ``python -m tools.assets caption-parser parses=FILE``.
 
 A tagger and a parser over one small convolutional network learn from captions that a spaCy 2 model
-has parsed (`captioning/assets/annotate_spacy2.py`), with its known faults repaired
-(`captioning.assets.parser_repairs`). Settings are in ``configs/caption_parser.yaml``, all steps in
+has parsed (`tools/assets/annotate_spacy2.py`), with its known faults repaired
+(`tools.assets.parser_repairs`). Settings are in ``configs/caption_parser.yaml``, all steps in
 ``docs/text.md``.
 """
 
@@ -23,13 +23,13 @@ from spacy.tokens import Doc
 from spacy.training import Example
 from spacy.util import fix_random_seed  # pyright: ignore[reportPrivateImportUsage]
 
-from captioning.assets.parser_accuracy import accuracy, read_parses
-from captioning.assets.parser_repairs import repair
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json
 from captioning.text.lemmas import learn_lemmas, save_lemmas
 from captioning.text.parser import LEMMAS_FILE, SpacyParser, content_hash, fast_arrays
 from captioning.types import Parse
+from tools.assets.parser_accuracy import accuracy, read_parses
+from tools.assets.parser_repairs import repair
 
 log = logging.getLogger(__name__)
 
@@ -231,4 +231,4 @@ def write_card(config: DictConfig, num_captions: int) -> dict[str, Any]:
 def _command(overrides: Sequence[str]) -> str:
     """The command without the paths of files, which are of no use on another machine."""
     remaining = [text for text in overrides if text.split("=")[0] not in ("parses", "out", "gold")]
-    return " ".join(["captioning assets caption-parser", *remaining])
+    return " ".join(["python -m tools.assets", *remaining])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from augmentation.image_replacement.training.sheet import picture_sheet
+from tools.assets.diffusion import picture_sheet
 
 
 def test_pictures_stand_in_rows_above_their_captions() -> None:

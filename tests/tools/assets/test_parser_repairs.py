@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.assets.parser_repairs import repair
 from captioning.text.lemmas import universal_pos
 from captioning.types import Parse, Token
+from tools.assets.parser_repairs import repair
 
 
 def parsed(text: str) -> Parse:

@@ -1,4 +1,4 @@
-"""The names of entities that captions use: ``captioning assets entity-names --help``.
+"""The names of entities that captions use: ``python -m tools.assets entity-names --help``.
 
 ``captioning/text/weights/entities.txt`` was made with the defaults.
 """

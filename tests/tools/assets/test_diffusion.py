@@ -17,14 +17,13 @@ from safetensors.torch import load_file
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
 from augmentation.image_replacement.generator import Job
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
-from augmentation.image_replacement.training.autoencoder import photo_paths
-from augmentation.image_replacement.training.diffusion import (
+from augmentation.image_replacement.training.pictures import load_pictures, photo_paths
+from captioning.training.rosters import read_roster
+from tools.assets.diffusion import (
     channel_weights,
     encode,
     train_diffusion,
 )
-from augmentation.image_replacement.training.pictures import load_pictures
-from captioning.training.rosters import read_roster
 
 SMALL = [
     "vocabulary=600",

@@ -1,6 +1,6 @@
 """How often a parser is right: against parses that are taken as the truth.
 
-``captioning assets parser-accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
+``python -m tools.assets parser-accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
 the same captions, such as a teacher's answers and the captions checked by hand.
 """
 
@@ -20,7 +20,7 @@ NOUNS = ("NOUN", "PROPN")
 
 
 def read_parses(path: str | Path, split: str | None = None) -> list[tuple[str, Parse]]:
-    """Captions and parses of a file that `captioning.assets.annotate_spacy2` wrote.
+    """Captions and parses of a file that `tools.assets.annotate_spacy2` wrote.
 
     Args:
         split: keep the lines of this split; None keeps all.

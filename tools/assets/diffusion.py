@@ -1,13 +1,15 @@
-"""Train a small text-to-image model: ``captioning assets diffusion``.
+"""Train a small text-to-image model: ``python -m tools.assets diffusion``.
 
 A latent diffusion model (Rombach et al., CVPR 2022) in the format of diffusers, over the latents of
-`augmentation.image_replacement.training.autoencoder`, with a text encoder and byte pairs of its
+`tools.assets.autoencoder`, with a text encoder and byte pairs of its
 own. Settings are in ``configs/diffusion.yaml``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,12 @@ from diffusers.models.attention_processor import AttnProcessor
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from omegaconf import DictConfig, OmegaConf
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
 from augmentation.image_replacement.pipeline_files import sums_of
-from augmentation.image_replacement.training.autoencoder import latents_of, photo_paths
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
@@ -34,6 +36,7 @@ from augmentation.image_replacement.training.labels import (
     label_names,
     object_weights,
 )
+from augmentation.image_replacement.training.pictures import photo_paths
 from augmentation.image_replacement.training.pipelines import (
     build_pipeline,
     generate,
@@ -46,7 +49,6 @@ from augmentation.image_replacement.training.prompts import (
     captions_by_photo,
     train_tokenizer,
 )
-from augmentation.image_replacement.training.sheet import picture_sheet
 from augmentation.training.card import write_card
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop
@@ -56,6 +58,9 @@ from captioning.runtime.files import write_atomically
 from captioning.runtime.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import read_roster
 from captioning.vision.photo_places import photo_exists, photo_stamp
+from tools.assets.autoencoder import latents_of
+
+_CAPTION_LINES = 6  # below each picture of a sheet
 
 
 @torch.inference_mode()
@@ -240,3 +245,26 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     description = "small text-to-image latent diffusion model"
     details = {"parameters": parameter_counts(pipeline), "history": history}
     return write_card(out, description=description, rosters=rosters, config=config, **details)
+
+
+def picture_sheet(
+    pictures: Sequence[Image.Image], captions: Sequence[str], *, columns: int = 8
+) -> Image.Image:
+    """Pictures in rows, each above its caption.
+
+    Args:
+        pictures: of one size.
+        captions: one a picture; longer ones are cut and end in dots.
+        columns: pictures in a row.
+    """
+    size = max(picture.width for picture in pictures)
+    cell = (size + 8, size + 8 + 11 * _CAPTION_LINES)
+    rows = -(-len(pictures) // columns)
+    sheet = Image.new("RGB", (columns * cell[0], rows * cell[1]), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(9)
+    for number, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
+        x, y = number % columns * cell[0] + 4, number // columns * cell[1] + 4
+        sheet.paste(picture, (x, y))
+        lines = textwrap.wrap(caption, width=max(12, size // 5), max_lines=_CAPTION_LINES)
+        pen.multiline_text((x, y + size + 2), "\n".join(lines), fill="black", font=font, spacing=1)
+    return sheet

@@ -1,4 +1,4 @@
-"""Write a finished run as the captioner that is shipped: ``captioning assets captioner``.
+"""Write a finished run as the captioner that is shipped: ``python -m tools.assets captioner``.
 
 The bundle is that of ``captioning export`` with its matrices in 16 or 8 bits, a card as JSON and
 digests beside it. Its captions of test photos are held against those in 32 bits before it is kept.
@@ -166,7 +166,7 @@ def _card(run: Path, bundle: Path, terms: str, bits: int) -> dict[str, Any]:
             "versions": trained,
         },
         "shipping": versions()
-        | {"command": f"captioning assets captioner {run.name} --bits {bits}"},
+        | {"command": f"python -m tools.assets captioner {run.name} --bits {bits}"},
         "scores": _scores_of(run),
         "bytes": (bundle / WEIGHTS).stat().st_size,
     }

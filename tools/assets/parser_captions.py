@@ -1,7 +1,7 @@
-"""Captions for the caption parser's teacher: ``captioning assets parser-captions``.
+"""Captions for the caption parser's teacher: ``python -m tools.assets parser-captions``.
 
 Writes ``out`` with lines of ``{"id", "split", "caption"}``, drawn from the data sets that
-``configs/parser_captions.yaml`` names; `captioning/assets/annotate_spacy2.py` parses them.
+``configs/parser_captions.yaml`` names; `tools/assets/annotate_spacy2.py` parses them.
 """
 
 from __future__ import annotations

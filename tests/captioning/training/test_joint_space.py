@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.assets import joint_space as training
-from captioning.assets.joint_space import (
+from captioning.config.compose import compose_config
+from captioning.training import joint_space as training
+from captioning.training.joint_space import (
     Pairs,
     batches,
     contrastive_loss,
@@ -24,7 +25,6 @@ from captioning.assets.joint_space import (
     score,
     train_joint_space,
 )
-from captioning.config.compose import compose_config
 from captioning.vision.joint_space import JointSpace, load_heads
 
 

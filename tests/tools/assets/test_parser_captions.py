@@ -11,11 +11,11 @@ import pytest
 import spacy
 from omegaconf import OmegaConf
 
-from captioning.assets import annotate_spacy2
-from captioning.assets.annotate_spacy2 import annotate, as_printed, lemma
-from captioning.assets.parser_captions import draw_captions, gather
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Sample
+from tools.assets import annotate_spacy2
+from tools.assets.annotate_spacy2 import annotate, as_printed, lemma
+from tools.assets.parser_captions import draw_captions, gather
 
 
 def roster(name: str, captions: list[str]) -> Roster:

@@ -1,4 +1,4 @@
-"""Train the heads of the small joint space: ``captioning assets joint-space``.
+"""Train the heads of the small joint space: ``captioning train-space``.
 
 Photos and sentences go once through their frozen networks; what is trained, on the pooled features
 and sentence vectors, are the two heads of `captioning.vision.joint_space`. Settings are in
@@ -272,7 +272,7 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
         "data": {split: _described(roster) for split, roster in rosters.items()},
         "heads": heads.settings,
         "training": settings | {"seed": config.seed},
-        "versions": versions() | {"command": _command(sys.argv[1:])},
+        "versions": versions() | {"command": " ".join(["captioning", *sys.argv[1:]])},
         "val": history,
     }
     card |= {split: score(trained, pairs[split]) for split in pairs if split.startswith("test")}
@@ -287,7 +287,3 @@ def _described(roster: Roster) -> dict[str, Any]:
         "captions": len(roster),
         "fingerprint": roster.fingerprint,
     }
-
-
-def _command(overrides: Sequence[str]) -> str:
-    return " ".join(["captioning assets joint-space", *overrides])

@@ -1,4 +1,4 @@
-"""Photos and captions of the shipped captioner: ``python -m captioning.assets.captioner_data``.
+"""Photos and captions of the shipped captioner: ``python -m tools.assets.captioner_data``.
 
 It learns from Flickr8k's training photos and a part of COCO's. Flickr8k's validation photos choose
 the epoch; its test photos and the rest of COCO's are for the test alone.

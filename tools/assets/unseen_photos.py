@@ -1,7 +1,7 @@
 """COCO's photos that the small joint space was not trained on.
 
-``captioning assets unseen-photos`` lists them. ViECap's small form sees photos through that space,
-so it is tested on these alone (docs/papers/toca.md, scale ``flickr8k``).
+``python -m tools.assets unseen-photos`` lists them. ViECap's small form sees photos through that
+space, so it is tested on these alone (docs/papers/toca.md, scale ``flickr8k``).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from captioning.assets.captioner_data import roster_of
 from captioning.config.compose import setting
 from captioning.config.folders import own_folder
 from captioning.data.roster import build_roster
 from captioning.runtime.files import write_lines
+from tools.assets.captioner_data import roster_of
 
 CARD = files("captioning.vision") / "weights" / "joint_space.json"
 FILE_NAME = "coco_unseen.txt"

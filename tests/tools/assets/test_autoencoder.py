@@ -11,15 +11,15 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
-from augmentation.image_replacement.training.autoencoder import (
+from augmentation.image_replacement.training.labels import LabelReader
+from captioning.vision.backbones import build_backbone
+from tools.assets.autoencoder import (
     AutoencoderLoss,
     FeatureDistance,
     edge_distance,
     starting_model,
     train_autoencoder,
 )
-from augmentation.image_replacement.training.labels import LabelReader
-from captioning.vision.backbones import build_backbone
 
 PICTURES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
 SMALL = [

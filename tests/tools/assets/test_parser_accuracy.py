@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from captioning.assets.parser_accuracy import accuracy, read_parses
-from captioning.commands.main import main
 from captioning.types import Token
+from tools.assets.__main__ import main
+from tools.assets.parser_accuracy import accuracy, read_parses
 
 
 def token(text: str, pos: str, tag: str, dep: str, head: int) -> Token:
@@ -91,7 +91,7 @@ def test_two_files_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[st
     files = [tmp_path / name for name in ("ours.jsonl", "truth.jsonl", "other.jsonl")]
     for file, heads in zip(files, ([0, 1], [1, 1], [1, 1]), strict=True):
         file.write_text(json.dumps(record("a") | {"heads": heads}))
-    command = ["assets", "parser-accuracy"]
+    command = ["parser-accuracy"]
     assert main([*command, str(files[0]), str(files[1])]) == 0
     assert "tag 1.0000" in capsys.readouterr().out
     files[2].write_text(json.dumps(record("a") | {"heads": [1, 1], "caption": "Cats run"}))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from captioning.assets.unseen_photos import FILE_NAME, unseen_photos, write_unseen_photos
 from captioning.data.line_files import read_image_list
+from tools.assets.unseen_photos import FILE_NAME, unseen_photos, write_unseen_photos
 
 FIRST = ("COCO_train2014_000000000009.jpg", "COCO_train2014_000000000025.jpg")
 

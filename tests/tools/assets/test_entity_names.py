@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from captioning.assets.entity_names import count_entities, frequent_names
 from captioning.text.parser import build_caption_parser
+from tools.assets.entity_names import count_entities, frequent_names
 
 CAPTIONS = ("A man walks two dogs.", "A view of a dog on a street.", "Three girls see a dog.")
 

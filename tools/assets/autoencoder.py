@@ -1,4 +1,4 @@
-"""Train a small image autoencoder: ``captioning assets autoencoder``.
+"""Train a small image autoencoder: ``python -m tools.assets autoencoder``.
 
 The first half of a latent diffusion model (Rombach et al., CVPR 2022): pictures become latents of
 a part of their side. Settings are in ``configs/autoencoder.yaml``.
@@ -20,7 +20,7 @@ from augmentation.image_replacement.training.labels import (
     label_names,
     object_weights,
 )
-from augmentation.image_replacement.training.pictures import load_pictures
+from augmentation.image_replacement.training.pictures import load_pictures, photo_paths
 from augmentation.training.card import write_card
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import LossOf, TrainingLoop
@@ -31,11 +31,6 @@ from captioning.vision.backbones import Backbone
 
 NUM_START = 400
 """Photos that a new autoencoder's linear path and the latents' deviation are computed from."""
-
-
-def photo_paths(roster: Roster) -> list[Path]:
-    """Photos of a roster, each once, in its order."""
-    return [roster.samples[rows[0]].image_path for rows in roster.rows_by_image.values()]
 
 
 def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:

@@ -1,1 +1,0 @@
-"""Makers of the small weights that the package ships; nothing imports them."""

@@ -1,0 +1,1 @@
+"""Makers of the small weights that the package ships; no product module imports them."""
