@@ -1,27 +1,71 @@
-"""Image captioning: data, models, search, metrics and training."""
+"""Image captioning: data, models, search, metrics and training.
+
+The names in ``__all__`` are what is promised to stay; each is imported when it is first used, as
+the slow ones take seconds.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import captioning.config.run_names  # noqa: F401  # configs use its resolver, whichever part reads them
-from captioning.runtime.cores import set_up_openmp
 
 if TYPE_CHECKING:
-    from captioning.inference.captioner import CaptionedPhoto as CaptionedPhoto
-    from captioning.inference.captioner import Captioner as Captioner
+    from captioning.inference.captioner import CaptionedPhoto, Captioner
+    from captioning.metrics.scoring import score
+    from captioning.types import Edit, Sample
+    from curation import (
+        CuratedDataset,
+        Curation,
+        LightningCuration,
+        TrainerCuration,
+        per_sample_losses,
+    )
+    from curation.base import AbstractAmender, AbstractScore, AbstractSelector
+    from curation.check import check
+    from curation.loop.policy import CurationPolicy
 
 __version__ = "0.1.0"
+__all__ = [
+    "AbstractAmender",
+    "AbstractScore",
+    "AbstractSelector",
+    "CaptionedPhoto",
+    "Captioner",
+    "CuratedDataset",
+    "Curation",
+    "CurationPolicy",
+    "Edit",
+    "LightningCuration",
+    "Sample",
+    "TrainerCuration",
+    "check",
+    "per_sample_losses",
+    "score",
+]
 
-set_up_openmp()  # before torch is imported
-
-# Imported when they are asked for: they take seconds.
-_SLOW = ("Captioner", "CaptionedPhoto")
+_MODULES = {
+    "captioning.inference.captioner": ("CaptionedPhoto", "Captioner"),
+    "captioning.metrics.scoring": ("score",),
+    "captioning.types": ("Edit", "Sample"),
+    "curation": (
+        *("CuratedDataset", "Curation", "LightningCuration", "TrainerCuration"),
+        "per_sample_losses",
+    ),
+    "curation.base": ("AbstractAmender", "AbstractScore", "AbstractSelector"),
+    "curation.check": ("check",),
+    "curation.loop.policy": ("CurationPolicy",),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _SLOW:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from captioning.inference import captioner
+    """A public name, from the module that defines it."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    return getattr(captioner, name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,9 @@ from pathlib import Path
 # the client's minute of trying again.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+# As commands do it (`captioning.runtime.cores`): read where torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
 # A suite of the processor, also beside a GPU; `make gpu-test` is for that one.
 if os.environ.get("GPU_TESTS") != "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""

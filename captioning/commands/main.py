@@ -19,6 +19,7 @@ from captioning.commands.command import (
 )
 from captioning.commands.late_torchmetrics import import_torchmetrics_late
 from captioning.runtime.allocator import keep_freed_memory
+from captioning.runtime.cores import set_up_openmp
 
 # Commands by the module and the name there, which is imported when the command is called.
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -121,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Ctrl+C.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    set_up_openmp()  # before torch is imported
     import_torchmetrics_late()
     keep_freed_memory()
     try:

@@ -12,10 +12,12 @@ from captioning.commands.command import HydraCommand, PlainCommand
 from captioning.commands.quick_imports import quick_imports
 from captioning.commands.report import report_ended
 
+SCENES = "miniworld"
 log = logging.getLogger(__name__)
 
 
 def _train(config: Any) -> float | None:
+    _tell_of_scenes(config.data.get("name"))
     with quick_imports():
         from captioning.training.run import train
         from captioning.training.summary import print_summary
@@ -23,6 +25,19 @@ def _train(config: Any) -> float | None:
     scores = train(config, finished=report_ended)
     print_summary(config, scores)
     return scores.get("CIDEr-D")
+
+
+def _tell_of_scenes(data: str | None) -> None:
+    """Say that a training uses generated scenes, where nobody has asked for them."""
+    from hydra.core.hydra_config import HydraConfig
+    from pytorch_lightning.utilities import rank_zero_only
+
+    chosen = any(text.lstrip("+").startswith("data=") for text in HydraConfig.get().overrides.task)
+    if data == SCENES and not chosen:
+        rank_zero_only(print)(
+            f"train: without data= this trains on generated scenes (data={SCENES}); on your own "
+            "photos: data=own data.root=FOLDER"
+        )
 
 
 def _check(config: Any) -> None:

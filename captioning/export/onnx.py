@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.settings import SearchSettings
 from captioning.export import onnx_caption
 from captioning.export.onnx_caption import OnnxCaptioner
-from captioning.export.onnx_networks import Networks, networks_of
 from captioning.inference.captioner import Captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.onnx_form import OnnxForm
 from captioning.runtime.extras import import_extra
 from captioning.runtime.files import write_json
 
@@ -36,6 +37,44 @@ python onnx/caption.py PHOTO.jpg
 
 It searches with the beam of the captioner ({beam}); `--beam 1` is greedy and faster.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Networks:
+    """The two halves of a captioner.
+
+    Attributes:
+        image: pixels ``(N, 3, H, W) uint8`` to what the decoder reads of each photo.
+        form: the decoder.
+    """
+
+    image: nn.Module
+    form: OnnxForm
+
+
+class ImageNetwork(nn.Module):
+    """Pixels to features, rounded where a cache rounds them, to what a decoder reads.
+
+    Args:
+        backbone: `captioning.vision.backbones.Backbone` or like it.
+        memory: makes the decoder's part of features ``(N, R, D)``.
+        rounded: whether the features were cached in half precision.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, backbone: Any, memory: nn.Module, *, rounded: bool) -> None:
+        super().__init__()
+        self.backbone, self.memory, self.rounded = backbone, memory, rounded
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(backbone, name)).view(3, 1, 1)
+            self.register_buffer(name, 255 * values, persistent=False)
+
+    def forward(self, pixels: Tensor) -> Any:
+        """See `Networks.image`."""
+        features = self.backbone.grid((pixels.float() - self.mean) / self.std)
+        return self.memory(features.half().float() if self.rounded else features)
 
 
 def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
@@ -77,7 +116,30 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
     other = "" if plain else f" It searches by a plain beam, the run itself by {own.__name__}."
     note = {"token": "", "prefix": " Each step reads all words anew, so long captions are slow."}
     checked = f"Checked against torch: log-probabilities differ by at most {difference:.1e} nats."
-    return ["## ONNX", "", USE.format(beam=beam), checked + note[networks.reads] + other, ""]
+    return ["## ONNX", "", USE.format(beam=beam), checked + note[networks.form.reads] + other, ""]
+
+
+def networks_of(model: AbstractCaptioner[Any], features: Any) -> Networks:
+    """The networks of a captioner.
+
+    Args:
+        model: in evaluation mode.
+        features: the backbone of cached features; None where the model has its own.
+
+    Raises:
+        ValueError: the model has no form for ONNX, or reads regions or features of neither.
+    """
+    backbone: Any = features if features is not None else model.backbone
+    if backbone is None or not all(hasattr(backbone, name) for name in ("grid", "mean", "std")):
+        raise ValueError("onnx=true needs a backbone that reads pixels: this run has none")
+    form = model.onnx_form()
+    if form is None:
+        raise ValueError(
+            f"onnx=true: {type(model).__name__} has no form for ONNX; there are UpDown and Blip: "
+            "leave it out, the other files are complete without it"
+        )
+    image = ImageNetwork(backbone, form.memory, rounded=features is not None)
+    return Networks(image=image, form=form)
 
 
 def _photos(captioner: Captioner) -> list[Image.Image]:
@@ -98,19 +160,19 @@ def _pixels(photos: Sequence[Image.Image], networks: Networks) -> Tensor:
 def _write_networks(networks: Networks, pixels: Tensor, folder: Path) -> None:
     with torch.inference_mode():
         memory = _as_tuple(networks.image(pixels))
-    rows, names = {0: "rows"}, networks.memory
+    rows, names = {0: "rows"}, networks.form.names
     dynamic = {"pixels": rows, **dict.fromkeys(names, rows)}
     _export(networks.image, (pixels,), folder / "image.onnx", (["pixels"], list(names)), dynamic)
-    states = tuple(torch.zeros(len(pixels), size) for size in networks.state_sizes)
+    states = tuple(torch.zeros(len(pixels), size) for size in networks.form.state_sizes)
     before = [f"state_{n}" for n in range(len(states))]
     after = [f"next_{n}" for n in range(len(states))]
-    tokens, axes = torch.full((len(pixels), 3), networks.prefix[0]), {0: "rows", 1: "length"}
-    if networks.reads == "token":
+    tokens, axes = torch.full((len(pixels), 3), networks.form.prefix[0]), {0: "rows", 1: "length"}
+    if networks.form.reads == "token":
         tokens, axes = tokens[:, 0], rows
     dynamic = dict.fromkeys((*names, *before, *after, "log_probs"), rows) | {"tokens": axes}
     inputs, outputs = ["tokens", *names, *before], ["log_probs", *after]
     arguments = (tokens, *memory, *states)
-    _export(networks.step, arguments, folder / "step.onnx", (inputs, outputs), dynamic)
+    _export(networks.form.step, arguments, folder / "step.onnx", (inputs, outputs), dynamic)
 
 
 def _export(
@@ -175,9 +237,9 @@ def _settings(
     unsaid = set() if search.special_tokens else marks | {tokenizer.unk_id} - {tokenizer.eos_id}
     return {
         "image_size": int(getattr(networks.image.backbone, "image_size")),  # noqa: B009
-        "reads": networks.reads,
-        "prefix": list(networks.prefix),
-        "state_sizes": list(networks.state_sizes),
+        "reads": networks.form.reads,
+        "prefix": list(networks.form.prefix),
+        "state_sizes": list(networks.form.state_sizes),
         "eos": tokenizer.eos_id,
         "forbidden": sorted(unsaid | {*search.forbidden_ids}),
         "silent": sorted(marks),
@@ -209,13 +271,13 @@ def largest_difference(
     for photo in photos:
         memory = served.start(photo)
         own = _as_tuple(networks.image(torch.from_numpy(served.pixels(photo).copy())))
-        tokens = np.array([networks.prefix], dtype=np.int64)
-        state = [np.zeros((1, size), np.float32) for size in networks.state_sizes]
+        tokens = np.array([networks.form.prefix], dtype=np.int64)
+        state = [np.zeros((1, size), np.float32) for size in networks.form.state_sizes]
         own_state = [torch.from_numpy(part) for part in state]
         for _ in range(CHECKED_STEPS):
             log_probs, state = served.step(tokens, memory, state)
-            read = torch.from_numpy(tokens if networks.reads == "prefix" else tokens[:, -1])
-            expected, *own_state = _as_tuple(networks.step(read, *own, *own_state))
+            read = torch.from_numpy(tokens if networks.form.reads == "prefix" else tokens[:, -1])
+            expected, *own_state = _as_tuple(networks.form.step(read, *own, *own_state))
             likely = expected.numpy() > -20  # words that no search would come to are left out
             largest = max(largest, float(np.abs(log_probs - expected.numpy())[likely].max()))
             tokens = np.append(tokens, [[int(log_probs.argmax())]], axis=1)

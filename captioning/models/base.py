@@ -26,6 +26,7 @@ from captioning.runtime.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
 
 if TYPE_CHECKING:  # what `captioning.models.training_steps.trainable` makes of a captioner
+    from captioning.models.layers.onnx_form import OnnxForm
     from captioning.models.training_steps import TrainingSteps as Network
 else:
     from torch.nn import Module as Network
@@ -175,6 +176,13 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         self.backbone.compile_network()
         self.compiled = True
         return True
+
+    def onnx_form(self) -> OnnxForm | None:
+        """The decoder as networks for ONNX, from which `captioning export onnx=true` writes it.
+
+        None where there is no such form.
+        """
+        return None
 
     def use_cuda_graphs(self) -> None:
         """Train on a GPU by CUDA graphs where parts can: many operations are started as one."""

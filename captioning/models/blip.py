@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer
@@ -31,6 +31,9 @@ from captioning.models.layers.low_rank import merged_low_rank
 from captioning.runtime.sample_dropout import by_caption
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import MEAN, STD, BlipVision, load_blip, with_positions_of
+
+if TYPE_CHECKING:
+    from captioning.models.layers.onnx_form import OnnxForm
 
 
 class Blip(AbstractCaptioner[HypothesisTree]):
@@ -198,6 +201,12 @@ class Blip(AbstractCaptioner[HypothesisTree]):
             states = self.decoder.read(tokens, image_pairs, batch.image_index, batch.region_mask)
         logits = self.decoder.logits(places.pack(states[:, self.prompt.numel() :]))
         return caption_losses(logits, batch, places, self.label_smoothing)
+
+    def onnx_form(self) -> OnnxForm:
+        """See `AbstractCaptioner.onnx_form`."""
+        from captioning.models.layers.onnx_form import blip_form
+
+        return blip_form(self)
 
     def compile_networks(self) -> bool:
         """Compile the image encoder, and the decoder's layers over complete captions."""

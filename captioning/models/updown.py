@@ -30,6 +30,7 @@ from captioning.types import Batch, CaptionLosses
 
 if TYPE_CHECKING:
     from captioning.models.layers.graphed_recurrence import Recurrence
+    from captioning.models.layers.onnx_form import OnnxForm
     from captioning.models.layers.packing import Packing
 
 # Assumed number of steps of a search, to decide which products are worth computing once an image.
@@ -239,6 +240,12 @@ class UpDown(AbstractCaptioner[UpDownState]):
         else:
             mean = self.project_mean(_mean(regions, mask))
         return self.key(values), values, self.mean_to_gates(mean)
+
+    def onnx_form(self) -> OnnxForm:
+        """See `AbstractCaptioner.onnx_form`."""
+        from captioning.models.layers.onnx_form import updown_form
+
+        return updown_form(self)
 
     def use_cuda_graphs(self) -> None:
         """See `GraphedRecurrence`."""

@@ -81,6 +81,16 @@ def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[
     assert "did you mean 'train'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("arguments", "is_said"), [([], True), (["data=miniworld"], False)])
+def test_a_training_says_that_its_scenes_are_generated_where_no_data_are_chosen(
+    arguments: list[str], is_said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="num_epochs"):  # refused before anything is read
+        main(["train", "num_epochs=none", *arguments])
+    line = "without data= this trains on generated scenes (data=miniworld); on your own photos"
+    assert (line in capsys.readouterr().out) is is_said
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -18,8 +18,8 @@ from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.export import onnx as onnx_export
 from captioning.export.export import export
+from captioning.export.onnx import networks_of
 from captioning.export.onnx_caption import OnnxCaptioner
-from captioning.export.onnx_networks import networks_of
 from captioning.inference.captioner import Captioner
 from captioning.inference.photo_batches import photo_samples
 from captioning.training.run import train
@@ -111,10 +111,7 @@ def served(**settings) -> dict:
     assert len(model.prompt_ids) == 2
     model.search = BeamSearch.with_settings(**settings)
     networks = SimpleNamespace(
-        image=SimpleNamespace(backbone=SimpleNamespace(image_size=64)),
-        reads="prefix",
-        prefix=(model.tokenizer.bos_id, *model.prompt_ids),
-        state_sizes=(),
+        image=SimpleNamespace(backbone=SimpleNamespace(image_size=64)), form=model.onnx_form()
     )
     search = onnx_export._served_search(model)
     return onnx_export._settings(model.tokenizer, networks, search)

@@ -1,4 +1,4 @@
-"""Captioners as networks that ONNX can hold: one for photos, one for a step of the decoder."""
+"""Decoders as networks that ONNX can hold: a captioner's `onnx_form` gives its own."""
 
 from __future__ import annotations
 
@@ -9,62 +9,57 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captioning.models.base import AbstractCaptioner
-from captioning.models.blip import Blip
-from captioning.models.updown import UpDown
-
 
 @dataclass(frozen=True, kw_only=True)
-class Networks:
-    """The two halves of a captioner.
+class OnnxForm:
+    """A captioner's decoder in two networks.
 
     Attributes:
-        image: pixels ``(N, 3, H, W) uint8`` to what the decoder reads of each photo.
+        memory: features of photos ``(N, R, D)`` to what the decoder reads of each photo.
         step: tokens, what the decoder reads, states; to log-probabilities ``(N, V)``, new states.
-        memory: names of what the decoder reads.
+        names: of what the decoder reads.
         state_sizes: of the states of a hypothesis, ``(N, size)`` each.
         reads: ``"token"``: the last token ``(N,)``; ``"prefix"``: all tokens ``(N, T)``, from
             which everything is computed anew.
         prefix: ids before the first word.
     """
 
-    image: nn.Module
+    memory: nn.Module
     step: nn.Module
-    memory: tuple[str, ...]
+    names: tuple[str, ...]
     state_sizes: tuple[int, ...]
     reads: Literal["token", "prefix"]
     prefix: tuple[int, ...]
 
 
-class ImageNetwork(nn.Module):
-    """Pixels to features, rounded where a cache rounds them, to what a decoder reads.
+def updown_form(model: Any) -> OnnxForm:
+    """That of `captioning.models.updown.UpDown`: a step reads the last word and four states."""
+    return OnnxForm(
+        memory=UpDownMemory(model),
+        step=UpDownStep(model),
+        names=("keys", "values", "mean_gates"),
+        state_sizes=(model.query.in_features,) * 4,
+        reads="token",
+        prefix=(model.tokenizer.bos_id,),
+    )
 
-    Args:
-        backbone: `captioning.vision.backbones.Backbone` or like it.
-        memory: makes the decoder's part of features ``(N, R, D)``.
-        rounded: whether the features were cached in half precision.
-    """
 
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, backbone: Any, memory: nn.Module, *, rounded: bool) -> None:
-        super().__init__()
-        self.backbone, self.memory, self.rounded = backbone, memory, rounded
-        for name in ("mean", "std"):
-            values = torch.tensor(getattr(backbone, name)).view(3, 1, 1)
-            self.register_buffer(name, 255 * values, persistent=False)
-
-    def forward(self, pixels: Tensor) -> Any:
-        """See `Networks.image`."""
-        features = self.backbone.grid((pixels.float() - self.mean) / self.std)
-        return self.memory(features.half().float() if self.rounded else features)
+def blip_form(model: Any) -> OnnxForm:
+    """That of `captioning.models.blip.Blip`: a step reads all words, and keeps nothing."""
+    return OnnxForm(
+        memory=BlipMemory(model),
+        step=BlipStep(model),
+        names=("states",),
+        state_sizes=(),
+        reads="prefix",
+        prefix=(model.tokenizer.bos_id, *model.prompt.tolist()),
+    )
 
 
 class UpDownMemory(nn.Module):
     """Keys, values and the mean's gates of a photo's regions."""
 
-    def __init__(self, model: UpDown) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
@@ -77,7 +72,7 @@ class UpDownMemory(nn.Module):
 class UpDownStep(nn.Module):
     """A plain step of UpDown: `captioning.models.updown.UpDown.step` without its shortcuts."""
 
-    def __init__(self, model: UpDown) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
@@ -89,7 +84,7 @@ class UpDownStep(nn.Module):
         mean_gates: Tensor,
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
-        """See `Networks.step`; states are h1, c1, h2 and c2."""
+        """See `OnnxForm.step`; states are h1, c1, h2 and c2."""
         model, (h1, c1, h2, c2) = self.model, state
         words = functional.linear(model.read_words(tokens), model.words_to_gates.weight)
         gates = words + mean_gates + model.hidden_to_gates(torch.cat([h2, h1], 1))
@@ -112,7 +107,7 @@ def _cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 class BlipMemory(nn.Module):
     """A photo's states as the decoder reads them."""
 
-    def __init__(self, model: Blip) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
@@ -124,7 +119,7 @@ class BlipMemory(nn.Module):
 class BlipStep(nn.Module):
     """BLIP's decoder over all tokens so far; nothing is kept between steps."""
 
-    def __init__(self, model: Blip) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.decoder = model.decoder
 
@@ -134,43 +129,3 @@ class BlipStep(nn.Module):
         index = torch.arange(tokens.shape[0], device=tokens.device)
         last = self.decoder.read(tokens, pairs, index, None)[:, -1]
         return functional.log_softmax(self.decoder.logits(last), dim=-1)
-
-
-def networks_of(model: AbstractCaptioner[Any], features: Any) -> Networks:
-    """The networks of a captioner.
-
-    Args:
-        model: in evaluation mode.
-        features: the backbone of cached features; None where the model has its own.
-
-    Raises:
-        ValueError: the model has no form for ONNX, or reads regions or features of neither.
-    """
-    backbone: Any = features if features is not None else model.backbone
-    if backbone is None or not all(hasattr(backbone, name) for name in ("grid", "mean", "std")):
-        raise ValueError("onnx=true needs a backbone that reads pixels: this run has none")
-    bos = model.tokenizer.bos_id
-    rounded = features is not None
-    if isinstance(model, UpDown):
-        sizes = (model.query.in_features,) * 4
-        return Networks(
-            image=ImageNetwork(backbone, UpDownMemory(model), rounded=rounded),
-            step=UpDownStep(model),
-            memory=("keys", "values", "mean_gates"),
-            state_sizes=sizes,
-            reads="token",
-            prefix=(bos,),
-        )
-    if isinstance(model, Blip):
-        return Networks(
-            image=ImageNetwork(backbone, BlipMemory(model), rounded=rounded),
-            step=BlipStep(model),
-            memory=("states",),
-            state_sizes=(),
-            reads="prefix",
-            prefix=(bos, *model.prompt.tolist()),
-        )
-    raise ValueError(
-        f"onnx=true: {type(model).__name__} has no form for ONNX; there are UpDown and Blip: "
-        "leave it out, the other files are complete without it"
-    )
