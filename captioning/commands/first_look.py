@@ -163,9 +163,7 @@ def _part(part: Any) -> None:
 
             check_root(Path(part.folder), part.get("annotations"))
         if target == _ARROW and _is_local(part.folder) and not Path(part.folder).is_dir():
-            raise SettingNotFoundError(
-                f"{part.folder}: no such folder; correct ", Setting("folder")
-            )
+            raise SettingNotFoundError(part.folder, "no such folder", "correct ", Setting("folder"))
     except AbstractSettingError as error:
         raise error.worded(partial(typed, part)) from error
     file = part.get(_FILES.get(target, ""))

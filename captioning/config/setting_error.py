@@ -1,4 +1,4 @@
-"""Errors whose remedy names a setting, which is worded by whoever knows how it is typed.
+"""Errors of bad input: place, problem and remedy. Whoever knows how a setting is typed words it.
 
 A reader knows its arguments. The same argument is ``data.bad_captions=drop`` on the command line of
 a training, ``--annotations NAME`` of ``captioning check``, and ``bad_captions="drop"`` in Python.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from os import PathLike, fspath
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +33,57 @@ Wording = Callable[[Setting], str | Setting]
 
 
 class AbstractSettingError(Exception):
-    """Bad input, and the settings by which it is taken or read otherwise.
+    """Bad input: where it stands, what is wrong with it, and what its user can do.
 
     Args:
-        *pieces: of the message, in order; settings among them are worded later.
+        place: file or folder, with line, key or member where there is one; or the argument that is
+            wrong.
+        problem: what is wrong.
+        remedy, *more: what to do, in pieces; settings among them are worded later.
     """
 
-    def __init__(self, *pieces: str | Setting) -> None:
-        super().__init__("".join(map(str, pieces)))
-        self.pieces = pieces
+    def __init__(
+        self,
+        place: str | PathLike[str] | Setting,
+        problem: str,
+        remedy: str | Setting,
+        *more: str | Setting,
+    ) -> None:
+        self.remedy = (remedy, *more)
+        super().__init__(f"{place}: {problem}; {''.join(map(str, self.remedy))}")
+        self.place = place if isinstance(place, Setting) else fspath(place)
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.place, self.problem, *self.remedy)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         """The settings that are not worded yet."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, Setting))
+        pieces = (self.place, *self.remedy)
+        return tuple(piece for piece in pieces if isinstance(piece, Setting))
+
+    @property
+    def finding(self) -> str:
+        """The message without its remedy."""
+        return f"{self.place}: {self.problem}"
 
     def worded(self, wording: Wording) -> Self:
         """The same error with other words for its settings."""
-        return type(self)(
-            *(wording(piece) if isinstance(piece, Setting) else piece for piece in self.pieces)
+        place, *remedy = (
+            wording(piece) if isinstance(piece, Setting) else piece
+            for piece in (self.place, *self.remedy)
         )
+        return type(self)(place, self.problem, *remedy)
 
-
-def pieces_of(error: Exception) -> tuple[str | Setting, ...]:
-    """The pieces of an error's message, for an error that says more."""
-    return error.pieces if isinstance(error, AbstractSettingError) else (str(error),)
+    def or_else(self, *remedy: str | Setting) -> Self:
+        """The same error with a further remedy."""
+        return type(self)(self.place, self.problem, *self.remedy, ", or ", *remedy)
 
 
 class SettingError(AbstractSettingError, ValueError):
-    """Bad input that a setting takes or reads otherwise."""
+    """Bad input that its user corrects, or that a setting takes or reads otherwise."""
 
 
 class SettingNotFoundError(AbstractSettingError, FileNotFoundError):
-    """A file or folder that is not there, and the settings that name another."""
+    """A file or folder that is not there, and where to get it or the settings that name another."""

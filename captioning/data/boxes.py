@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from captioning.config.setting_error import SettingError
 from captioning.types import Box, Sample
 from captioning.vision.photos import photo_sizes
 
@@ -23,20 +24,22 @@ def checked_box(box: Box, size: tuple[float, float] | None, where: str) -> Box:
         ValueError: the box has no area, or leaves the photo by one pixel or more.
     """
     if not all(map(math.isfinite, box)):
-        raise ValueError(f"{where}: box {_shown(box)} is not finite")
+        raise SettingError(where, f"box {_shown(box)} is not finite", "correct it or remove it")
     if size is not None:
         width, height = size
         overshoot = max(-box[0], -box[1], box[2] - width, box[3] - height)
         if overshoot >= ROUNDING:
-            raise ValueError(
-                f"{where}: box {_shown(box)} leaves the photo of {width:g}x{height:g} pixels by "
-                f"{overshoot:g}; correct it or remove it"
+            raise SettingError(
+                where,
+                f"box {_shown(box)} leaves the photo of {width:g}x{height:g} pixels by "
+                f"{overshoot:g}",
+                "correct it or remove it",
             )
         x1, y1, x2, y2 = box
         box = (max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height)))
     if box[2] <= box[0] or box[3] <= box[1]:
-        raise ValueError(
-            f"{where}: box {_shown(box)} has no area; it must be x1 < x2 and y1 < y2 in pixels"
+        raise SettingError(
+            where, f"box {_shown(box)} has no area", "it must be x1 < x2 and y1 < y2 in pixels"
         )
     return box
 
@@ -63,9 +66,9 @@ def photo_size(path: Path, annotated: tuple[int, int] | None = None) -> tuple[in
     """
     stored, turned = photo_sizes(path)
     if turned != stored and annotated == stored:
-        raise ValueError(
-            f"{path}: EXIF turns this photo but its boxes are for the unturned pixels; "
-            "turn the pixels themselves or remove the EXIF orientation"
+        problem = "EXIF turns this photo but its boxes are for the unturned pixels"
+        raise SettingError(
+            path, problem, "turn the pixels themselves or remove the EXIF orientation"
         )
     return turned
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from captioning.config.setting_error import SettingError
 from captioning.data.line_files import read_lines, read_text
 
 
@@ -36,15 +37,19 @@ class Record:
         """
         value = self.value.get(key)
         if value is None and key in self.value:
-            raise ValueError(f"{self.where}: {key!r} is null; give it a value, or remove the entry")
+            raise SettingError(
+                self.where, f"{key!r} is null", "give it a value, or remove the entry"
+            )
         if value is None:
             keys = ", ".join(map(repr, list(self.value)[:8])) or "no key"
-            raise ValueError(f"{self.where}: key {key!r} is missing (it has {keys}); add it")
+            raise SettingError(self.where, f"key {key!r} is missing (it has {keys})", "add it")
         return value
 
-    def invalid(self, key: str, expected: str) -> ValueError:
+    def invalid(self, key: str, expected: str) -> SettingError:
         """The error that says what ``key`` should have been and what it is."""
-        return ValueError(f"{self.where}: {key!r} must be {expected}: got {shown(self.value[key])}")
+        return SettingError(
+            self.where, f"{key!r} must be {expected}: got {shown(self.value[key])}", "correct it"
+        )
 
     def text(self, key: str) -> str:
         """A text, possibly blank, that UTF-8 can hold."""
@@ -87,10 +92,8 @@ class Record:
         """`identifier`; refused if ``known`` (id to place) has it already, added to it if not."""
         identifier = self.identifier(key)
         if identifier in known:
-            raise ValueError(
-                f"{self.where}: {kind} {identifier} stands twice, first at {known[identifier]}; "
-                "remove one"
-            )
+            problem = f"{kind} {identifier} stands twice, first at {known[identifier]}"
+            raise SettingError(self.where, problem, "remove one")
         known[identifier] = self.where
         return identifier
 
@@ -133,7 +136,7 @@ def as_record(value: Any, where: str) -> Record:
         ValueError: it is something else.
     """
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: must be an object {{...}}: got {shown(value)}")
+        raise SettingError(where, f"must be an object {{...}}: got {shown(value)}", "correct it")
     return Record(value, where)
 
 
@@ -148,11 +151,11 @@ def checked_text(value: str, where: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{where}: half a surrogate pair at character {error.start}; write the character whole"
+        raise SettingError(
+            where, f"half a surrogate pair at character {error.start}", "write the character whole"
         ) from error
     if "\0" in value:
-        raise ValueError(f"{where}: holds a NUL character; remove it")
+        raise SettingError(where, "holds a NUL character", "remove it")
     return value
 
 
@@ -176,12 +179,12 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {shown(twice)} stands twice in one object; remove one")
+        raise ValueError(f"key {shown(twice)} stands twice in one object", "remove one")
     return value
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number; write a finite number or leave it out")
+    raise ValueError(f"{name} is not a JSON number", "write a finite number or leave it out")
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=unique_keys, parse_constant=_refuse_constant)
@@ -197,14 +200,14 @@ def explained(where: str) -> Iterator[None]:
     try:
         yield
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{where}: not JSON at line {error.lineno} column {error.colno}: {error.msg}; "
-            "is the file truncated?"
-        ) from error
+        problem = f"not JSON at line {error.lineno} column {error.colno}: {error.msg}"
+        raise SettingError(where, problem, "is the file truncated?") from error
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
+        problem, *remedy = error.args
+        raise SettingError(where, problem, *(remedy or ["correct it"])) from error
     except RecursionError as error:
-        raise ValueError(f"{where}: lists or objects nested too deep to be annotations") from error
+        problem = "lists or objects nested too deep to be annotations"
+        raise SettingError(where, problem, "give a file of annotations") from error
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from captioning.config.setting_error import SettingError, SettingNotFoundError
+
 log = logging.getLogger(__name__)
 
 GZIP = ".gz"  # after a name: the file is read as what it holds
@@ -85,7 +87,7 @@ def _read(path: Path, size: int = -1) -> bytes:
         with gzip.open(path) as packed:
             return packed.read(size)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: not whole as gzip packs it ({error}); get it again") from error
+        raise SettingError(path, f"not whole as gzip packs it ({error})", "get it again") from error
 
 
 def _wide(data: bytes) -> str:
@@ -112,8 +114,8 @@ def check_file(path: str | Path) -> None:
         FileNotFoundError: names the command that says where to get it.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"{path}: no such file; `captioning prepare data=NAME` says where to get it"
+        raise SettingNotFoundError(
+            path, "no such file", "`captioning prepare data=NAME` says where to get it"
         )
 
 
@@ -128,15 +130,13 @@ def decode(data: bytes, where: str) -> str:
         text = data.decode(wide or "utf-8-sig").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if wide:
-            problem = f"{where}: not whole as {wide} ({error.reason}); get it again"
-            raise ValueError(problem) from error
+            problem = f"not whole as {wide} ({error.reason})"
+            raise SettingError(where, problem, "get it again") from error
         line = data.count(b"\n", 0, error.start) + 1
         kind = _encoding_of(data)
         advice = f", such as by iconv -f {kind} -t UTF-8" if kind else ""
-        raise ValueError(
-            f"{where}: line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the file as "
-            f"UTF-8{advice}"
-        ) from error
+        problem = f"line {line}: not UTF-8 (byte 0x{data[error.start]:02x})"
+        raise SettingError(where, problem, f"save the file as UTF-8{advice}") from error
     if wide:
         _say(str(Path(where).parent / f"*{Path(where).suffix}"), wide)
     # carriage returns alone end lines of old and of some spreadsheets' files
@@ -184,8 +184,10 @@ def read_image_list(path: str | Path) -> dict[str, str]:
         entry = line.split()[-1]
         where = f"{path}:{number}"
         if entry in places:
-            raise ValueError(f"{where}: {entry!r} is listed twice, first at {places[entry]}")
+            raise SettingError(
+                where, f"{entry!r} is listed twice, first at {places[entry]}", "remove one"
+            )
         places[entry] = where
     if not places:
-        raise ValueError(f"{path}: the list is empty; it needs one image a line")
+        raise SettingError(path, "the list is empty", "it needs one image a line")
     return places

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from captioning.config.setting_error import Setting, SettingNotFoundError
+from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 UNREAD_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl"})  # photos that are not opened
@@ -23,8 +23,10 @@ _WHOLE = re.compile(r"0*([0-9]+)(?:\.0+)?")  # a number, which tables of floats 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
-def checked_file_name(name: str, where: str) -> str:
+def checked_file_name(name: str, where: str, *, given: str = "") -> str:
     """A file name of an annotation, made plain (``./a.jpg`` becomes ``a.jpg``).
+
+    Messages name ``where``, and ``given`` where that is what stands there.
 
     Raises:
         ValueError: the name is blank, absolute, leads out of its folder, or no file can bear it.
@@ -44,7 +46,9 @@ def checked_file_name(name: str, where: str) -> str:
     elif len(name) > 1024 or any(len(part.encode()) > 255 for part in path.parts):
         problem = "is too long for a file name"
     if problem:
-        raise ValueError(f"{where}: file name {name[:80]!r} {problem}; name a file in the folder")
+        raise SettingError(
+            where, f"file name {(given or name)[:80]!r} {problem}", "name a file in the folder"
+        )
     return str(path)
 
 
@@ -85,12 +89,7 @@ def photo_name(name: str, where: str) -> str:
     path = unquote(local) if local else path
     path = _DRIVE.sub("/", path.replace("\\", "/"))
     start = "/" if path.startswith("/") else ""
-    try:
-        return GivenName.of(start + checked_file_name(path.lstrip("/"), where), name)
-    except ValueError as error:
-        raise ValueError(
-            str(error).replace(repr(path.lstrip("/")[:80]), repr(name[:80]))
-        ) from error
+    return GivenName.of(start + checked_file_name(path.lstrip("/"), where, given=name), name)
 
 
 class PhotoFolder:
@@ -107,8 +106,9 @@ class PhotoFolder:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise SettingNotFoundError(
-                f"{self.folder}: no such photo folder; `captioning prepare data=NAME` says where "
-                "to get it, and ",
+                self.folder,
+                "no such photo folder",
+                "`captioning prepare data=NAME` says where to get it, and ",
                 Setting("image_folder", "null"),
                 " reads the captions alone",
             )

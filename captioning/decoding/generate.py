@@ -69,13 +69,15 @@ class GenerateSearch(AbstractSearch):
         draws_alone = self.sample and settings.beam_size == 1
         if settings.num_captions > settings.beam_size and not draws_alone:
             raise SettingError(
-                f"num_captions must be at most beam_size: got {settings.num_captions} > "
-                f"{settings.beam_size}; raise beam_size, or set ",
+                "num_captions",
+                f"must be at most beam_size: got {settings.num_captions} > {settings.beam_size}",
+                "raise beam_size, or set ",
                 *_DRAWS,
             )
         if self.sample and settings.temperature <= 0:
             raise SettingError(
-                f"temperature must be above 0 where words are drawn: got {settings.temperature}; "
+                "temperature",
+                f"must be above 0 where words are drawn: got {settings.temperature}",
                 "set ",
                 Setting("sample", "false"),
                 " and leave temperature out for the likeliest words",
@@ -98,11 +100,8 @@ class GenerateSearch(AbstractSearch):
         }
         for name, value in draws.items():
             if value is not None and not self.sample:
-                raise SettingError(
-                    f"{name} is of random draws, and none are asked for: got {value}; set ",
-                    *_DRAWS,
-                    ", or leave it out",
-                )
+                problem = f"is of random draws, and none are asked for: got {value}"
+                raise SettingError(name, problem, "set ", *_DRAWS, ", or leave it out")
 
     @torch.no_grad()
     def __call__(

@@ -55,9 +55,8 @@ class LatentSearch(AbstractSearch):
                 f"{self.captions_per_draw}"
             )
         if self.distinct and self.captions_per_draw > 1:
-            raise SettingError(
-                "distinct takes one caption of each draw: set ", Setting("captions_per_draw", "1")
-            )
+            problem = "takes one caption of each draw"
+            raise SettingError("distinct", problem, "set ", Setting("captions_per_draw", "1"))
 
     @property
     def captions_per_image(self) -> int:

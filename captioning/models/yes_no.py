@@ -176,8 +176,8 @@ def build_yes_no(
     if kind in PHOTOS_ALONE:
         raise SettingError(
             Setting("name", name),
-            f": {kind} models read photos alone and cannot be asked about a "
-            "caption; choose a model that reads a question, such as LLaVA, Qwen-VL or PaliGemma",
+            f"{kind} models read photos alone and cannot be asked about a caption",
+            "choose a model that reads a question, such as LLaVA, Qwen-VL or PaliGemma",
         )
     processor = PromptedProcessor(pretrained=name, prompt=question, template=template)
     network = load_image_text(name)

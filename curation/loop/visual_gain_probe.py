@@ -56,7 +56,9 @@ class VisualGainProbe(AbstractProbe):
             raise ValueError(f"per must be 'token' or 'sentence': got {per!r}")
         if rescored and until_epoch is not None:
             raise SettingError(
-                f"rescored losses are needed in every epoch: got until_epoch={until_epoch}; set ",
+                Setting("until_epoch", str(until_epoch)),
+                "rescored losses are needed in every epoch",
+                "set ",
                 Setting("until_epoch", "null"),
             )
         self.per = per

@@ -127,7 +127,9 @@ def read_arrow(
     if convert:
         if cache_folder is None:
             raise SettingError(
-                "Arrow files of Parquet need a place: give ",
+                folder,
+                "Arrow files of Parquet need a place",
+                "give ",
                 Setting("cache_folder"),
                 " or set ",
                 Setting("convert", "false"),
@@ -226,9 +228,10 @@ def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
     for photo in photos:
         if photo.image_id in places:
             raise SettingError(
-                f"{photo.where}: image id {photo.image_id!r} is used twice, first at "
-                f"{places[photo.image_id]}, and their photos have no name in common; choose "
-                "another ",
+                photo.where,
+                f"image id {photo.image_id!r} is used twice, first at "
+                f"{places[photo.image_id]}, and their photos have no name in common",
+                "choose another ",
                 Setting("id_column"),
                 " or none",
             )
@@ -319,7 +322,9 @@ def _image_id(value: Any, columns: Columns, default: str, where: str) -> str:
         return default
     text = str(value) if isinstance(value, str | int) else ""
     if not text or text != text.strip():
-        raise ValueError(f"{where}: {columns.image_id!r} must be an id: got {str(value)[:60]!r}")
+        raise SettingError(
+            where, f"{columns.image_id!r} must be an id: got {str(value)[:60]!r}", "correct it"
+        )
     return text
 
 

@@ -126,9 +126,10 @@ def choose_columns(
     )
     for name in chosen.names():
         if name not in types:
-            raise ValueError(f"{file}: no column {name!r}; it has {list(types)}")
+            raise SettingError(file, f"no column {name!r}", f"it has {list(types)}")
         if isinstance(types[name], arrow().BaseExtensionType):
-            raise ValueError(f"{file}: column {name!r} has a type of its own, which is not read")
+            problem = f"column {name!r} has a type of its own, which is not read"
+            raise SettingError(file, problem, "store it as a plain type")
     return chosen
 
 
@@ -163,10 +164,8 @@ def splits_of_rows(files: Sequence[Path]) -> tuple[str, list[Split]]:
     if not words or any(split_of(value) is None for value in words):
         return named[0], []
     if words != values:
-        raise ValueError(
-            f"{where}: some rows have no value in the column {named[0]!r}, others have "
-            f"{sorted(words)}; fill them in, or give the column another name"
-        )
+        problem = f"some rows have no value in the column {named[0]!r}, others have {sorted(words)}"
+        raise SettingError(where, problem, "fill them in, or give the column another name")
     return named[0], _present(words)
 
 
@@ -207,10 +206,10 @@ def _schema(file: Path) -> Any:
 def _usual_image(file: Path, types: Mapping[str, Any]) -> str:
     present = [name for name in _image_columns(types) if name in types]
     if not present and has_addresses(types):
-        raise ValueError(f"{file}: {ADDRESSES}")
+        raise SettingError(file, *ADDRESSES)
     if len(present) != 1:
         problem = f"{present} could be meant" if present else "none has a usual name"
-        raise SettingError(f"{file}: {problem} of the columns {list(types)}; choose ", IMAGE_KEY)
+        raise SettingError(file, f"{problem} of the columns {list(types)}", "choose ", IMAGE_KEY)
     return present[0]
 
 
@@ -299,8 +298,10 @@ def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str 
     names = [part.name for part in values.type] if types.is_struct(values.type) else []
     if not {"bytes", "path"}.intersection(names):
         raise SettingError(
-            f"{file}: column {column!r} holds {values.type}, not photos (bytes, paths, or "
-            "structures of both); choose ",
+            file,
+            f"column {column!r} holds {values.type}, not photos (bytes, paths, or "
+            "structures of both)",
+            "choose ",
             IMAGE_KEY,
         )
     paths = field(values, "path").to_pylist() if "path" in names else nowhere

@@ -35,9 +35,7 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
         named = shard_files(folder, files)
         foreign = next((path for path in named if path.suffix not in SUFFIXES), None)
         if foreign is not None:
-            raise SettingError(
-                f"{foreign}: neither .arrow nor .parquet; correct ", Setting("files")
-            )
+            raise SettingError(foreign, "neither .arrow nor .parquet", "correct ", Setting("files"))
         return named
     known = all_files(Path(folder))
     names = {path: path.relative_to(folder).as_posix() for path in known}
@@ -46,7 +44,9 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
         shown = f" ({known[0]} and {len(known) - 1} more are there)" if known else ""
         said = "" if split == "all" else f" whose name or folder says {SPLIT_WORDS[split]} alone"
         raise SettingNotFoundError(
-            f"{folder}: no .arrow or .parquet file{said}{shown}; name them by ",
+            folder,
+            f"no .arrow or .parquet file{said}{shown}",
+            "name them by ",
             Setting("files"),
             ", or by ",
             Setting("split_column"),
@@ -56,7 +56,7 @@ def table_files(folder: str | Path, files: str | list[str] | None, split: Part) 
     ends = sorted({path.suffix for path in chosen})
     if len(ends) > 1:
         raise SettingError(
-            f"{folder}: both {' and '.join(ends)} files; name those wanted by ", Setting("files")
+            folder, f"both {' and '.join(ends)} files", "name those wanted by ", Setting("files")
         )
     return chosen
 
@@ -69,7 +69,7 @@ def all_files(folder: Path) -> list[Path]:
         ValueError: a saved data set whose rows stand in another order.
     """
     if not folder.is_dir():
-        raise SettingNotFoundError(f"{folder}: no such folder; correct ", Setting("folder"))
+        raise SettingNotFoundError(folder, "no such folder", "correct ", Setting("folder"))
     paths = [
         Path(place, name)
         for place, _, names in os.walk(folder)
@@ -102,10 +102,8 @@ def _listed(folder: Path) -> list[str] | None:
         return None
     state = load_json(path)
     if any(state.value.get(key) for key in _INDICES):
-        raise ValueError(
-            f"{path}: its rows are chosen by a file of indices, which is not read; save the data "
-            "set anew with datasets 2 or newer"
-        )
+        problem = "its rows are chosen by a file of indices, which is not read"
+        raise SettingError(path, problem, "save the data set anew with datasets 2 or newer")
     return [
         checked_file_name(record.text("filename"), record.where)
         for record in state.records("_data_files")

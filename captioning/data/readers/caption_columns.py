@@ -46,9 +46,9 @@ ID_COLUMNS = (
 )  # fmt: skip
 # The captions of sets for image generators; of chats it is the question beside one of the answers.
 PROMPT, ANSWERS = "prompt", ("completion", "response", "answer", "output", "chosen")
-ADDRESSES = (
-    "holds addresses of photos and no photos; download these first, for example by img2dataset, "
-    "whose tar shards data=webdataset reads"
+ADDRESSES = (  # problem and remedy
+    "holds addresses of photos and no photos",
+    "download these first, for example by img2dataset, whose tar shards data=webdataset reads",
 )
 # A text of a list, as Python, JSON and NumPy write them; the last without commas.
 _ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None|null|nan)\s*(,?)""", re.DOTALL)
@@ -112,10 +112,8 @@ def found_captions(names: Sequence[str], where: str) -> list[int]:
     if not present and not numbered and PROMPT in head and not set(ANSWERS) & set(head):
         present = [PROMPT]
     if len(present) > 1:
-        raise SettingError(
-            f"{where}: {present} could be meant of the columns {list(names)}; choose ",
-            Setting("caption_columns"),
-        )
+        problem = f"{present} could be meant of the columns {list(names)}"
+        raise SettingError(where, problem, "choose ", Setting("caption_columns"))
     if not present:
         return list(numbered)
     same = [place for place, name in enumerate(head) if name == present[0]]
@@ -146,8 +144,10 @@ def usual_captions(names: Sequence[str], where: str) -> list[int]:
     found = found_captions(names, where)
     if not found:
         raise SettingError(
-            f"{where}: none of the columns {list(names)} has a usual name of captions, such as "
-            f"{list(CAPTION_COLUMNS[:2])}; rename it, or choose ",
+            where,
+            f"none of the columns {list(names)} has a usual name of captions, such as "
+            f"{list(CAPTION_COLUMNS[:2])}",
+            "rename it, or choose ",
             Setting("caption_columns"),
         )
     return found
@@ -175,9 +175,11 @@ def listed(text: str, where: str) -> list[str]:
         return [_literal(item) for item in items if item[0] in "'\""]
     if begin[1] != "[":  # brackets stand in captions, too
         return [text]
-    raise ValueError(
-        f"{where}: begins as a list of captions and does not end as one ({text[place:][:20]!r} "
-        f"after {len(items)}); was it cut off? Write it whole"
+    raise SettingError(
+        where,
+        f"begins as a list of captions and does not end as one ({text[place:][:20]!r} after "
+        f"{len(items)})",
+        "was it cut off? Write it whole",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.config.loadable import loadable
+from captioning.config.setting_error import SettingError
 from captioning.data.json_files import as_record, parse_json, shown
 from captioning.data.line_files import read_lines, read_text
 from captioning.data.quick_sample import quick_sample
@@ -46,7 +47,7 @@ def read_caption_lines(*, name: str, path: str | Path) -> Roster:
         for row, (number, caption, where) in enumerate(_captions(Path(path)))
     ]
     if not samples:
-        raise ValueError(f"{path}: holds no caption; write one a line")
+        raise SettingError(path, "holds no caption", "write one a line")
     return build_roster(name, samples)
 
 
@@ -68,7 +69,7 @@ def _listed(value: Any, where: str) -> list[Any]:
         record = as_record(value, where)
         return record.items(next((key for key in LISTS if key in record), LISTS[0]))
     if not isinstance(value, list):
-        raise ValueError(f"{where}: must be a list of captions: got {shown(value)}")
+        raise SettingError(where, f"must be a list of captions: got {shown(value)}", "correct it")
     return value
 
 

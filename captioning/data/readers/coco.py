@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.config.loadable import loadable
-from captioning.config.setting_error import SettingError
+from captioning.config.setting_error import SettingError, SettingNotFoundError
 from captioning.data.json_files import Record, as_record, load_json, parse_json
 from captioning.data.line_files import decode, read_image_list
 from captioning.data.photo_folder import photo_name
@@ -132,18 +132,20 @@ def load_annotations(path: str | Path) -> Record:
         with zipfile.ZipFile(jar) as archive:
             data = archive.read(member)
     except KeyError as error:
-        raise FileNotFoundError(
-            f"{text}: {jar} holds no {member}; it has captions_train2014 and captions_val2014"
+        raise SettingNotFoundError(
+            text, f"{jar} holds no {member}", "it has captions_train2014 and captions_val2014"
         ) from error
     except (zipfile.BadZipFile, OSError) as error:
-        raise FileNotFoundError(f"{text}: {jar} cannot be read; reinstall pycocoevalcap") from error
+        raise SettingNotFoundError(
+            text, f"{jar} cannot be read", "reinstall pycocoevalcap"
+        ) from error
     return as_record(parse_json(decode(data, text), text), text)
 
 
 def _jar_path() -> Path:
     spec = importlib.util.find_spec("pycocoevalcap")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("pycocoevalcap is not installed: pip install pycocoevalcap")
+        raise SettingNotFoundError("pycocoevalcap", "not installed", "pip install pycocoevalcap")
     return Path(next(iter(spec.submodule_search_locations))) / "spice" / "spice-1.0.jar"
 
 
@@ -171,7 +173,8 @@ def coco_entries(
             _check_once(f"{shown} {record.value.get('caption')}", record, annotation_ids)
         image_id = record.identifier("image_id")
         if image_id not in captions:
-            raise ValueError(f"{record.where}: caption of image {image_id}, not among the images")
+            problem = f"caption of image {image_id}, not among the images"
+            raise SettingError(record.where, problem, "add the image, or remove the caption")
         rule = next((rule for key, rule in NO_CAPTIONS.items() if record.value.get(key)), None)
         if rule is not None and marked is not None:
             marked.append(Dropped(item=f"{record.where} (image {image_id})", rule=rule))
@@ -182,10 +185,8 @@ def coco_entries(
             sample_ids.setdefault(image_id, []).append(record.value["sample_id"])
     unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
     if boxes and unknown is not None:
-        raise ValueError(
-            f"{boxes[unknown][0].where}: box of image {unknown}, which the captions file does not "
-            "have; are the two files of the same split?"
-        )
+        problem = f"box of image {unknown}, which the captions file does not have"
+        raise SettingError(boxes[unknown][0].where, problem, "are the two files of the same split?")
     entries = [_entry(record, captions, sample_ids, boxes or {}, dropped) for record in images]
     check_unique(entries)
     return entries
@@ -194,10 +195,8 @@ def coco_entries(
 def _check_once(key: str, record: Record, known: dict[str, str]) -> None:
     """Refuse a caption that stands in the file twice, with its id."""
     if key in known:
-        raise ValueError(
-            f"{record.where}: annotation id {record.identifier('id')} stands twice, first at "
-            f"{known[key]}; remove one"
-        )
+        problem = f"annotation id {record.identifier('id')} stands twice, first at {known[key]}"
+        raise SettingError(record.where, problem, "remove one")
     known[key] = record.where
 
 
@@ -215,11 +214,10 @@ def _parted(caption: Any, where: str, dropped: list[Dropped] | None) -> list[tup
         return [(caption, where)]
     try:
         return [(text, where) for text in listed(caption, where)]
-    except ValueError as error:
+    except SettingError as error:
         if dropped is None:
-            raise SettingError(f"{error}, or leave such captions out by ", LEAVE_OUT) from error
-        rule = str(error).removeprefix(f"{where}: ").partition("; ")[0]
-        dropped.append(Dropped(item=where, rule=rule))
+            raise error.or_else("leave such captions out by ", LEAVE_OUT) from error
+        dropped.append(Dropped(item=where, rule=error.problem))
         return []
 
 
@@ -265,7 +263,8 @@ def _read_instances(
         for record in _annotations([document], {}):
             image_id, category = record.identifier("image_id"), record.identifier("category_id")
             if category not in names:
-                raise ValueError(f"{record.where}: category_id {category} is not in the categories")
+                problem = f"category_id {category} is not in the categories"
+                raise SettingError(record.where, problem, "add the category, or remove the box")
             if record.value.get("iscrowd"):
                 item = f"{record.where} (image {image_id})"
                 dropped.append(Dropped(item=item, rule="crowd region"))

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from captioning.config.loadable import loadable
+from captioning.config.setting_error import SettingError
 from captioning.data.json_files import Record, as_record, is_number, load_json
 from captioning.data.photo_folder import PhotoFolder
 from captioning.data.readers.collector import collector_paused
@@ -111,7 +112,7 @@ def read_coco_entities(
 
 def _file_name(image_id: str, where: str, folder: PhotoFolder | None) -> str:
     if not image_id.isascii() or not image_id.isdigit() or len(image_id) > 12:
-        raise ValueError(f"{where}: image ids must be COCO's numbers")
+        raise SettingError(where, "image ids must be COCO's numbers", "get the file again")
     names = [form.format(int(image_id)) for form in FILE_NAMES]
     if folder is None:
         return names[-1]
@@ -155,7 +156,8 @@ def _caption(
         raise record.invalid("det_sequences", f"a list of {len(words)}, one for each word")
     text = normalised(caption, record.where)
     if text != caption:
-        raise ValueError(f"{record.where}: white space at the caption's ends, or several in a row")
+        problem = "white space at the caption's ends, or several in a row"
+        raise SettingError(record.where, problem, "get the file again")
     starts = [sum(len(word) + 1 for word in words[:number]) for number in range(len(words) + 1)]
     phrases = []
     for first, end, label in _chunks(words, classes, record):

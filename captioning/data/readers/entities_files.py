@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+from captioning.config.setting_error import SettingError, SettingNotFoundError
 from captioning.data.line_files import decode
 
 _MEMBER = re.compile(r"(?:.*/)?(Annotations|Sentences)/([^/]+)\.(xml|txt)")
@@ -38,9 +39,11 @@ class EntitiesFiles:
             self._zip = self._opened()
             names = self._zip.namelist()
         else:
-            raise FileNotFoundError(
-                f"{self.path}: no such zip or folder; it is annotations.zip of Flickr30k Entities, "
-                "or the folder that holds its Annotations and Sentences"
+            raise SettingNotFoundError(
+                self.path,
+                "no such zip or folder",
+                "it is annotations.zip of Flickr30k Entities, or the folder that holds its "
+                "Annotations and Sentences",
             )
         self._members = self._indexed(names)
         self.ids = list(self._members["Annotations"])
@@ -49,8 +52,8 @@ class EntitiesFiles:
         try:
             return zipfile.ZipFile(self.path)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise ValueError(
-                f"{self.path}: not a whole zip file ({error}); get annotations.zip again"
+            raise SettingError(
+                self.path, f"not a whole zip file ({error})", "get annotations.zip again"
             ) from error
 
     def _indexed(self, names: list[str]) -> dict[str, dict[str, str]]:
@@ -61,21 +64,20 @@ class EntitiesFiles:
                 continue
             kind, image_id = match[1], match[2]
             if image_id in members[kind]:
-                raise ValueError(f"{self.path}: {name} stands twice in it; remove one")
+                raise SettingError(self.path, f"{name} stands twice in it", "remove one")
             members[kind][image_id] = name
         boxes, sentences = members["Annotations"].keys(), members["Sentences"].keys()
         unpaired = sorted(boxes ^ sentences)
         if unpaired:
             missing_kind = "Sentences" if unpaired[0] in boxes else "Annotations"
-            raise ValueError(
-                f"{self.path}: image {unpaired[0]} has no file in {missing_kind} "
-                f"({len(unpaired)} such images); get annotations.zip again"
+            raise SettingError(
+                self.path,
+                f"image {unpaired[0]} has no file in {missing_kind} ({len(unpaired)} such images)",
+                "get annotations.zip again",
             )
         if not boxes:
-            raise ValueError(
-                f"{self.path}: holds no Annotations/*.xml and Sentences/*.txt; "
-                "is it annotations.zip of Flickr30k Entities?"
-            )
+            problem = "holds no Annotations/*.xml and Sentences/*.txt"
+            raise SettingError(self.path, problem, "is it annotations.zip of Flickr30k Entities?")
         return members
 
     def where(self, kind: str, image_id: str) -> str:
@@ -100,9 +102,9 @@ class EntitiesFiles:
             RuntimeError,  # encrypted
             NotImplementedError,  # a compression of another program
         ) as error:
-            raise ValueError(f"{where}: cannot be read ({error}); get the file again") from error
+            raise SettingError(where, f"cannot be read ({error})", "get the file again") from error
         if len(data) > _LARGEST:
-            raise ValueError(f"{where}: larger than {_LARGEST} bytes; get the file again")
+            raise SettingError(where, f"larger than {_LARGEST} bytes", "get the file again")
         return decode(data, where)
 
     def _read(self, name: str) -> bytes:

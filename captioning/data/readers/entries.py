@@ -120,7 +120,7 @@ def normalised(caption: str, where: str) -> str:
     if not caption[:1].isalnum() and not any(
         character.isprintable() and character != " " for character in caption
     ):
-        raise ValueError(f"{where}: the caption is empty; write one or remove the entry")
+        raise SettingError(where, "the caption is empty", "write one or remove the entry")
     return caption
 
 
@@ -143,9 +143,9 @@ def numbered(
             continue
         try:
             entries.append(CaptionEntry(key=str(number), text=normalised(caption, where)))
-        except ValueError as error:
+        except SettingError as error:
             if dropped is None:
-                raise SettingError(f"{error}, or leave such captions out by ", LEAVE_OUT) from error
+                raise error.or_else("leave such captions out by ", LEAVE_OUT) from error
             dropped.append(Dropped(item=where, rule=BAD_CAPTION))
     return tuple(entries)
 
@@ -230,9 +230,10 @@ def selected(
     known_ids = {entry.image_id for entry in entries}
     unknown = [image_id for image_id in requested if image_id not in known_ids]
     if unknown:
-        raise ValueError(
-            f"{requested[unknown[0]]}: the split names {unknown[0]!r}, which {source} does not have"
-            f"{_and_more(unknown)}; is the list for other annotations?"
+        raise SettingError(
+            requested[unknown[0]],
+            f"the split names {unknown[0]!r}, which {source} does not have{_and_more(unknown)}",
+            "is the list for other annotations?",
         )
     return [entry for entry in entries if entry.image_id in requested]
 
@@ -246,10 +247,8 @@ def check_unique(entries: Sequence[ImageEntry]) -> None:
         first_places: dict[str, str] = {}
         for entry, value in zip(entries, values, strict=True):
             if value in first_places:
-                raise ValueError(
-                    f"{entry.where}: {field} {value!r} is used twice, first at "
-                    f"{first_places[value]}; remove one of the two"
-                )
+                problem = f"{field} {value!r} is used twice, first at {first_places[value]}"
+                raise SettingError(entry.where, problem, "remove one of the two")
             first_places[value] = entry.where
 
 
@@ -292,9 +291,11 @@ def roster_from_entries(
             first, path = len(samples), paths[entry.image_id]
             samples += _samples(first, entry, path, opens_photos, rules, left_out)
     if not samples:
-        raise ValueError(
-            f"{source}: no samples for {name} ({len(entries)} images, {len(left_out)} things "
-            f"dropped{_first(left_out, image_folder)}); check the split and the photo folder"
+        raise SettingError(
+            source,
+            f"no samples for {name} ({len(entries)} images, {len(left_out)} things dropped"
+            f"{_first(left_out, image_folder)})",
+            "check the split and the photo folder",
         )
     return build_roster(name, samples, left_out)
 
@@ -313,8 +314,10 @@ def _below(
             os.path.commonpath(list(map(os.path.dirname, names))) if Path(names[0]).exists() else ""
         )
         raise SettingError(
-            f"{entries[0].where}: photos have absolute paths such as {names[0]!r}, and none of "
-            f"{len(names)} is in {folder.folder}; name the folder that holds them by ",
+            entries[0].where,
+            f"photos have absolute paths such as {names[0]!r}, and none of {len(names)} is "
+            f"in {folder.folder}",
+            "name the folder that holds them by ",
             Setting("image_folder", lie),
         )
     renamed = [
@@ -335,8 +338,9 @@ def _with_captions(
     uncaptioned = [entry for entry in entries if not entry.captions]
     if uncaptioned and rules.missing_captions == "error":
         raise SettingError(
-            f"{uncaptioned[0].where}: image {uncaptioned[0].image_id!r} has no caption"
-            f"{_and_more(uncaptioned)}; add captions, remove the image, or set ",
+            uncaptioned[0].where,
+            f"image {uncaptioned[0].image_id!r} has no caption{_and_more(uncaptioned)}",
+            "add captions, remove the image, or set ",
             Setting("missing_captions", "drop"),
         )
     dropped += [Dropped(item=entry.file_name, rule=NO_CAPTION) for entry in uncaptioned]
@@ -352,9 +356,10 @@ def _photo_paths(
     if missing and rules.missing_photos == "error":
         first = missing[0]
         raise SettingError(
-            f"{first.where}: no photo {first.file_name!r} in {folder.folder}"
-            f"{_and_more(missing)}{_alike(first.file_name, folder)}; add the photos, or "
-            "set ",
+            first.where,
+            f"no photo {first.file_name!r} in {folder.folder}{_and_more(missing)}"
+            f"{_alike(first.file_name, folder)}",
+            "add the photos, or set ",
             Setting("missing_photos", "drop"),
             " to leave these images out (keep, where features were imported)",
         )
@@ -385,9 +390,11 @@ def _check_apart(entries: Sequence[ImageEntry], paths: Mapping[str, Path | None]
         path = paths[entry.image_id]
         first = entry if path is None else known.setdefault(path, entry)
         if first is not entry:
-            raise ValueError(
-                f"{entry.where}: {given_name(entry.file_name)!r} is the photo {path}, and so is "
-                f"{given_name(first.file_name)!r} at {first.where}; give it one name"
+            raise SettingError(
+                entry.where,
+                f"{given_name(entry.file_name)!r} is the photo {path}, and so is "
+                f"{given_name(first.file_name)!r} at {first.where}",
+                "give it one name",
             )
 
 

@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 
 from captioning.config.loadable import loadable
+from captioning.config.setting_error import SettingError
 from captioning.data.line_files import read_image_list
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name
 from captioning.data.readers.collector import collector_paused
@@ -96,10 +97,8 @@ def _photos_by_id(image_folder: str | Path | None) -> dict[str, str]:
             continue
         image_id = photo_id(file_name)
         if image_id in photos:
-            raise ValueError(
-                f"{image_folder}: {photos[image_id]} and {file_name} are both image {image_id}; "
-                "remove one"
-            )
+            problem = f"{photos[image_id]} and {file_name} are both image {image_id}"
+            raise SettingError(image_folder, problem, "remove one")
         photos[image_id] = file_name
     return photos
 
@@ -114,19 +113,19 @@ def _chosen(
         for entry, where in read_image_list(split_file).items():
             image_id = photo_id(entry)
             if image_id in listed:
-                raise ValueError(f"{where}: {entry!r} is image {image_id} of {listed[image_id]}")
+                problem = f"{entry!r} is image {image_id} of {listed[image_id]}"
+                raise SettingError(where, problem, "remove one of the two")
             listed[image_id] = where
         unknown = next((image_id for image_id in listed if image_id not in known_ids), None)
         if unknown is not None:
-            raise ValueError(
-                f"{listed[unknown]}: the split names {unknown!r}, which {files.path} does not "
-                "have; is the list for other annotations?"
-            )
+            problem = f"the split names {unknown!r}, which {files.path} does not have"
+            raise SettingError(listed[unknown], problem, "is the list for other annotations?")
         chosen = list(listed)
     if image_ids is not None:
         unknown = next((image_id for image_id in image_ids if image_id not in known_ids), None)
         if unknown is not None:
-            raise ValueError(f"image_ids names {unknown!r}, which {files.path} does not have")
+            problem = f"names {unknown!r}, which {files.path} does not have"
+            raise SettingError("image_ids", problem, "is the list for other annotations?")
         requested_ids = set(image_ids)
         chosen = [image_id for image_id in chosen if image_id in requested_ids]
     return chosen
@@ -192,32 +191,35 @@ def grounded_caption(line: str, *, key: str, chains: Objects, where: str) -> Cap
         caption += text
     caption += line[end:]
     if "[" in caption or "]" in caption or "/EN#" in caption:
-        raise ValueError(f"{where}: brackets must be [/EN#ID/KIND TEXT]: got {line[:80]!r}")
+        problem = f"brackets must be [/EN#ID/KIND TEXT]: got {line[:80]!r}"
+        raise SettingError(where, problem, "get the file again")
     if caption != normalised(caption, where):
-        raise ValueError(f"{where}: white space at a bracket's edge: {line[:80]!r}")
+        raise SettingError(
+            where, f"white space at a bracket's edge: {line[:80]!r}", "get the file again"
+        )
     return CaptionEntry(key=key, text=caption, phrases=tuple(phrases))
 
 
 def _boxes(text: str, where: str) -> tuple[tuple[int, int], Objects]:
     """Size of the photo, and each box with its chains and its place."""
     if re.search("<!(DOCTYPE|ENTITY)", text, re.IGNORECASE):
-        raise ValueError(f"{where}: declares a document type or entities; annotations have none")
+        raise SettingError(where, "declares a document type or entities", "annotations have none")
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError) as error:
-        raise ValueError(f"{where}: not XML ({error}); is the file truncated?") from error
+        raise SettingError(where, f"not XML ({error})", "is the file truncated?") from error
     size = root.find("size")
     if size is None:
-        raise ValueError(f"{where}: has no <size>; get the file again")
+        raise SettingError(where, "has no <size>", "get the file again")
     width, height = (_pixels(size, tag, where) for tag in ("width", "height"))
     if width < 1 or height < 1:
-        raise ValueError(f"{where}: <size> is {width}x{height}; it must be at least 1x1")
+        raise SettingError(where, f"<size> is {width}x{height}", "it must be at least 1x1")
     objects: Objects = []
     for number, item in enumerate(root.findall("object")):
         place = f"{where}: object[{number}]"
         chain_ids = [(element.text or "").strip() for element in item.findall("name")]
         if not chain_ids or not all(chain_ids):
-            raise ValueError(f"{place}: has no <name>, so no chain; remove the object")
+            raise SettingError(place, "has no <name>, so no chain", "remove the object")
         for bounds in item.findall("bndbox"):
             tags = ("xmin", "ymin", "xmax", "ymax")
             x1, y1, x2, y2 = (float(_pixels(bounds, tag, place)) for tag in tags)
@@ -228,5 +230,6 @@ def _boxes(text: str, where: str) -> tuple[tuple[int, int], Objects]:
 def _pixels(element: ElementTree.Element, tag: str, where: str) -> int:
     text = (element.findtext(tag) or "").strip()
     if not re.fullmatch(r"-?[0-9]{1,6}", text):
-        raise ValueError(f"{where}: <{tag}> must be a whole number of pixels: got {text[:40]!r}")
+        problem = f"<{tag}> must be a whole number of pixels: got {text[:40]!r}"
+        raise SettingError(where, problem, "get the file again")
     return int(text)

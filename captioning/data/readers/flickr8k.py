@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from captioning.config.loadable import loadable
+from captioning.config.setting_error import SettingError
 from captioning.data.line_files import read_image_list, read_lines
 from captioning.data.photo_folder import PhotoFolder, photo_name
 from captioning.data.readers.entries import (
@@ -109,16 +110,15 @@ def _read_token_file(path: Path, bad_captions: Policy) -> tuple[list[ImageEntry]
         where = f"{path}:{number}"
         match = _OTHER_LINE.fullmatch(line) or _LINE.fullmatch(line)
         if match is None:
-            raise ValueError(
-                f"{where}: must be 'NAME.jpg#K', a tab and a caption: got {line[:60]!r}; "
-                "is the line cut or the tab lost?"
-            )
+            problem = f"must be 'NAME.jpg#K', a tab and a caption: got {line[:60]!r}"
+            raise SettingError(where, problem, "is the line cut or the tab lost?")
         file_name = photo_name(match["file"], where)
         of_image = captions.setdefault(file_name, {})
         first_places.setdefault(file_name, where)
         key = str(int(match["key"]))
         if key in of_image:
-            raise ValueError(f"{where}: {file_name}#{key} stands twice; renumber or remove one")
+            problem = f"{file_name}#{key} stands twice"
+            raise SettingError(where, problem, "renumber or remove one")
         try:
             of_image[key] = normalised(match["caption"], where)
         except ValueError:

@@ -148,7 +148,8 @@ def _placed(record: Record, key: str, root: Path, is_there: Any) -> Path:
         if end and ".." not in end and is_there(place):
             return place
     raise SettingError(
-        f"{record.where}: {key!r}: {record.text(key)!r} is not below {root}; move it there, or "
-        "give a folder that holds it by ",
+        record.where,
+        f"{key!r}: {record.text(key)!r} is not below {root}",
+        "move it there, or give a folder that holds it by ",
         Setting("folder"),
     )

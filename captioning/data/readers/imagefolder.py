@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from captioning.config.loadable import loadable
+from captioning.config.setting_error import SettingError
 from captioning.data.json_files import load_json_lines
 from captioning.data.readers.caption_columns import CaptionPer
 from captioning.data.readers.entries import (
@@ -68,7 +69,7 @@ def read_imagefolder(
     lines, table = Path(folder) / LINES, Path(folder) / TABLE
     image_folder = folder if with_photos else None
     if lines.is_file() and table.is_file():
-        raise ValueError(f"{folder}: has both {LINES} and {TABLE}; keep one")
+        raise SettingError(folder, f"has both {LINES} and {TABLE}", "keep one")
     if table.is_file():
         return read_table(
             name=name,

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from captioning.config.setting_error import SettingError
 from captioning.data.json_files import DECODER, Record, as_record, parse_json, shown
 from captioning.data.line_files import ending, read_head, read_lines, read_text
 from captioning.data.photo_folder import has_photo_suffix
@@ -55,7 +56,8 @@ def records_of(path: Path) -> Iterator[Record]:
         found = True
         yield _plain(record, fields)
     if not found:
-        raise ValueError(f"{path}: must be a list of objects: got {shown(value)}")
+        problem = f"must be a list of objects: got {shown(value)}"
+        raise SettingError(path, problem, "write one, or a line of JSON for each photo")
 
 
 def first_records(path: Path) -> list[Record]:
@@ -95,7 +97,7 @@ def _objects(value: Any, where: str, added: dict[str, str], depth: int) -> Itera
     rows = _rows_of_columns(value)
     inner = {key: one for key, one in value.items() if isinstance(one, dict | list) and one}
     if rows is None and has_addresses(inner) and all(map(_are_texts, inner.values())):
-        raise ValueError(f"{where}: {ADDRESSES}")
+        raise SettingError(where, *ADDRESSES)
     if rows is not None:
         yield from _objects(rows, where, added, depth)
     elif _is_record(value) and (depth or has_photo_suffix(file_name_of(Record(value, where)))):

@@ -10,7 +10,7 @@ from typing import Any
 
 from captioning.config.loadable import loadable
 from captioning.config.ranges import Name
-from captioning.config.setting_error import Setting, SettingError, pieces_of
+from captioning.config.setting_error import Setting, SettingError
 from captioning.data.json_files import Record, is_number, shown
 from captioning.data.readers.caption_columns import CaptionPer, pieces_of_cell, separator_of
 from captioning.data.readers.collector import collector_paused
@@ -132,12 +132,12 @@ def _by_image(
         ValueError: no record has a photo, or by the rules.
     """
     lines: dict[str, list[Record]] = {}
-    first: ValueError | None = None
+    first: SettingError | None = None
     for record in records:
         try:
             file_name_of(record, file_column)
             lines.setdefault(image_id_of(record, file_column), []).append(record)
-        except ValueError as error:
+        except SettingError as error:
             first = first or error
             dropped.append(_without_name(record, file_column, rules, error))
     if first is not None and not lines:
@@ -146,18 +146,17 @@ def _by_image(
 
 
 def _without_name(
-    record: Record, file_column: str | None, rules: Rules, error: ValueError
+    record: Record, file_column: str | None, rules: Rules, error: SettingError
 ) -> Dropped:
     """That a record with no photo, or several, is left out; raises the error where it may not."""
     is_named = has_photo(record, file_column)
     key = "bad_captions" if is_named else "missing_photos"
     if getattr(rules, key) == "drop":
-        rule = str(error).removeprefix(f"{record.where}: ").partition("; ")[0]
+        rule = error.finding.removeprefix(f"{record.where}: ")
         return Dropped(item=record.where, rule=rule if is_named else NO_PHOTO)
     if is_named:
         raise error
-    remedy = ", or leave such entries out by ", Setting(key, "drop")
-    raise SettingError(*pieces_of(error), *remedy) from error
+    raise error.or_else("leave such entries out by ", Setting(key, "drop")) from error
 
 
 def captions_of(record: Record) -> list[str]:
@@ -199,13 +198,13 @@ def _answers(
     """The answer of a chat, where no key has captions."""
     try:
         answers = chat_captions(record)
-    except ValueError as error:
+    except SettingError as error:
         if not may_be_bad:
             raise
-        return [(None, str(error).partition("; ")[0])]
+        return [(None, error.finding)]
     if answers is None and not may_lack:
-        raise ValueError(
-            f"{record.where}: needs exactly one of the keys {list(keys.usual)}: has none"
+        raise SettingError(
+            record.where, f"needs exactly one of the keys {list(keys.usual)}: has none", "add one"
         )
     return [*(answers or ())]
 
@@ -215,7 +214,7 @@ def _pairs(record: Record, key: str, may_be_bad: bool) -> list[tuple[Any, str]]:
     value = value_at(record, key)
     where = f"{record.where}: {key!r}"
     if value == []:
-        raise ValueError(f"{where} is empty; add a caption or remove the line")
+        raise SettingError(record.where, f"{key!r} is empty", "add a caption or remove the line")
     places = [(value, where)]
     if isinstance(value, list):
         places = [(one, f"{record.where}: {key}[{n}]") for n, one in enumerate(value)]
@@ -226,7 +225,9 @@ def _pairs(record: Record, key: str, may_be_bad: bool) -> list[tuple[Any, str]]:
         except TypeError as error:
             if not may_be_bad:
                 expected = f"texts (item {position} is none)" if one is not value else "a list"
-                raise ValueError(f"{where} must be {expected}: got {shown(value)}") from error
+                raise SettingError(
+                    record.where, f"{key!r} must be {expected}: got {shown(value)}", "correct it"
+                ) from error
             pairs.append((one, place))
     return pairs
 
@@ -253,9 +254,11 @@ def _entry(
     for record in records:
         own_name = file_name_of(record, file_column)
         if own_name != file_name:
-            raise ValueError(
-                f"{record.where}: image_id {image_id!r} is of {file_name!r} at {first.where} and "
-                f"of {own_name!r} here; give each image its own id"
+            raise SettingError(
+                record.where,
+                f"image_id {image_id!r} is of {file_name!r} at {first.where} and of "
+                f"{own_name!r} here",
+                "give each image its own id",
             )
         pairs += caption_pairs(
             record,
@@ -265,8 +268,8 @@ def _entry(
         )
         record_boxes = _boxes(record)
         if record_boxes and boxes:
-            raise ValueError(
-                f"{record.where}: regions of {image_id!r} stand on two lines; join them"
+            raise SettingError(
+                record.where, f"regions of {image_id!r} stand on two lines", "join them"
             )
         boxes += record_boxes
     if separator:

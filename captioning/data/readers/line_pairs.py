@@ -59,9 +59,9 @@ def texts_of_list(
     wanted = (column or "").lstrip(".")
     if wanted not in texts:
         problem = "texts of several kinds" if column is None else f"no text {wanted!r}"
+        problem = f"{problem} go with it, {sorted(texts)}"
         raise SettingError(
-            f"{photos}: {problem} go with it, {sorted(texts)}; choose ",
-            Setting("caption_columns", sorted(texts, key=len)[0]),
+            photos, problem, "choose ", Setting("caption_columns", sorted(texts, key=len)[0])
         )
     return wanted, texts[wanted]
 
@@ -97,10 +97,8 @@ def read_line_pairs(
     for path in texts:
         lines = read_text(path).rstrip("\n").split("\n")
         if len(lines) != len(names):
-            raise ValueError(
-                f"{path}: {len(lines):,} lines for the {len(names):,} photos of {photos}; give "
-                "each photo its line"
-            )
+            problem = f"{len(lines):,} lines for the {len(names):,} photos of {photos}"
+            raise SettingError(path, problem, "give each photo its line")
         for number, (file, line) in enumerate(zip(names, lines, strict=True), start=1):
             place = f"{path}:{number}"
             rows.append(Row(file.strip(), [(line, place)], place))

@@ -128,9 +128,10 @@ def packed_roster(
                 samples += _samples(photo, len(samples))
     if not samples:
         first = f", the first: {left_out[0].item}: {left_out[0].rule}" if left_out else ""
-        raise ValueError(
-            f"{source}: no samples for {name} ({len(left_out)} things left out{first}); check "
-            "which files, captions and held_out= are named"
+        raise SettingError(
+            source,
+            f"no samples for {name} ({len(left_out)} things left out{first})",
+            "check which files, captions and held_out= are named",
         )
     return Roster(name=name, samples=tuple(samples), dropped=tuple(left_out))
 
@@ -145,8 +146,8 @@ def good_and_bad(values: Sequence[Any]) -> tuple[tuple[str, ...], tuple[str, ...
             continue
         try:
             good += [normalised(text, "caption") for text in listed(value, "caption")]
-        except ValueError as error:
-            bad.append(str(error).partition("; ")[0])
+        except SettingError as error:
+            bad.append(error.finding)
     return tuple(good), tuple(bad)
 
 
@@ -158,8 +159,7 @@ def _judged(photo: PackedPhoto, bad_captions: Policy | None, dropped: list[Dropp
         return replace(photo, captions=(), problem=photo.bad[0])
     if bad_captions == "error":
         raise SettingError(
-            f"{photo.where}: {photo.bad[0]}; correct it, or leave such captions out by ",
-            LEAVE_OUT,
+            photo.where, photo.bad[0], "correct it, or leave such captions out by ", LEAVE_OUT
         )
     dropped += [Dropped(item=photo.where, rule=rule) for rule in photo.bad]
     return photo
@@ -170,7 +170,9 @@ def _problem(photo: PackedPhoto, rules: Rules) -> str:
     if not photo.captions:
         if rules.missing_captions == "error":
             raise SettingError(
-                f"{photo.where}: {photo.problem}; correct it, or leave such photos out by ",
+                photo.where,
+                photo.problem,
+                "correct it, or leave such photos out by ",
                 Setting("missing_captions", "drop"),
             )
         return photo.problem
@@ -178,8 +180,9 @@ def _problem(photo: PackedPhoto, rules: Rules) -> str:
         named = f" {photo.name!r}" if photo.name else ""
         if rules.missing_photos == "error":
             raise SettingError(
-                f"{photo.where}: has captions and no photo{named}; add it, or leave such captions "
-                "out by ",
+                photo.where,
+                f"has captions and no photo{named}",
+                "add it, or leave such captions out by ",
                 Setting("missing_photos", "drop"),
             )
         return NO_PHOTO

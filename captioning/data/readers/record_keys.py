@@ -117,10 +117,8 @@ def _file_key(record: Record) -> str:
     if not present and FILES not in record:
         return "image"  # whose getter says that it is missing
     if len(present) > 1 and not are_of_one_photo(_name_in(record.value[key]) for key in present):
-        raise SettingError(
-            f"{record.where}: {present} could be meant of the keys {list(record.value)}; choose ",
-            Setting("file_column"),
-        )
+        problem = f"{present} could be meant of the keys {list(record.value)}"
+        raise SettingError(record.where, problem, "choose ", Setting("file_column"))
     return present[0] if present else FILES
 
 
@@ -155,11 +153,8 @@ class CaptionKeys:
         if present == ["captions", "caption"] and _has_first(record):
             present = ["captions"]
         if len(present) > 1:
-            raise SettingError(
-                f"{record.where}: needs exactly one of the keys {list(self.usual)}: has {present}; "
-                "choose ",
-                Setting("caption_columns"),
-            )
+            problem = f"needs exactly one of the keys {list(self.usual)}: has {present}"
+            raise SettingError(record.where, problem, "choose ", Setting("caption_columns"))
         if present:
             self._has_usual = True
             numbered = self._numbered(present[0], tuple(record.value))
@@ -204,9 +199,9 @@ def texts_of(value: Any, where: str) -> list[str]:
     if len(texts) != 1 and not present:
         place, _, key = where.rpartition(": ")
         key = key.partition("[")[0].strip("'")
+        problem = f"{key!r} holds an object of {list(value)}"
         raise SettingError(
-            f"{place}: {key!r} holds an object of {list(value)}; choose ",
-            Setting("caption_columns", f"{key}.{(texts or ['NAME'])[0]}"),
+            place, problem, "choose ", Setting("caption_columns", f"{key}.{(texts or ['NAME'])[0]}")
         )
     return [value[(present or texts)[0]]]
 
@@ -235,8 +230,10 @@ def chat_captions(record: Record) -> list[tuple[str, str]] | None:
     answer = answer_of(turns)
     if answer is None:
         raise SettingError(
-            f"{record.where}: {key!r} must be one question and one answer, which is the caption: "
-            f"got {len(turns)} turns; leave such lines out by ",
+            record.where,
+            f"{key!r} must be one question and one answer, which is the caption: got "
+            f"{len(turns)} turns",
+            "leave such lines out by ",
             Setting("bad_captions", "drop"),
         )
     return [(answer, f"{record.where}: {key!r}")]
@@ -271,20 +268,24 @@ def _turn(turn: Mapping[str, Any]) -> tuple[str, str | None]:
     return _ROLES.get(str(role), str(role)), text if isinstance(text, str) else None
 
 
-def no_captions(record: Record) -> ValueError:
+def no_captions(record: Record) -> SettingError:
     """The error that no line has captions; names the keys of the first."""
     return SettingError(
-        f"{record.where}: none of the keys {list(record.value)} has a usual name of captions, such "
-        "as 'captions' or 'caption', here and below; rename it, or choose ",
+        record.where,
+        f"none of the keys {list(record.value)} has a usual name of captions, such as "
+        "'captions' or 'caption', here and below",
+        "rename it, or choose ",
         Setting("caption_columns"),
     )
 
 
-def no_photo(record: Record) -> ValueError:
+def no_photo(record: Record) -> SettingError:
     """The error that no object names a photo; names the keys of the first."""
     return SettingError(
-        f"{record.where}: none of the keys {list(record.value)} has a usual name of photos, such "
-        "as 'image' or 'file_name', or is one that photos there are called by; choose ",
+        record.where,
+        f"none of the keys {list(record.value)} has a usual name of photos, such as "
+        "'image' or 'file_name', or is one that photos there are called by",
+        "choose ",
         Setting("file_column"),
     )
 

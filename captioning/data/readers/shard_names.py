@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from captioning.config.setting_error import Setting, SettingNotFoundError
+from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 
 MAX_NAMES = 1_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -30,14 +30,16 @@ def shard_files(folder: str | Path, shards: str | Sequence[str]) -> list[Path]:
     """
     patterns = [shards] if isinstance(shards, str) else list(shards)
     if not patterns:
-        raise ValueError(f"{folder}: no shards are named; name them, such as shards='*.tar'")
+        raise SettingError(folder, "no shards are named", "name them, such as shards='*.tar'")
     files = [path for pattern in patterns for path in _matches(Path(folder), pattern)]
     return list(dict.fromkeys(files))
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
     if _REMOTE.match(pattern):
-        raise ValueError(f"shards={pattern!r}: shards must be files: download them first")
+        raise SettingError(
+            Setting("shards", repr(pattern)), "shards must be files", "download them first"
+        )
     paths = []
     for name in _expanded(pattern):
         if not glob.has_magic(name):
@@ -47,13 +49,13 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
             paths += [folder / match for match in relative if os.path.isfile(folder / match)]
     if not paths:
         raise SettingNotFoundError(
-            f"{folder}: no shard is named {pattern!r}; correct ", Setting("shards")
+            folder, f"no shard is named {pattern!r}", "correct ", Setting("shards")
         )
     missing = [path for path in paths if not path.is_file()]
     if missing:
         more = f" (nor {len(missing) - 1} others of {len(paths)})" if len(missing) > 1 else ""
         raise SettingNotFoundError(
-            f"{missing[0]}: no such shard{more}; correct ", Setting("shards", repr(pattern))
+            missing[0], f"no such shard{more}", "correct ", Setting("shards", repr(pattern))
         )
     return paths
 
@@ -66,7 +68,7 @@ def _expanded(pattern: str) -> Iterator[str]:
     for choice in choices:
         number *= len(choice)
     if number > MAX_NAMES:
-        raise ValueError(f"shards={pattern!r}: names {number} files, at most {MAX_NAMES}")
+        raise _too_many(pattern)
     return map("".join, itertools.product(*choices))
 
 
@@ -76,5 +78,10 @@ def _choices(content: str) -> Sequence[str]:
         return content.split(",")
     first, last = match.groups()
     if max(len(first), len(last)) > 18 or int(last) - int(first) >= MAX_NAMES:
-        raise ValueError(f"shards: {{{content[:60]}}} names more than {MAX_NAMES} files")
+        raise _too_many(f"{{{content[:60]}}}")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+
+def _too_many(pattern: str) -> SettingError:
+    problem = f"names more than {MAX_NAMES} files"
+    return SettingError(Setting("shards", repr(pattern)), problem, "name them by several patterns")

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from captioning.config.setting_error import SettingError
+
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 COLUMN = "split"  # of tables whose rows say it
@@ -57,10 +59,8 @@ def chosen_key(said: Mapping[str, Sequence[str]], where: str) -> str | None:
         ValueError: two of them differ.
     """
     if len({tuple(split_of(word) for word in words) for words in said.values()}) > 1:
-        raise ValueError(
-            f"{where}: the columns {list(said)} say different splits; call the one that counts "
-            f"{COLUMN!r}"
-        )
+        problem = f"the columns {list(said)} say different splits"
+        raise SettingError(where, problem, f"call the one that counts {COLUMN!r}")
     return next(iter(said), None)
 
 
@@ -79,8 +79,9 @@ def split_said(said: object, where: str) -> Split:
     """
     split = split_of(said) if isinstance(said, str) else None
     if split is None:
-        raise ValueError(
-            f"{where}: the split {str(said)[:60]!r} is none of train, val (validation, valid, dev) "
-            "and test; correct it, or give the column another name"
+        raise SettingError(
+            where,
+            f"the split {str(said)[:60]!r} is none of train, val (validation, valid, dev) and test",
+            "correct it, or give the column another name",
         )
     return split

@@ -115,7 +115,7 @@ def read_table(
 
 def problem_of(
     path: Path, file_column: str | None, captions: str | Sequence[str] | None
-) -> ValueError | None:
+) -> SettingError | None:
     """Why a file is no table with such columns; None: it is one.
 
     Args:
@@ -124,7 +124,7 @@ def problem_of(
     """
     try:
         columns_of(_begin(path), str(path), file_column, captions)
-    except ValueError as error:
+    except SettingError as error:
         return error
     return None
 
@@ -201,10 +201,10 @@ def columns_of(
         return Columns(int(file_column), (1 - int(file_column),), 2, has_head=False)
     files = file_columns(tuple(dict.fromkeys(head))) if file_column is None else [file_column]
     if not files and has_addresses(first):
-        raise ValueError(f"{where}: {ADDRESSES}")
+        raise SettingError(where, *ADDRESSES)
     file = _position(head, file_column, files, where, "file_column")
     if head.count(head[file]) > 1:
-        raise ValueError(f"{where}: column {head[file]!r} stands twice; rename one of the two")
+        raise SettingError(where, f"column {head[file]!r} stands twice", "rename one of the two")
     if captions is None:
         chosen = usual_captions(head, where)
     else:
@@ -234,11 +234,11 @@ def _position(
 ) -> int:
     if column is not None:
         if column.strip().lower() not in head:
-            raise ValueError(f"{where}: no column {column!r}; it has {list(head)}")
+            raise SettingError(where, f"no column {column!r}", f"it has {list(head)}")
         return head.index(column.strip().lower())
     if len(usual) != 1:
         problem = f"{usual} could be meant" if usual else "none has a usual name"
-        raise SettingError(f"{where}: {problem} of the columns {list(head)}; choose ", Setting(key))
+        raise SettingError(where, f"{problem} of the columns {list(head)}", "choose ", Setting(key))
     return head.index(usual[0])
 
 
@@ -261,9 +261,11 @@ def _cells(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
                 yield above + rows.line_num, row
             begin = above + rows.line_num + 1
     except csv.Error as error:
-        raise ValueError(
-            f"{where}:{begin}: no row of a table ({error}); close its quotation mark, or put the "
-            'caption into marks and double those in it: """Stop"" says the sign."'
+        raise SettingError(
+            f"{where}:{begin}",
+            f"no row of a table ({error})",
+            "close its quotation mark, or put the caption into marks and double those in "
+            'it: """Stop"" says the sign."',
         ) from error
 
 
@@ -291,11 +293,10 @@ def _rows(
                 for text in listed(cells[column], place)
                 for caption in pieces_of_cell(text, separator)
             ]
-        except ValueError as error:
+        except SettingError as error:
             if dropped is None:
-                raise SettingError(f"{error}, or leave such rows out by ", LEAVE_OUT) from error
-            rule = str(error).removeprefix(f"{place}: ").partition("; ")[0]
-            dropped.append(Dropped(item=place, rule=rule))
+                raise error.or_else("leave such rows out by ", LEAVE_OUT) from error
+            dropped.append(Dropped(item=place, rule=error.problem))
             continue
         if len(columns.captions) > 1:  # photos may have fewer captions than others
             captions = [text for text in captions if text.strip()]
@@ -311,6 +312,4 @@ def _check_number(cells: Sequence[str], columns: Columns, place: str) -> None:
     remedy = 'put captions with the delimiter in them into quotation marks ("...")'
     if len(cells) < columns.number:
         remedy = "write the cells or delimiters that are missing"
-    raise ValueError(
-        f"{place}: {len(cells)} cells in a table of {columns.number} columns; {remedy}"
-    )
+    raise SettingError(place, f"{len(cells)} cells in a table of {columns.number} columns", remedy)

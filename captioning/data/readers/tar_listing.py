@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from captioning.config.setting_error import SettingError
 from captioning.data.line_files import decode
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.caption_columns import found_captions, numbered_captions
@@ -203,8 +204,8 @@ def _of_interest(
         else:
             try:
                 name = checked_file_name(member.name, "member")
-            except ValueError as error:
-                listing.left_out.append((member.name, str(error).partition("; ")[0]))
+            except SettingError as error:
+                listing.left_out.append((member.name, error.finding))
                 continue
             key = name.removesuffix(base) + stem
             yield Member(name, member.kind, member.size, member.offset), key, suffix

@@ -86,7 +86,7 @@ def read_text_files(
     )
     root = Path(folder)
     if not root.is_dir():
-        raise SettingNotFoundError(f"{root}: no such folder; correct ", Setting("folder"))
+        raise SettingNotFoundError(root, "no such folder", "correct ", Setting("folder"))
     files = _Files(root, caption_columns, caption_per)
     dropped: list[Dropped] = []
     unread: list[str] = []
@@ -100,13 +100,15 @@ def read_text_files(
     if unread and missing_photos == "error":
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         raise SettingError(
-            f"{unread[0]}: photos of this kind are not read{more}; save them as JPEG, or set ",
+            unread[0],
+            f"photos of this kind are not read{more}",
+            "save them as JPEG, or set ",
             Setting("missing_photos", "drop"),
             " to leave them out",
         )
     dropped += [Dropped(item=path, rule=UNREAD) for path in unread]
     dropped += [
-        Dropped(item=path, rule=str(error).removeprefix(f"{path}: ").partition("; ")[0])
+        Dropped(item=path, rule=error.finding.removeprefix(f"{path}: "))
         for path, error in files.bad.items()
     ]
     return roster_from_entries(
@@ -134,7 +136,7 @@ class _Files:
         self.root, self._per = root, caption_per
         self._suffixes = tuple(name.lower() for name in named if name.startswith("."))
         self._keys = CaptionKeys(CAPTION_KEYS, [n for n in named if not n.startswith(".")] or None)
-        self.bad: dict[str, Exception] = {}
+        self.bad: dict[str, SettingError] = {}
         self._number, self._paragraphs, self._json = 0, [], []
 
     def captions(self, paths: Sequence[Path]) -> list[tuple[Any, str]]:
@@ -152,8 +154,10 @@ class _Files:
             if self._suffixes and first.suffix != other.suffix:
                 return [pair for pairs in found.values() for pair in pairs]
             raise SettingError(
-                f"{first}: {other} has another text ({found[first][0][0]!r:.40} here, "
-                f"{found[other][0][0]!r:.40} there); choose by ",
+                first,
+                f"{other} has another text ({found[first][0][0]!r:.40} here, "
+                f"{found[other][0][0]!r:.40} there)",
+                "choose by ",
                 Setting("caption_columns", other.suffix),
                 " which is read, or move one out of the folder",
             )
@@ -162,7 +166,7 @@ class _Files:
     def _read(self, path: Path) -> _Pairs:
         try:
             return tuple(self._pairs(path, read_text(path)))
-        except ValueError as error:
+        except SettingError as error:
             self.bad[str(path)] = error
             return ()
 
@@ -176,10 +180,8 @@ class _Files:
                 return pairs
             self._json.append(path)
         if is_text and _BOXES.fullmatch(text):
-            raise ValueError(
-                f"{path}: holds boxes in numbers, as YOLO has them, and no caption; move it out of "
-                "the folder"
-            )
+            problem = "holds boxes in numbers, as YOLO has them, and no caption"
+            raise SettingError(path, problem, "move it out of the folder")
         if value is not None or (is_text and self._per == "file"):
             return [(one, str(path)) for one in listed(text, str(path)) if text.strip()]
         with suppress(ValueError):  # each line may be a list
@@ -200,9 +202,9 @@ class _Files:
         """
         if self.bad and (must_read or len(self.bad) == self._number + len(self.bad)):
             more = f", and {len(self.bad) - 1} files more" if len(self.bad) > 1 else ""
-            said, _, remedy = str(next(iter(self.bad.values()))).partition("; ")
-            other = (", or leave such files out by ", LEAVE_OUT) if must_read else ()
-            raise SettingError(f"{said}{more}; {remedy or 'correct it'}", *other)
+            first = next(iter(self.bad.values()))
+            error = SettingError(first.place, f"{first.problem}{more}", *first.remedy)
+            raise error.or_else("leave such files out by ", LEAVE_OUT) if must_read else error
         if self._json:
             _say(
                 f"{name}: {len(self._json)} text files hold JSON without a key of captions, such "
@@ -230,7 +232,9 @@ def _value(path: Path, text: str) -> Any:
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise ValueError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+            raise SettingError(
+                path, f"not YAML ({' '.join(str(error).split())})", "correct it"
+            ) from error
     if suffix == ".json":
         return parse_json(text, str(path))
     if text.lstrip()[:1] not in ("{", "["):
@@ -264,7 +268,7 @@ def records_beside(root: Path) -> Iterator[tuple[str, Record]]:
 
 
 def has_captions(
-    path: Path, columns: str | Sequence[str] | None, problems: list[ValueError]
+    path: Path, columns: str | Sequence[str] | None, problems: list[SettingError]
 ) -> bool:
     """Whether a text file, or a JSON or YAML file, has captions of its photo.
 
@@ -275,7 +279,7 @@ def has_captions(
     """
     files = _Files(path.parent, columns, "line")
     found = files.captions([path])
-    problems += [error for error in files.bad.values() if isinstance(error, ValueError)]
+    problems += files.bad.values()
     return bool(found)
 
 

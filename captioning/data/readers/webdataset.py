@@ -182,15 +182,17 @@ def _shard_problems(
     if listing.damage:
         if damaged_shards == "error":
             raise SettingError(
-                f"{shard}: {listing.damage}; get the shard again, or take what lies before by ",
+                shard,
+                listing.damage,
+                "get the shard again, or take what lies before by ",
                 Setting("damaged_shards", "drop"),
             )
         yield Dropped(item=str(shard), rule=f"the rest of the shard: {listing.damage}")
     for member in listing.twice:
         if duplicate_keys == "error":
+            problem = f"{member} stands twice"
             raise SettingError(
-                f"{shard}: {member} stands twice; pack the shard anew, or set ",
-                Setting("duplicate_keys", "drop"),
+                shard, problem, "pack the shard anew, or set ", Setting("duplicate_keys", "drop")
             )
         yield Dropped(item=f"{shard}/{member}", rule=TWICE)
     for member, rule in listing.left_out:

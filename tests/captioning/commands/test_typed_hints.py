@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import pickle
 import re
 import shlex
 from collections.abc import Callable
@@ -207,10 +208,12 @@ def test_a_setting_of_its_own_is_named_where_the_group_says_otherwise() -> None:
 
 
 def test_in_python_a_setting_is_an_argument() -> None:
-    error = SettingNotFoundError("no file; give ", Setting("folder"))
+    error = SettingNotFoundError("a.csv", "no such file", "give its ", Setting("folder"))
 
-    assert str(error) == "no file; give folder="
-    assert str(error.worded(lambda setting: f"--{setting.name}")) == "no file; give --folder"
+    assert str(error) == "a.csv: no such file; give its folder="
+    worded = error.worded(lambda setting: f"--{setting.name}")
+    assert str(worded) == "a.csv: no such file; give its --folder"
+    assert str(pickle.loads(pickle.dumps(worded))) == str(worded)  # noqa: S301  # of our own
     assert error.settings == (Setting("folder"),)
     assert isinstance(error, FileNotFoundError)
 

@@ -99,7 +99,7 @@ def test_what_makes_no_sense_is_refused(model: CosCvae) -> None:
         ({"num_captions": 0}, "num_captions must be a whole number of at least 1"),
         ({"at_once": 0}, "at_once must be a whole number of at least 1"),
         ({"captions_per_draw": 3}, "captions_per_draw must be at most beam_size=2: got 3"),
-        ({"captions_per_draw": 2, "distinct": True}, "distinct takes one caption of each draw"),
+        ({"captions_per_draw": 2, "distinct": True}, "distinct: takes one caption of each draw"),
         ({"temperature": -1}, "temperature must be at least 0"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"max_length": 30, "min_length": 30}, "model.module.max_steps"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError, pieces_of
+from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 from captioning.data.json_files import Record, parse_json
 from captioning.data.json_streams import stream_records
 from captioning.data.line_files import GZIP, ending, read_head, read_text
@@ -115,8 +115,8 @@ class _Search:
     annotations: Path | None
     file_column: str | None
     caption_columns: str | Sequence[str] | None
-    problems: list[ValueError] = field(default_factory=list)
-    lacking: list[ValueError] = field(default_factory=list)
+    problems: list[SettingError] = field(default_factory=list)
+    lacking: list[SettingError] = field(default_factory=list)
     in_splits: bool = False
 
     def files(self, suffixes: tuple[str, ...], *folders: str) -> list[Path]:
@@ -137,30 +137,30 @@ class _Search:
         paths = self.files((".json",), "", "annotations")
         return [path for path in paths if not path.name.startswith(_NO_CAPTIONS)]
 
-    def not_found(self) -> Exception:
+    def not_found(self) -> SettingError | SettingNotFoundError:
         """The error that nothing is found; says what lies there and what it lacks."""
         is_chosen = self.annotations is not None or self.kind is not None
         if self.lacking or (self.problems and is_chosen):
             return [*self.lacking, *self.problems][0]
         if self.annotations is not None:
             return SettingNotFoundError(
-                f"{self.annotations}: no captions are found in it; ",
+                self.annotations,
+                "no captions are found in it",
                 Setting("annotations"),
                 " is for metadata.csv, metadata.jsonl, COCO's or Karpathy's JSON, JSON Lines, a "
                 "table or a token file (docs/own_photos.md)",
             )
         wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
-        there: tuple[str | Setting, ...] = (
-            f"; it holds {_inventory(self.root)}, and needs {wanted}{_looks(self.root)}",
-        )
+        problem, remedy = "no captions are found in it", self._below()
         if self.problems:
-            there = (": ", *pieces_of(self.problems[0]))
-            names = [str(problem).partition(": ")[0] for problem in self.problems[1:4]]
-            shown = ", ".join(place(Path(name), self.root) for name in names)
-            there += (f" (nor in {shown})",) if shown else ()
-        return SettingNotFoundError(
-            f"{self.root}: no captions are found in it", *there, *self._below()
-        )
+            first, *others = self.problems[:4]
+            shown = ", ".join(place(Path(str(other.place)), self.root) for other in others)
+            problem += f": {first.finding}" + (f" (nor in {shown})" if shown else "")
+            remedy = (*first.remedy, *remedy)
+        else:
+            there = f"it holds {_inventory(self.root)}, and needs {wanted}{_looks(self.root)}"
+            remedy = (there, *remedy)
+        return SettingNotFoundError(self.root, problem, *remedy)
 
     def _below(self) -> tuple[str | Setting, ...]:
         """What is said of files in folders, which are read where they are asked for."""
@@ -289,17 +289,20 @@ def _check_splits(root: Path, found: Sequence[tuple[Path, Split | None]]) -> Non
     more = f" and {len(without) - 5} more" if len(without) > 5 else ""
     if len(without) == len(found):
         raise SettingError(
-            f"{root}: {without[:5]}{more} could all be meant, and their names do not say train, "
-            "validation or test; choose ",
+            root,
+            f"{without[:5]}{more} could all be meant, and their names do not say train, "
+            "validation or test",
+            "choose ",
             Setting("annotations", "NAME"),
             ", or another ",
             Setting("layout"),
         )
     splits = [split for split in SPLITS if any(split == other for _, other in found)]
-    raise ValueError(
-        f"{root}: the names of {without[:5]}{more} do not say train, validation or test (or say "
-        f"several), and others there say {', '.join(splits)}; rename them, or move them out of the "
-        "folder"
+    raise SettingError(
+        root,
+        f"the names of {without[:5]}{more} do not say train, validation or test (or say "
+        f"several), and others there say {', '.join(splits)}",
+        "rename them, or move them out of the folder",
     )
 
 
@@ -384,7 +387,7 @@ def _jsonl(search: _Search) -> Iterator[Source]:
     for path in (path for path in paths if is_asked_for or not _is_beside_photo(path)):
         try:
             records = json_forms.first_records(path)
-        except ValueError as error:
+        except SettingError as error:
             search.problems.append(error)
             continue
         columns = search.file_column, search.caption_columns
@@ -527,6 +530,7 @@ def _is_beside_photo(path: Path) -> bool:
     return has_photo_suffix(path.stem) or any(path.with_suffix(end).is_file() for end in ends)
 
 
+_ADDRESSES = "; ".join(ADDRESSES)
 _TABLES = "write names of photos and captions as CSV"
 _LOOKS = {
     (".xlsx", ".xls", ".ods"): "a spreadsheet: save it as CSV",
@@ -550,9 +554,9 @@ def _looks(root: Path) -> str:
             if not said and ending(path) in (".txt", ".token"):
                 line = _head(path).strip().partition("\n")[0]
                 said = f"text that begins with {line!r:.60} and names no photo there"
-                said = ADDRESSES if has_addresses([line]) else said if line else "empty"
+                said = _ADDRESSES if has_addresses([line]) else said if line else "empty"
             if said:
-                verb = "" if said == ADDRESSES else "is "
+                verb = "" if said == _ADDRESSES else "is "
                 return f"; {place(path, root)} {verb}{said}"
     return ""
 

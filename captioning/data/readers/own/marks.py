@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from captioning.config.setting_error import SettingError
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import PhotoFolder, photo_name
@@ -120,10 +121,8 @@ def _of_column(marks: Iterable[_Mark]) -> dict[str, Split]:
     for image_id, said, where in marks:
         split = split_said(said, where)
         if splits.setdefault(image_id, split) != split:
-            raise ValueError(
-                f"{where}: {image_id!r} is of {split} here and of {splits[image_id]} above; give "
-                "all captions of a photo the same split"
-            )
+            problem = f"{image_id!r} is of {split} here and of {splits[image_id]} above"
+            raise SettingError(where, problem, "give all captions of a photo the same split")
     return splits
 
 

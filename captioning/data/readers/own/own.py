@@ -193,8 +193,10 @@ def _check_captions(found: Layout, roster: Roster) -> None:
     """Raises ValueError where captions are names of captions of photos, as of ratings."""
     if all(_NAME_OF_CAPTION.fullmatch(sample.caption) for sample in roster.samples):
         raise SettingError(
-            f"{found.root} is read as {found.description}, and captions such as "
-            f"{roster.samples[0].caption!r} are names of captions in another file; give that by ",
+            found.root,
+            f"it is read as {found.description}, and captions such as "
+            f"{roster.samples[0].caption!r} are names of captions in another file",
+            "give that by ",
             Setting("annotations", "NAME"),
             ", or choose other ",
             Setting("caption_columns"),
@@ -282,8 +284,9 @@ def _reader(
         readers = _READ_BY.get(key) or _READ_BY[key.partition("=")[0]]
         if found.kind not in readers:
             raise SettingError(
-                f"{found.root} is read as {found.description}, which does not read {key}; it is "
-                f"for {', '.join(readers)}: leave it out, or choose ",
+                found.root,
+                f"it is read as {found.description}, which does not read {key}",
+                f"it is for {', '.join(readers)}: leave it out, or choose ",
                 Setting("layout"),
             )
     file_column = file_column or found.file_column
@@ -393,7 +396,7 @@ class _Reader:
             folder = self.layout.root / self._image_folder
             if not folder.is_dir():
                 raise SettingNotFoundError(
-                    f"{folder}: no such photo folder; correct ", Setting("image_folder")
+                    folder, "no such photo folder", "correct ", Setting("image_folder")
                 )
         else:
             folder = photo_folder(self.layout.root, names, source.split)
@@ -467,9 +470,10 @@ class _Reader:
         files = self._names_of(source, all_files(source.path))
         ends = sorted({Path(file).suffix for file in files})
         if len(ends) > 1:  # one is likely made of the other
-            raise ValueError(
-                f"{source.path}: both {' and '.join(ends)} files of one split, such as {files[0]} "
-                f"and {files[-1]}; move one kind out of the folder"
+            raise SettingError(
+                source.path,
+                f"both {' and '.join(ends)} files of one split, such as {files[0]} and {files[-1]}",
+                "move one kind out of the folder",
             )
         column = self._file_column
         names = first_names([source.path / file for file in files], column, self._caption_columns)

@@ -48,8 +48,9 @@ def photo_folder(root: Path, names: Sequence[str], split: Split | None) -> Path:
     if len(equal) > 1 and counts[best]:
         shown = [folder.relative_to(root).as_posix() for folder in equal]
         raise SettingError(
-            f"{root}: {shown} all have photos of the names in the annotations, such as "
-            f"{places[best][0]!r}; choose ",
+            root,
+            f"{shown} all have photos of the names in the annotations, such as {places[best][0]!r}",
+            "choose ",
             Setting("image_folder"),
         )
     return best

@@ -19,16 +19,12 @@ def check_root(root: Path, annotations: str | None = None) -> None:
     """
     if not root.is_dir():
         here = "" if root.is_absolute() else f" in {Path.cwd()}"
-        problem = f"{root}: no such folder{here}; "
+        remedy = "give the folder of the photos and their captions by ", Setting("folder")
         if root.is_file():
-            hint = "give its folder by "
-            name = ", and the file's name by "
-            raise SettingNotFoundError(
-                problem, hint, Setting("folder"), name, Setting("annotations", root.name)
-            )
-        hint = "give the folder of the photos and their captions by "
-        raise SettingNotFoundError(problem, hint, Setting("folder"))
+            name = ", and the file's name by ", Setting("annotations", root.name)
+            remedy = "give its folder by ", Setting("folder"), *name
+        raise SettingNotFoundError(root, f"no such folder{here}", *remedy)
     if annotations is not None and not (root / annotations).is_file():
         raise SettingNotFoundError(
-            f"{root / annotations}: no such file; correct ", Setting("annotations")
+            root / annotations, "no such file", "correct ", Setting("annotations")
         )

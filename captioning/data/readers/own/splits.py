@@ -76,10 +76,9 @@ def _check_apart(parts: Sequence[ReadPart]) -> None:
         for path in dict.fromkeys(sample.image_path for sample in roster.samples):
             known = first.setdefault((split, path), source)
             if known != source:
+                problem = f"has captions in {known} and in {source}"
                 raise SettingError(
-                    f"{path}: has captions in {known} and in {source}; choose one by ",
-                    Setting("annotations"),
-                    ", or join the two",
+                    path, problem, "choose one by ", Setting("annotations"), ", or join the two"
                 )
 
 
@@ -148,10 +147,8 @@ def _place(content: str, seed: int) -> float:
 
 
 def _too_few(roster: Roster, number: int, lacking: Sequence[str]) -> ValueError:
-    return ValueError(
-        f"{roster.name}: {number} photos are too few to be split into {['train', *lacking]}; add "
-        "photos, or give the folder splits of its own"
-    )
+    problem = f"{number} photos are too few to be split into {['train', *lacking]}"
+    return SettingError(roster.name, problem, "add photos, or give the folder splits of its own")
 
 
 def share(roster: Roster, part: Part, lacking: Sequence[str], held_out: float, seed: int) -> Roster:
