@@ -254,12 +254,9 @@ def _entry(
     for record in records:
         own_name = file_name_of(record, file_column)
         if own_name != file_name:
-            raise SettingError(
-                record.where,
-                f"image_id {image_id!r} is of {file_name!r} at {first.where} and of "
-                f"{own_name!r} here",
-                "give each image its own id",
-            )
+            at = f"{file_name!r} at {first.where} and of {own_name!r} here"
+            problem, remedy = f"image_id {image_id!r} is of {at}", "give each image its own id"
+            raise SettingError(record.where, problem, remedy)
         pairs += caption_pairs(
             record,
             keys,
@@ -268,9 +265,8 @@ def _entry(
         )
         record_boxes = _boxes(record)
         if record_boxes and boxes:
-            raise SettingError(
-                record.where, f"regions of {image_id!r} stand on two lines", "join them"
-            )
+            problem = f"regions of {image_id!r} stand on two lines"
+            raise SettingError(record.where, problem, "join them")
         boxes += record_boxes
     if separator:
         pairs = [
