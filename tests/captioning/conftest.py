@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.compose import compose_config
+from captioning.training.run import train
 
 SMALL = (
     "data=miniworld_tiny",
@@ -49,19 +52,47 @@ def small_settings() -> tuple[str, ...]:
     return tuple(entry for entry in SMALL if not entry.startswith("model"))
 
 
-@pytest.fixture
-def small(repository: Path, cache: Path, tmp_path: Path) -> Callable[..., DictConfig]:
-    """A resolved config of a small run; further overrides come last.
+def small_config(
+    cache: Path, run_dir: Path, overrides: Sequence[str], *, plots: bool = False
+) -> DictConfig:
+    """A resolved config of a small run; histograms take a third of its time."""
+    own = (f"paths.cache={cache}", f"run_dir={run_dir}")
+    config = compose_config("train", [*SMALL, *own, *overrides])
+    if config.curation.get("callback"):
+        config.curation.callback.plot = plots
+    OmegaConf.resolve(config)
+    return config
 
-    Histograms, a third of its time, are drawn where ``plots`` is true.
-    """
+
+@pytest.fixture
+def small(cache: Path, tmp_path: Path) -> Callable[..., DictConfig]:
+    """A resolved config of a small run; further overrides come last."""
 
     def build(*overrides: str, folder: str = "run", plots: bool = False) -> DictConfig:
-        own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
-        config = compose_config("train", [*SMALL, *own, *overrides])
-        if config.curation.get("callback"):
-            config.curation.callback.plot = plots
-        OmegaConf.resolve(config)
-        return config
+        return small_config(cache, tmp_path / folder, overrides, plots=plots)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def trained_once(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Trains a small run once a session for the same overrides; its folder must not be changed."""
+    root = tmp_path_factory.mktemp("trained")
+
+    @functools.cache
+    def run(*overrides: str) -> Path:
+        folder = root / str(len(list(root.iterdir()))) / "run"
+        train(small_config(cache, folder, overrides))
+        return folder
+
+    return run
+
+
+@pytest.fixture
+def trained(trained_once: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """A copy of a small run's folder, for tests of what comes after a training."""
+
+    def copy(*overrides: str, folder: str = "run") -> Path:
+        return shutil.copytree(trained_once(*overrides), tmp_path / folder)
+
+    return copy

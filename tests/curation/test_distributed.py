@@ -13,7 +13,7 @@ import pytest
 from curation.loop.ledger import read_history
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*smaller than the logging interval.*")
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*")
@@ -35,7 +35,7 @@ def test_two_processes_give_the_edits_of_one(tmp_path, repository):
     assert single[2].shape == (3, 21)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*smaller than the logging interval.*")
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*")

@@ -68,6 +68,7 @@ def test_pictures_made_ahead_are_those_made_in_place(tmp_path):
     assert ahead.images(image_requests, seed=0) == pictures
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_is_reported_and_replaced_by_working_in_place(tmp_path, caplog):
     generator = Squares()
     ahead = source(tmp_path, generator, ahead=True)
@@ -83,6 +84,7 @@ def test_a_worker_that_dies_is_reported_and_replaced_by_working_in_place(tmp_pat
     ahead.close()
 
 
+@pytest.mark.long
 def test_a_pause_waits_for_the_batch_under_way_and_drops_the_rest(tmp_path):
     cache = PictureCache(folder=tmp_path)
     worker = AheadWorker(generator=Squares(batch_size=1), cache=cache)
@@ -117,6 +119,7 @@ def test_a_worker_that_has_not_begun_to_work_is_not_waited_for(tmp_path):
     ahead.close()
 
 
+@pytest.mark.long
 def test_a_failed_picture_does_not_stop_the_worker(tmp_path):
     ahead = source(tmp_path, Squares(batch_size=2), ahead=True)
     ahead.expect(requests("will raise", "a red ball", "nan", "a blue ball"), seed=0)

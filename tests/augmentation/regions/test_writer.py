@@ -104,14 +104,14 @@ def test_a_picture_that_was_lost_is_made_again(proposals, tmp_path):
     assert contents(cut) == contents(complete)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_number_of_processes_does_not_matter(proposals, tmp_path):
     write(proposals, tmp_path / "one")
     write(proposals, tmp_path / "two", num_processes=2)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_process_is_told_with_the_remedy_and_the_set_goes_on(proposals, tmp_path):
     killed = {"build_ranker": partial(os._exit, 9), "num_processes": 1}
     with pytest.raises(ChildProcessError, match=r"killed, .*: lower num_processes= or format\.num"):
@@ -222,7 +222,7 @@ def test_a_killed_set_of_so_many_goes_on_to_the_same_bytes(proposals, tmp_path, 
     assert count == [4]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_ahead_of_the_end_leave_nothing(proposals, tmp_path):
     groups = with_refused(proposals, tmp_path)
     limited(groups, tmp_path / "one")

@@ -43,12 +43,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def run(small, made, tmp_path: Path) -> Path:
-    if "run" not in made:
-        train(small("num_epochs=1", "optimizer.lr=0.01", "curation=none"))
-        made["run"] = made[""] / "run"
-        shutil.move(tmp_path / "run", made["run"])
-    return made["run"]
+def run(trained_once) -> Path:
+    return trained_once("num_epochs=1", "curation=none", "optimizer.lr=0.01")
 
 
 @pytest.fixture

@@ -15,15 +15,13 @@ from captioning.decoding.sampling import Sampling
 from captioning.evaluation import photo_captioners
 from captioning.evaluation.photo_captioners import ImageTextCaptioner, RunCaptioner
 from captioning.training import inputs
-from captioning.training.run import train
 from captioning.vision.photo_captions import PhotoCaptions
 from tests.matching_folders import save_blip_captioner
 
 
 @pytest.fixture
-def run(small, tmp_path) -> Path:
-    train(small("num_epochs=1", "curation=none", "optimizer.lr=0.01"))
-    return tmp_path / "run"
+def run(trained) -> Path:
+    return trained("num_epochs=1", "curation=none", "optimizer.lr=0.01")
 
 
 @pytest.fixture

@@ -19,26 +19,15 @@ from captioning.export.export import _portable, _with_lists, export
 from captioning.inference.bundle import FEATURES_PREFIX, in_eight_bits, in_full
 from captioning.inference.loading import _with_folder
 from captioning.training.rosters import read_roster
-from captioning.training.run import train
 from tests.hub_server import SENDS_FILES_AS_DATA, TOKEN, running_hub
 
 POLICY = ("steps=[plant_swap20]", "curation=remove", "curation.select.ratio=0.1")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of runs by name; each run is made once."""
-    return {"": tmp_path_factory.mktemp("runs")}
-
-
 @pytest.fixture
-def run(small, made, tmp_path: Path) -> Path:
+def run(trained_once) -> Path:
     """A small curated run."""
-    if "run" not in made:
-        train(small("num_epochs=1", "optimizer.lr=0.01", *POLICY))
-        made["run"] = made[""] / "run"
-        shutil.move(tmp_path / "run", made["run"])
-    return made["run"]
+    return trained_once("num_epochs=1", "optimizer.lr=0.01", *POLICY)
 
 
 def test_photos(run: Path) -> tuple[list[Path], list[str]]:

@@ -27,7 +27,7 @@ def captions(shared_data: Path) -> list[list[str]]:
     return list(islice(captions_by_image.values(), 150))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_captions_agree_with_the_nouns_of_their_own_photo(captions: list[list[str]]) -> None:
     parser, vectors = build_caption_parser(), build_token_table()
     requested = [find_nouns(parse) for parse in parser.parse([group[0] for group in captions])]

@@ -58,7 +58,7 @@ def test_the_oracle_is_the_highest_of_samples_scored_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "metric", ["CIDEr", "METEOR", pytest.param("SPICE", marks=pytest.mark.slow)]
+    "metric", ["CIDEr", "METEOR", pytest.param("SPICE", marks=pytest.mark.long)]
 )
 def test_every_metric_takes_the_highest_sample(metric: str, real_java: str) -> None:
     if metric == "SPICE" and (missing := missing_jars(spice_folder(), real_java)):

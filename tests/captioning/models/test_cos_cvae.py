@@ -12,7 +12,9 @@ from torch.distributions import Normal, kl_divergence
 from captioning.decoding.latent_draws import LatentSearch
 from captioning.decoding.words import bind_search
 from captioning.models.cos_cvae import CosCvae
+from captioning.models.layers.bound import Terms
 from captioning.models.layers.gaussian import Gaussian
+from captioning.models.layers.latents import Chain
 from captioning.types import Batch
 from tests.contracts.test_captioners import log_likelihoods
 from tests.tiny import MODELS, build, make_batch
@@ -95,13 +97,44 @@ def test_steps_with_the_posterior_s_latents_add_up_to_the_words_part(name: str) 
         torch.testing.assert_close(total, terms.nll[caption])
 
 
+def test_log_ratios_are_sums_over_words_that_exist() -> None:
+    """``log p(x | z) p(z) / q(z | x)``, the densities being torch's."""
+    generator = torch.Generator().manual_seed(0)
+
+    def gaussian(size: int) -> Gaussian:
+        return Gaussian.of(torch.randn(2, 3, 2 * size, generator=generator, dtype=torch.float64))
+
+    posteriors, priors = [(gaussian(2), gaussian(4)) for _ in range(2)]
+    real = torch.tensor([[True, True, False], [True, True, True]])
+    nll, nothing = torch.tensor([5.0, 7.0], dtype=torch.float64), torch.zeros(2, 1)
+    expected, chains = -nll, []
+    for posterior, prior in zip(posteriors, priors, strict=True):
+        noise = torch.randn(posterior.mean.shape, generator=generator, dtype=torch.float64)
+        chains.append(Chain(values=posterior.sample(noise), distribution=posterior))
+        p, q = (
+            Normal(one.mean, (one.log_variance / 2).exp()).log_prob(chains[-1].values).sum(-1)
+            for one in (prior, posterior)
+        )
+        expected = expected + torch.stack([(p - q)[0, :2].sum(), (p - q)[1].sum()])
+    terms = Terms(
+        nll=nll,
+        kl_context=nothing,
+        kl_objects=nothing,
+        lengths=real.sum(1),
+        context=chains[0],
+        objects=chains[1],
+        priors=priors,
+    )
+    torch.testing.assert_close(terms.log_ratios(real), expected)
+
+
 def test_padding_changes_no_likelihood() -> None:
     model = build("cos_cvae")
     narrow, wide = (model.log_likelihood(make_batch(n), num_draws=3) for n in (0, 3))
     torch.testing.assert_close(narrow, wide)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @torch.no_grad()
 def test_the_bound_is_near_the_likelihood_of_a_trained_model() -> None:
     batch = exact(make_batch())
@@ -120,7 +153,7 @@ def test_the_bound_is_near_the_likelihood_of_a_trained_model() -> None:
     assert (by_posterior - bound).max() < 1.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_latents_that_collapse_show_in_the_log_and_in_the_captions() -> None:
     batch = of_one_image(make_batch())
     settings = {"num_updates": 130, "first": BOUND, "word_dropout": 0.5}

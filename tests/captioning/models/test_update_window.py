@@ -99,6 +99,7 @@ def by_two(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*OF_TWO, SHARDED])
 def test_two_processes_make_the_same_updates(name: str, by_two: Path) -> None:
     is_sharded = name == SHARDED

@@ -9,18 +9,32 @@ import pytest
 
 from captioning.runtime import allocator
 
+# Memory as tensors have it, which are of the same allocator: torch takes two seconds to import.
+HEAD = """
+import ctypes, random, resource
+from captioning.runtime.allocator import keep_freed_memory, step_ended
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+def filled(size):
+    place = library.malloc(size)
+    ctypes.memset(place, 1, size)
+    return place
+"""
+
 # Takes and frees 100 MB twenty times, and prints how often the system had to hand out a page in the
 # last ten; before them the heap may be moved.
-PROGRAM = """
-import resource, torch
-from captioning.runtime.allocator import keep_freed_memory
+PROGRAM = (
+    HEAD
+    + """
 {call}
 pages = []
 for _ in range(20):
-    torch.ones(25_000_000)
+    library.free(filled(100_000_000))
     pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 print(pages[-1] - pages[-10])
 """
+)
 
 
 TUNABLE = "glibc.malloc.tcache_count=7"
@@ -41,21 +55,22 @@ def test_freed_memory_is_taken_again_unless_the_user_has_said_otherwise() -> Non
     assert pages_taken("keep_freed_memory()", GLIBC_TUNABLES=TUNABLE) > whole / 2
 
 
-# Takes and frees tensors of differing sizes beside some that stay, and prints its memory in MB.
-GROWING = """
-import random, torch
-from captioning.runtime.allocator import keep_freed_memory, step_ended
+# Takes and frees blocks of differing sizes beside some that stay, and prints its memory in MB.
+GROWING = (
+    HEAD
+    + """
 keep_freed_memory()
 random.seed(0)
-staying = []
-for _ in range(60):
-    taken = [torch.ones(random.randint(1, 40) * 250_000) for _ in range(8)]
-    staying.append(torch.ones(2_500))
-    del taken
+for _ in range(20):
+    taken = [filled(random.randint(1, 40) * 1_000_000) for _ in range(8)]
+    filled(10_000)
+    for place in taken:
+        library.free(place)
     {call}
 with open("/proc/self/status") as status:
     print(next(int(line.split()[1]) // 1000 for line in status if line.startswith("VmRSS")))
 """
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")

@@ -113,6 +113,7 @@ def work():
     return [child.communicate(timeout=100)[0] for child in started]
 
 
+@pytest.mark.long
 def test_the_first_process_works_for_all(tmp_path: Path, repository: Path):
     script = """
 do = lambda: {"CIDEr-D": 1.25}
@@ -124,6 +125,7 @@ print(by_first(work), by_first(lambda: rank), by_first(lambda: None))
     ]
 
 
+@pytest.mark.long
 def test_an_error_of_the_first_process_ends_all(tmp_path: Path, repository: Path):
     script = """
 def do():

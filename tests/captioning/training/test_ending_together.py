@@ -48,7 +48,7 @@ def told(runs: Path, name: str) -> tuple[dict[str, Any], list[list[str]]]:
     return record, lines
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "rank"), [("lost_1", 1), ("lost_0", 0), ("lost_1_while_0_waits", 1)]
 )
@@ -62,7 +62,7 @@ def test_a_killed_process_ends_the_other(name: str, rank: int, runs: Path) -> No
     assert line.endswith(f"resume=auto goes on from {runs / name / 'checkpoints' / 'last.ckpt'}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "rank"), [("failed_1", 1), ("failed_0_while_1_waits", 0)])
 def test_an_error_of_one_process_is_told_once(name: str, rank: int, runs: Path) -> None:
     record, lines = told(runs, name)
@@ -73,7 +73,7 @@ def test_an_error_of_one_process_is_told_once(name: str, rank: int, runs: Path) 
     assert "ended with an error, which it told" in line
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_error_of_all_processes_is_told_by_the_first(runs: Path) -> None:
     record, lines = told(runs, "both_failed")
     assert record["status"] == [1, 1]

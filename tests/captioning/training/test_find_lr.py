@@ -85,6 +85,7 @@ def test_a_sweep_takes_the_settings_of_a_training(small, monkeypatch: pytest.Mon
         sample_dropout.use_torchs(False)
 
 
+@pytest.mark.long
 def test_processes_find_one_rate(small, cache: Path, tmp_path: Path) -> None:
     sweep = "+find_lr={lowest:1e-4,highest:10,num_updates:30}"
     alone = find_lr(small(sweep, folder="alone"))

@@ -69,6 +69,7 @@ def test_what_is_trained_on_is_the_new_picture(small, toy, tmp_path):
     assert not all(torch.equal(first[key], second[key]) for key in first)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", [REPLACE, (*STATIC, "curation.select.ratio=0.4")])
 def test_a_killed_run_finds_its_pictures_and_ends_the_same(
     small, toy, tmp_path, monkeypatch, policy
@@ -92,6 +93,7 @@ def test_a_killed_run_finds_its_pictures_and_ends_the_same(
     same(tmp_path / "whole", tmp_path / "halves")
 
 
+@pytest.mark.long
 def test_a_branch_with_pictures_ends_as_if_trained_alone(small, toy, tmp_path):
     policy = ("num_epochs=3", "curation=replace_both", "curation.select.ratio=0.2")
     policy = (*policy, "curation.schedule.from_epoch=1", *toy)

@@ -62,6 +62,7 @@ def searched(repository: Path, *overrides: str) -> DictConfig:
     return config
 
 
+@pytest.mark.long
 def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
     latent, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.long
 def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
     train(latent("num_epochs=2", folder="whole"))
     original = callbacks.Speed.on_train_batch_end

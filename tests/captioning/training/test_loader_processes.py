@@ -52,6 +52,7 @@ class WorkerIds(Callback):
         self.of_epochs.append(tuple(process.pid for process in processes))
 
 
+@pytest.mark.long
 def test_results_are_the_same_with_any_number_of_processes(small, tmp_path, monkeypatch) -> None:
     watcher, build_trainer = WorkerIds(), running.build_trainer
 
@@ -70,6 +71,7 @@ def test_results_are_the_same_with_any_number_of_processes(small, tmp_path, monk
     assert watcher.dtypes == {torch.uint8}
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_another_number_of_processes(small, tmp_path, monkeypatch) -> None:
     train(small(*PIXELS, "loader.num_workers=0", folder="whole"))
     with monkeypatch.context() as patched:

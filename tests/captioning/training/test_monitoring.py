@@ -34,6 +34,7 @@ def series(rows: list[dict[str, str]], name: str) -> list[tuple[str, str]]:
     return [(row["step"], row[name]) for row in rows if row[name]]
 
 
+@pytest.mark.long
 def test_a_stopped_run_has_the_curves_of_one_that_was_not(small, tmp_path, monkeypatch) -> None:
     train(small("num_epochs=3", *OFTEN, folder="complete"))
     original = callbacks.Speed.on_train_batch_end

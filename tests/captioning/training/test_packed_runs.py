@@ -125,6 +125,7 @@ def check_export(record: RunRecord, run: Path, out: Path, *, can_link: bool) -> 
     assert not links.exists()
 
 
+@pytest.mark.long
 def test_a_killed_run_on_shards_ends_the_same(config_of, tmp_path, monkeypatch):
     pictures = f"+curation.image_source.folder={tmp_path / 'pictures'}"
     settings = ("num_epochs=2", *REPLACE, pictures)
@@ -160,6 +161,7 @@ def test_photos_that_cannot_be_opened_are_recorded(config_of, tmp_path):
     assert rules == {"x.jpg": "photo is not an image", "y.jpg": "photo is an empty file"}
 
 
+@pytest.mark.long
 def test_loader_processes_open_photos_in_shards(config_of, tmp_path):
     chosen = ("num_epochs=1", "features=none", "loader.num_workers=2")
     for layout in ("imagefolder", "parquet"):

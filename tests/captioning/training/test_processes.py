@@ -51,7 +51,7 @@ def check_equal(folder: Path, other: Path) -> None:
     assert [entry["samples"] for entry in scores[0]] == [entry["samples"] for entry in scores[1]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "number"), [(name, number) for number in PROCESSES[1:] for name in cases(number)]
 )
@@ -59,12 +59,12 @@ def test_weights_edits_and_captions_are_those_of_one(name: str, number: int, run
     check_equal(runs / f"{name}-1", runs / f"{name}-{number}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_goes_on_with_another_number_of_processes(runs: Path) -> None:
     check_equal(runs / "updown-1", runs / "changing")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_captions_of_all_processes_are_counted(runs: Path) -> None:
     for name in ("cic_bart", "viecap"):
         folders = [runs / f"{name}-{number}" for number in PROCESSES if name in cases(number)]

@@ -48,9 +48,8 @@ def journal(run: Path) -> list[dict]:
 
 
 @pytest.fixture
-def first(small: Small, tmp_path: Path) -> Path:
-    train(small("num_epochs=1", *HELD_OUT, folder="first"))
-    return tmp_path / "first"
+def first(trained: Callable[..., Path]) -> Path:
+    return trained("num_epochs=1", *HELD_OUT, folder="first")
 
 
 def test_the_test_scores_the_classes_held_out(small: Small, tmp_path) -> None:

@@ -112,8 +112,9 @@ def _stop_after(monkeypatch, epochs: int) -> None:
     monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
 
 
-def test_seeds_differ_and_repeat(small, tmp_path: Path) -> None:
-    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+def test_seeds_differ_and_repeat(small, trained, tmp_path: Path) -> None:
+    trained("num_epochs=1", folder="a")
+    for folder, seed in (("b", 0), ("c", 1)):
         train(small("num_epochs=1", f"seed={seed}", folder=folder))
     assert same_weights(tmp_path / "a", tmp_path / "b")
     assert not same_weights(tmp_path / "a", tmp_path / "c")
@@ -271,8 +272,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(small) -> None:
         train(small("optimizer.lr=1e30", "trainer.gradient_clip_val=null", "num_epochs=2"))
 
 
-def test_a_run_describes_other_splits_with_its_own_vocabulary(small, tmp_path: Path) -> None:
-    train(small("num_epochs=1"))
+def test_a_run_describes_other_splits_with_its_own_vocabulary(trained, tmp_path: Path) -> None:
+    trained("num_epochs=1")
     predictions, roster, _ = predict_run(tmp_path / "run", split="test_near")
     assert {group[0].image_id for group in predictions} == set(roster.rows_by_image)
     again, *_ = predict_run(tmp_path / "run", split="test")
@@ -303,6 +304,7 @@ def test_photos_can_train_the_backbone_end_to_end(small, tmp_path: Path) -> None
     assert any(name.startswith("backbone.") for name in weights(tmp_path / "run"))
 
 
+@pytest.mark.long
 def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) -> None:
     policy = ("num_epochs=4", *REPLACE, "curation.schedule.from_epoch=1")
     train(small(*policy, folder="alone"))

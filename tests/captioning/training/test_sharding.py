@@ -28,7 +28,7 @@ ALIKE = (
 TRIED = "trainer.num_sanity_val_steps=1"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_shards_end_as_one_process(small, tmp_path: Path, cache: Path, repository) -> None:
     train(small(*ALIKE, folder="one"))
     own = (f"paths.cache={cache}", f"run_dir={tmp_path / 'two'}", "trainer=fsdp", TRIED)

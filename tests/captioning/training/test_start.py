@@ -27,9 +27,8 @@ Small = Callable[..., DictConfig]
 
 
 @pytest.fixture
-def run(small: Small, tmp_path: Path) -> Path:
-    train(small("num_epochs=1", "tokenizer.min_count=6", folder="first"))
-    return tmp_path / "first"
+def run(trained: Callable[..., Path]) -> Path:
+    return trained("num_epochs=1", "tokenizer.min_count=6", folder="first")
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:

@@ -181,7 +181,7 @@ def test_a_corpus_without_captions_names_the_remedy() -> None:
         read_corpus(config, "target")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("corpus", "number"), [("flickr30k", 158_915), ("coco", 616_767)])
 def test_the_large_corpora(
     corpus: str, number: int, shared_data: Path, repository: Path, monkeypatch

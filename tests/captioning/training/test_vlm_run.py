@@ -99,6 +99,7 @@ def test_frozen_weights_that_training_converts_are_still_known(vlm, tmp_path: Pa
     assert len(groups) == 12
 
 
+@pytest.mark.long
 def test_low_rank_runs_are_resumed_to_the_bit(vlm, tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("peft", reason="needs peft")
     train(vlm(f"+model.lora={LORA}", folder="straight"))

@@ -208,7 +208,7 @@ def test_the_heads_of_the_package_are_those_of_the_card() -> None:
     assert "photos" in about["data"]["train"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_real_captions_are_near_their_photos(shared_data: Path) -> None:
     sentences = pytest.importorskip("captioning.text.sentences")
     pytest.importorskip("transformers", reason="needs transformers")

@@ -14,7 +14,7 @@ from PIL import Image
 SCRIPT = Path(__file__).parent / "shared_scores.py"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_does_its_share_and_knows_all(tmp_path, repository):
     for number in range(5):
         Image.new("RGB", (4, 4), (number, 0, 0)).save(tmp_path / f"{number}.png")

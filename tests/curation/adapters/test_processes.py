@@ -22,7 +22,7 @@ def test_a_launcher_tells_who_writes(monkeypatch, name):
     assert not is_writer()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_give_the_edits_of_one(tmp_path, repository):
     folders = [tmp_path / "one", tmp_path / "two"]
     plain_run.main(str(folders[0]), 1)

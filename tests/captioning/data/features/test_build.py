@@ -313,6 +313,7 @@ def start(folder: Path, weights: Path, delay: float) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.long
 def test_killed_run_goes_on_and_two_runs_wait_for_each_other(
     photos: list[Path],
     backbone: Backbone,

@@ -197,14 +197,14 @@ def test_annotations_inside_pycocoevalcap_that_are_not_there():
         load_annotations("pycocoevalcap:captions_val2017")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_captions_inside_pycocoevalcap():
     roster = read_coco(name="v", annotations="pycocoevalcap:captions_val2014", image_folder=None)
     assert len(roster.rows_by_image) == 40_504
     assert len(roster) == 202_654
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_captions_inside_pycocoevalcap_in_the_karpathy_split(shared_data):
     lists = [shared_data / "lists" / f"karpathy_{split}_images.txt" for split in ("val", "test")]
     files = [f"pycocoevalcap:captions_{split}2014" for split in ("train", "val")]
