@@ -1,14 +1,15 @@
 """Hydra as always, but faster: the tests compose hundreds of configs.
 
 Each of the project's config files, of Hydra's own, each override, and each text with `${}` is
-parsed once a process, by libyaml, the same files are merged once, and what Hydra would throw away
-is not made.
+parsed once a process, by libyaml. The same choices of groups are looked up once, the same files are
+merged once, as plain mappings, and what Hydra would throw away is not made.
 `test_kept_configs` compares with Hydra as it is.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import io
 import pickle
@@ -22,15 +23,16 @@ import omegaconf.base
 import omegaconf.basecontainer
 import pytest
 import yaml
-from hydra._internal import defaults_list
+from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra._internal.defaults_list import DefaultsList, Overrides
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 HYDRAS_OWN = "hydra.conf"
 # What is replaced, as it was.
@@ -42,6 +44,7 @@ AS_IT_IS = (
         ConfigLoaderImpl._compose_config_from_defaults_list,
     ),
     (ConfigLoaderImpl, "_embed_result_config", staticmethod(ConfigLoaderImpl._embed_result_config)),
+    (config_loader_impl, "create_defaults_list", config_loader_impl.create_defaults_list),
     (defaults_list, "_create_interpolation_map", defaults_list._create_interpolation_map),
     (OverridesParser, "parse_rule", OverridesParser.parse_rule),
     (omegaconf.base, "parse", omegaconf.base.parse),
@@ -73,14 +76,38 @@ def fast_loader(slow: type[yaml.SafeLoader]) -> type[yaml.SafeLoader]:
     return FastLoader
 
 
+class NotPlainError(Exception):
+    """A merge that OmegaConf alone knows."""
+
+
+def update(target: dict[str, Any], source: dict[str, Any]) -> None:
+    """Merge as OmegaConf does: mappings by key; lists and values are replaced, but not by ???."""
+    for key, value in source.items():
+        before = target.get(key)
+        if isinstance(before, str) and "${" in before and isinstance(value, dict):
+            raise NotPlainError  # into what the text stands for
+        if isinstance(before, dict) and isinstance(value, dict):
+            update(before, value)
+        elif {type(before), type(value)} == {dict, list}:
+            raise NotPlainError  # an error
+        elif key not in target or value != MISSING:
+            target[key] = copy.deepcopy(value)
+
+
 @contextmanager
 def kept_configs(folder: Path) -> Iterator[None]:
     """Configs of the folder and of Hydra are read once; files of other folders as always."""
     originals = (original for _, _, original in AS_IT_IS)
-    load, merge, embed, choices, parse_rule, parse, _, slow, _ = originals
+    load, merge, embed, look_up, choices, parse_rule, parse, _, slow, _ = originals
     kept: dict[tuple[str, str, str], ConfigResult] = {}
     merged: dict[tuple[Any, ...], bytes] = {}  # copies take a sixth, and little memory
+    plain: dict[tuple[Any, ...], dict[str, Any]] = {}
+    found: dict[tuple[Any, ...], DefaultsList] = {}
     overrides: dict[str, Override] = {}
+
+    def is_known(repo: IConfigRepository) -> bool:
+        """Whether configs come from Hydra and the folder alone."""
+        return [source.path for source in repo.get_sources()] == [HYDRAS_OWN, str(folder), ""]
 
     def load_config(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         source = repository._find_object_source(config_path, ObjectType.CONFIG)
@@ -94,12 +121,52 @@ def kept_configs(folder: Path) -> Iterator[None]:
     def merge_files(
         loader: ConfigLoaderImpl, defaults: list[ResultDefault], repo: IConfigRepository
     ) -> DictConfig:
-        if [source.path for source in repo.get_sources()] != [HYDRAS_OWN, str(folder), ""]:
+        if not is_known(repo):
             return merge(loader, defaults, repo)
         key = tuple((file.config_path, file.package, file.primary) for file in defaults)
         if key not in merged:
-            merged[key] = pickle.dumps(merge(loader, defaults, repo))
+            try:
+                whole = merge_plainly(loader, defaults, key, repo)
+            except NotPlainError:
+                whole = merge(loader, defaults, repo)
+            merged[key] = pickle.dumps(whole)
         return pickle.loads(merged[key])  # noqa: S301
+
+    def merge_plainly(
+        loader: ConfigLoaderImpl,
+        defaults: list[ResultDefault],
+        key: tuple[tuple[Any, ...], ...],
+        repo: IConfigRepository,
+    ) -> DictConfig:
+        """Files of Hydra, which come first and have types, by OmegaConf; the others by `update`."""
+        number = sum(str(path).startswith("hydra/") for path, *_ in key)
+        first = key[:number]
+        if not all(str(path).startswith("hydra/") for path, *_ in first):
+            raise NotPlainError
+        if first not in merged:
+            merged[first] = pickle.dumps(merge(loader, defaults[:number], repo))
+        rest: dict[str, Any] = {}
+        for file, name in zip(defaults[number:], key[number:], strict=True):
+            if name not in plain:
+                config = merge(loader, [file], repo)
+                plain[name] = OmegaConf.to_container(config)  # type: ignore[assignment]
+            update(rest, plain[name])
+        whole = pickle.loads(merged[first])  # noqa: S301
+        whole.merge_with(OmegaConf.create(rest))
+        return whole
+
+    def create_defaults_list(repo: IConfigRepository, **settings: Any) -> DefaultsList:
+        """The files of a choice of groups, and the values of other keys that are overridden."""
+        if not is_known(repo):
+            return look_up(repo, **settings)
+        own = Overrides(repo, settings["overrides_list"])
+        values = {id(override) for override in own.config_overrides}
+        groups = [entry for entry in settings["overrides_list"] if id(entry) not in values]
+        others = (settings[name] for name in ("config_name", "prepend_hydra", "skip_missing"))
+        key = (*others, *(entry.input_line for entry in groups))
+        if key not in found:
+            found[key] = look_up(repo, **settings)
+        return dataclasses.replace(found[key], config_overrides=own.config_overrides)
 
     def embed_result_config(result: ConfigResult, package: str | None) -> ConfigResult:
         """What is put into a package is copied by Hydra; what is not would be edited."""
@@ -130,6 +197,7 @@ def kept_configs(folder: Path) -> Iterator[None]:
         patch.setattr(ConfigRepository, "load_config", load_config)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge_files)
         patch.setattr(ConfigLoaderImpl, "_embed_result_config", staticmethod(embed_result_config))
+        patch.setattr(config_loader_impl, "create_defaults_list", create_defaults_list)
         patch.setattr(defaults_list, "_create_interpolation_map", create_interpolation_map)
         patch.setattr(OverridesParser, "parse_rule", parse_override)
         for module in (omegaconf.base, omegaconf._utils):
