@@ -16,7 +16,7 @@ COMMITS = 20
 
 # All tests of these are long; elsewhere a mark says so.
 LONG_ROOMS = ("tests/papers", "tests/chaos", "tests/tools")
-MARK = re.compile(r"\bmark\.long\b|def test_\w+\([^)]*\bbrowser\b")
+MARK = re.compile(r"\b(mark\.long|with_long)\b|def test_\w+\([^)]*\bbrowser\b")
 
 # Tests of a room lie in the folder of its name below `tests`; these are tested elsewhere, too.
 ALSO = {
@@ -24,7 +24,10 @@ ALSO = {
     "captioning/papers": ("tests/papers",),
     "captioning/published": ("tests/papers",),
     "docs/papers": ("tests/papers",),
-    "configs": ("tests/contracts",),
+    "configs": ("tests/contracts", "tests/test_wheel.py"),
+    "captioning": ("tests/test_wheel.py",),
+    "pyproject.toml": ("tests/test_wheel.py",),
+    "setup.py": ("tests/test_wheel.py",),
 }
 
 

@@ -6,7 +6,7 @@ Each function makes network and processor of one family, in the sizes of a test.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +378,16 @@ FAMILIES: dict[str, Callable[[], Parts]] = {
         llava, qwen2_vl, qwen2_5_vl,
     )
 }  # fmt: skip
+
+
+# One of each kind of decoder and prompt.
+FEW = ("git", "blip2_t5", "paligemma", "qwen2_vl")
+
+
+def with_long(families: Iterable[str], few: Collection[str] = FEW) -> list[Any]:
+    """Values of a test's parameter; those of other families than these few are long."""
+    marks = pytest.mark.long
+    return [pytest.param(name, marks=() if name in few else marks) for name in families]
 
 
 @functools.cache

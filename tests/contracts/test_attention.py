@@ -10,7 +10,7 @@ import torch
 from captioning.inference.attention import attended_words, square_grid
 from captioning.models.base import AbstractCaptioner
 from captioning.types import Batch
-from tests.image_text_folders import FAMILIES
+from tests.image_text_folders import FAMILIES, with_long
 from tests.tiny import FEATURE_SIZE, MODELS, NUM_REGIONS, build, make_batch, only
 from tests.tiny_vlm import batch_of, captioner, model_folder, photos
 
@@ -132,7 +132,7 @@ def test_the_word_of_a_thing_looks_where_it_is(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", with_long(FAMILIES))
 @torch.no_grad()
 def test_networks_of_transformers_look_by_their_own_cross_attention(family: str) -> None:
     model = captioner(model_folder(family))

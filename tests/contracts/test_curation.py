@@ -150,8 +150,8 @@ class LastEpochProbe(VisualGainProbe):
             super().finish(ledger, signals, trainer, module)
 
 
-# One that recurs and one that attends train in `make test`, the others in `make test-all`.
-LONG = ("cos_cvae", "viecap", "cic_bart")
+# One trains in `make test`, the others in `make test-all`.
+LONG = ("blip", "cos_cvae", "viecap", "cic_bart")
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ from captioning.types import Batch
 from captioning.vision.prompt_tensors import PromptedProcessor
 from tests import image_text_folders
 from tests.families.registry import FAMILIES, PROMPTS, VARIANTS, family_folder
+from tests.image_text_folders import with_long
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -53,7 +54,9 @@ KINDS = (
 )
 EVERY = (*FAMILIES, *VARIANTS) if os.environ.get("EVERY_FAMILY") == "1" else KINDS
 # Module scope keeps the tests of a family together, so that it is built once.
-every_family = pytest.mark.parametrize("family", EVERY, scope="module")
+# One of each kind of decoder, prompt and photo tensors.
+FEW = ("gemma3", "molmo2", "qwen2_vl", "kosmos_2", "git", "blip2_opt", "florence2")
+every_family = pytest.mark.parametrize("family", with_long(EVERY, FEW), scope="module")
 # Of other lengths, so that a batch pads them; several of a photo, so that they share its prompt.
 CAPTIONS = ("a dog runs on the grass", "two dogs", "a ball", "a dog near a tall tree", "a red ball")
 INDEX = (0, 0, 1, 2, 2)

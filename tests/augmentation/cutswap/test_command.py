@@ -141,7 +141,10 @@ def test_words_have_the_vectors_that_were_chosen(choice: str, folder: Path, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("choice", "other"), [("sentences", "tokens"), ("tokens", "sentences")])
+@pytest.mark.parametrize(
+    ("choice", "other"),
+    [("tokens", "sentences"), pytest.param("sentences", "tokens", marks=pytest.mark.long)],
+)
 def test_a_set_keeps_the_vectors_that_were_chosen(
     choice: str, other: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -177,7 +180,7 @@ def test_other_contents_of_files_are_refused_the_folder(folder: Path, tmp_path: 
         changed.write_text(text)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_set_of_so_many_augmented_captions_is_a_set_of_its_own(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -186,7 +186,7 @@ def test_other_data_and_unfinished_sets_are_refused(config, tmp_path: Path) -> N
         describe_set(config())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_trained_run_describes_pictures_that_were_made(tmp_path: Path) -> None:
     """With evaluate.py, which reads the set as test data, saying the same of the pictures."""
     paths = [f"paths.cache={tmp_path / 'cache'}", f"paths.runs={tmp_path / 'runs'}"]

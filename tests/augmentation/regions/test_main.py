@@ -80,7 +80,7 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     assert "num_patches" in refused.splitlines()[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_thesis_cutswap_makes_pairs(tmp_path: Path):
     few = ["smoke.max_pairs=2", "method.similarity=-1"]
     assert run(tmp_path, "method=cutswap_thesis", FEW, *few) is None

@@ -133,7 +133,7 @@ def test_the_loss_is_that_of_the_answers_alone_wherever_rows_are_padded(
     assert float(together) == pytest.approx(total / number, rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_that_learned_a_corpus_by_heart_writes_its_captions(
     gold, folder: Path, tmp_path: Path
 ) -> None:

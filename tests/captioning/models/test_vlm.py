@@ -25,11 +25,11 @@ from captioning.models.adapt import adapt
 from captioning.models.vlm import Vlm
 from captioning.types import Batch
 from captioning.vision.prompt_tensors import PromptedProcessor
-from tests.image_text_folders import FAMILIES
+from tests.image_text_folders import FAMILIES, with_long
 from tests.tiny_vlm import INDEX, PROMPT, SIZES, batch_of, captioner, model_folder, photos
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-every_family = pytest.mark.parametrize("family", FAMILIES)
+every_family = pytest.mark.parametrize("family", with_long(FAMILIES))
 LENGTH = 6
 
 

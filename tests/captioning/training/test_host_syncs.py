@@ -27,7 +27,7 @@ from curation.loop.policy import CurationPolicy
 from curation.select.top import Top
 from tests.captioning.models.test_cos_cvae import pseudo_model, with_contexts
 from tests.host_syncs import HostSyncs, simulated_device
-from tests.image_text_folders import FAMILIES
+from tests.image_text_folders import FAMILIES, with_long
 from tests.tiny import CAPTIONS, FEATURE_SIZE, MODELS, NUM_IMAGES, build, make_batch
 from tests.tiny_vlm import batch_of, captioner, model_folder
 
@@ -183,7 +183,7 @@ def test_values_are_fetched_where_they_are_logged(monkeypatch, tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", with_long(FAMILIES))
 def test_models_of_transformers_wait_in_their_own_code_alone(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

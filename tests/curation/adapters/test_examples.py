@@ -39,7 +39,13 @@ class Killed(BaseException):
     """As a signal ends a program."""
 
 
-@pytest.fixture(params=QUIET)
+# The loops are those of the adapters' own tests.
+LONG = ("lightning_module", "transformers_trainer", "trl_sft")
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in QUIET]
+)
 def train(request, example, git):
     """Runs an example in a folder, for three epochs."""
     if request.param == "trl_sft":

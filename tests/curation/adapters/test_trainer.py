@@ -112,7 +112,7 @@ def test_recording_changes_no_bit_of_the_training(train, tmp_path, monkeypatch):
     assert same(weights(watched), weights(plain))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 4])
+@pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.long), 4])
 def test_accumulation_sees_every_caption_once_an_epoch(train, tmp_path, steps):
     curation, trainer = train(
         tmp_path, gradient_accumulation_steps=steps, curation={"policy": make_policy(ratio=0.0)}
@@ -133,7 +133,7 @@ def test_evaluation_and_hooks_leave_nothing_behind(train, tmp_path):
     assert not trainer.model._forward_pre_hooks
 
 
-@pytest.mark.parametrize("step", [4, 6, 8])
+@pytest.mark.parametrize("step", [4, *(pytest.param(n, marks=pytest.mark.long) for n in (6, 8))])
 def test_killed_amid_an_epoch_or_at_its_end_it_ends_with_the_same_bits(train, tmp_path, step):
     straight, resumed = tmp_path / "a", tmp_path / "b"
     saving = {"save_strategy": "steps", "save_steps": 2}
