@@ -24,7 +24,7 @@ ALSO = {
     "captioning/papers": ("tests/papers",),
     "captioning/published": ("tests/papers",),
     "docs/papers": ("tests/papers",),
-    "configs": ("tests/contracts", "tests/test_wheel.py"),
+    "configs": ("tests/contracts", "tests/papers", "tests/test_wheel.py"),
     "captioning": ("tests/test_wheel.py",),
     "pyproject.toml": ("tests/test_wheel.py",),
     "setup.py": ("tests/test_wheel.py",),
