@@ -150,15 +150,8 @@ class LastEpochProbe(VisualGainProbe):
             super().finish(ledger, signals, trainer, module)
 
 
-# One trains in `make test`, the others in `make test-all`.
-LONG = ("blip", "cos_cvae", "viecap", "cic_bart")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in CAPTIONERS],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", CAPTIONERS)
 def test_swapped_captions_are_found(name: str, scenes: Scenes, tmp_path: Path) -> None:
     roster, truth, features = scenes
     policy = CurationPolicy(

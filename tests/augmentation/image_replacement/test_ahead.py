@@ -44,6 +44,7 @@ def no_process_is_left():
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.long
 def test_pictures_made_ahead_are_those_made_in_place(tmp_path):
     image_requests = requests(*(f"a red ball {n}" for n in range(6)))
     likely = requests("a blue ball", *(f"a red ball {n}" for n in range(4)))

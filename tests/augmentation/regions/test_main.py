@@ -54,7 +54,7 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert len(refused.splitlines()) == 2  # with how to see where it was raised
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     # photos of MiniWorld mean little to the joint space
     few = ["method.rules.num_captions=3", "method.num_patches=2", "method.similarity=-1"]

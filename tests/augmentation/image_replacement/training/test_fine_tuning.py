@@ -113,6 +113,7 @@ def test_low_rank_additions_are_written_apart_and_merged(
     assert np.abs(merged - plain).max() > 0.01
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_to_the_same_weights(
     config: Made, pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
