@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from captioning.miniworld.backdrop import backdrop
 from captioning.miniworld.build import (
     Settings,
     annotate,
@@ -26,7 +25,7 @@ from captioning.miniworld.build import (
     make_settings,
 )
 from captioning.miniworld.dataset import read_miniworld
-from captioning.miniworld.draw import draw_scene
+from captioning.miniworld.draw import backdrop, draw_scene
 from captioning.miniworld.icons import masks, mirrored
 from captioning.miniworld.sample import sample_scene
 

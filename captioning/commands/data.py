@@ -51,8 +51,7 @@ def _import_arguments(parser: ArgumentParser) -> None:
 
 
 def _import_features(options: Namespace) -> None:
-    from captioning.data.features.importing import import_features
-    from captioning.data.features.photo_sizes import read_photo_sizes
+    from captioning.data.features.importing import import_features, read_photo_sizes
     from captioning.data.line_files import read_image_list
 
     store = import_features(
@@ -103,7 +102,7 @@ def _facts_arguments(parser: ArgumentParser) -> None:
 def _facts(options: Namespace) -> None:
     import json
 
-    from captioning.miniworld.facts import describe
+    from captioning.miniworld.sheet import describe
 
     print(json.dumps(describe(**vars(options)), indent=1))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 
-_INFERENCE = ("bundle", "captioner", "chosen_search", "live_features", "loading", "photo_batches")
+_INFERENCE = ("bundle", "captioner", "loading", "photo_batches")
 _CONFIG = ("loadable", "plugins", "ranges", "run_names", "setting_error")
 _RUNTIME = (
     *("allocator", "cores", "devices", "extras", "files", "model_folder", "processors"),
@@ -19,6 +19,7 @@ MOVED = {
     **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
     **{f"captioning.{name}": f"captioning.config.{name}" for name in _CONFIG},
     **{f"captioning.exports.{name}": f"captioning.inference.{name}" for name in _INFERENCE},
+    "captioning.exports.live_features": "captioning.inference.loading",
     "captioning.exports": "captioning.export",
     "captioning.parts": "captioning.config.build",
     "captioning.configuration": "captioning.config.compose",
@@ -37,6 +38,8 @@ MOVED = {
     "augmentation.regions.novel_objects": "augmentation.novel_objects.method",
     **{f"augmentation.regions.{name}": f"augmentation.novel_objects.{name}" for name in _NOVEL},
     "curation.loop.budget": "curation.loop.policy",
+    "captioning.text.word_vectors": "captioning.text.word_tables",
+    "captioning.inference.live_features": "captioning.inference.loading",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(

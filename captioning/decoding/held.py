@@ -12,15 +12,197 @@ from torch import Tensor
 from captioning.decoding.beam import check_num_captions
 from captioning.decoding.constrained import check_machines, check_vocabulary
 from captioning.decoding.continuations import Continuations, continuations
-from captioning.decoding.held_results import Results
 from captioning.decoding.level_pool import ConstrainedResult
-from captioning.decoding.machine import Machine, MachineTable, build_machine
-from captioning.decoding.restarting import restarting
+from captioning.decoding.machine import Machine, MachineTable, Phrase, build_machine
 from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import SearchRequest
+from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import DEAD, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+
+
+@dataclass(slots=True, kw_only=True)
+class Results:
+    """The M best captions of I images so far.
+
+    Attributes:
+        required: ``(I,) int64`` constraints that must be met.
+        tokens: ``(I, M, T) int64``, padded.
+        scores: ``(I, M) float32``, ``-inf`` in free places.
+        lengths: ``(I, M) int64``.
+        levels: ``(I, M) int64`` constraints met, at most those required.
+        pad_id: the padding.
+    """
+
+    required: Tensor
+    tokens: Tensor
+    scores: Tensor
+    lengths: Tensor
+    levels: Tensor
+    pad_id: int
+
+    @classmethod
+    def empty(cls, settings: SearchSettings, request: SearchRequest, required: Tensor) -> Results:
+        """No captions."""
+        shape = (request.num_images, settings.num_captions)
+        zeros = torch.zeros(shape, dtype=torch.long, device=request.device)
+        size = (*shape, settings.max_length)
+        return cls(
+            required=required,
+            tokens=torch.full(size, request.pad_id, device=request.device),
+            scores=torch.full(shape, DEAD, device=request.device),
+            lengths=zeros,
+            levels=zeros.clone(),
+            pad_id=request.pad_id,
+        )
+
+    def offer(
+        self, images: Tensor, tokens: Tensor, scores: Tensor, lengths: Tensor, met: Tensor
+    ) -> None:
+        """Keep the best of those that are here and of further ones.
+
+        Args:
+            images: ``(A,) int64``, distinct.
+            tokens: ``(A, R, T) int64``.
+            scores: ``(A, R) float32``, ``-inf`` where there is none.
+            lengths: ``(A, R) int64``.
+            met: ``(A, R) int64`` constraints met.
+        """
+        levels = torch.minimum(met, self.required[images, None])
+        all_scores = torch.cat([self.scores[images], scores], 1)
+        all_levels = torch.cat([self.levels[images], levels], 1)
+        order = all_scores.sort(dim=1, descending=True, stable=True).indices
+        ranks = all_levels.masked_fill(all_scores.isneginf(), -1).gather(1, order)
+        order = order.gather(1, ranks.sort(dim=1, descending=True, stable=True).indices)
+        order = order[:, : self.scores.shape[1]]
+        self.scores[images] = all_scores.gather(1, order)
+        self.levels[images] = all_levels.gather(1, order)
+        self.lengths[images] = torch.cat([self.lengths[images], lengths], 1).gather(1, order)
+        self.tokens[images] = take_rows(torch.cat([self.tokens[images], tokens], 1), order)
+
+    def worst(self, images: Tensor) -> Tensor:
+        """``(A,)`` score of the last, ``-inf`` where it meets too little or there are too few."""
+        short = self.levels[images, -1] < self.required[images]
+        return self.scores[images, -1].masked_fill(short, DEAD)
+
+    def plain(self) -> SearchResult:
+        """As of a search without constraints."""
+        free = self.scores.isneginf()
+        lengths = self.lengths.masked_fill(free, 0)
+        longest = int(lengths.max()) if lengths.numel() else 0
+        places = torch.arange(longest, device=lengths.device)
+        tokens = self.tokens[..., :longest].masked_fill(places >= lengths[..., None], self.pad_id)
+        return SearchResult(tokens=tokens, scores=self.scores, lengths=lengths)
+
+    def constrained(self, table: MachineTable, eos_id: int) -> ConstrainedResult:
+        """What is met is counted anew, by machines ``table`` that miss no phrase."""
+        plain = self.plain()
+        images = torch.arange(len(plain.scores), device=plain.scores.device)[:, None]
+        met = table.met[images, table.run(plain.tokens)].masked_fill(plain.lengths == 0, 0)
+        places = torch.arange(plain.tokens.shape[2], device=met.device)
+        ended = ((plain.tokens == eos_id) & (places == plain.lengths[..., None] - 1)).any(2)
+        return ConstrainedResult(
+            tokens=plain.tokens,
+            scores=plain.scores,
+            lengths=plain.lengths,
+            met=met,
+            fulfilled=ended & (met >= self.required[:, None]),
+        )
+
+
+# Any token that no phrase has.
+# Machines as those of nocaps-org/updown-baseline, for constraints over words.
+#
+# A phrase that fails midway starts again: the token that ended it counts for no phrase. In a state
+# without a part of a phrase, words of all constraints but the last leave the choice between the
+# next state and the same one, so a hypothesis may ignore that it has said one. Captions cut off
+# within a phrase count as meeting nothing. `captioning.decoding.machine.build_machine` has none of
+# this.
+_OTHER = -1
+
+
+def restarting(machine: Machine) -> Machine:
+    """The same constraints as updown-baseline reads them.
+
+    Alternatives of the same length are taken as words that may change places: ``red bus`` and
+    ``big car`` also allow ``red car``, as there each word of a phrase has forms of its own.
+
+    Raises:
+        ValueError: tokens that go on with words, which that code does not know.
+    """
+    if machine.continues:
+        raise ValueError("machines of updown-baseline need a tokenizer of words: got sub-words")
+    moves = _Moves(machine.phrases)
+    for number, alternatives in enumerate(machine.phrases):
+        for words in _positions(alternatives):
+            moves.add(1 << number, words)
+    states = range(len(moves.next))
+    after_other = [next(iter(moves.next[state][_OTHER])) for state in states]
+    moved = [moves.moved(state, after_other[state]) for state in states]
+    return replace(
+        machine,
+        moves=tuple({token: targets[0] for token, targets in tokens.items()} for tokens in moved),
+        further=tuple(
+            tuple((token, to) for token, targets in tokens.items() for to in targets[1:])
+            for tokens in moved
+        ),
+        defaults=tuple(after_other),
+        continued=tuple(after_other),
+        met=tuple(state.bit_count() if state < moves.num_main else 0 for state in states),
+    )
+
+
+def _positions(alternatives: Sequence[Phrase]) -> list[list[frozenset[int]]]:
+    """For each length of phrases the words at each position, short ones first."""
+    lengths = sorted({len(phrase) for phrase in alternatives})
+    return [
+        [frozenset(words) for words in zip(*(p for p in alternatives if len(p) == n), strict=True)]
+        for n in lengths
+    ]
+
+
+class _Moves:
+    """Where each token leads; states below ``num_main`` are the bits of the constraints met.
+
+    Attributes:
+        next: for each state the targets of each token.
+    """
+
+    def __init__(self, phrases: Sequence[Sequence[Phrase]]) -> None:
+        words = {token for alternatives in phrases for phrase in alternatives for token in phrase}
+        self.alphabet = [*sorted(words), _OTHER]
+        self.num_main = 1 << len(phrases)
+        self.next: list[dict[int, set[int]]] = [
+            {token: {state} for token in self.alphabet} for state in range(self.num_main)
+        ]
+
+    def add(self, bit: int, words: Sequence[frozenset[int]]) -> None:
+        """A phrase of a constraint, from every state in which it is not met."""
+        for state in (state for state in range(self.num_main) if not state & bit):
+            source = state
+            for forms in words[:-1]:
+                self.next.append({token: set() for token in self.alphabet})
+                self._connect(source, len(self.next) - 1, forms, otherwise=state)
+                source = len(self.next) - 1
+            self._connect(source, state | bit, words[-1], otherwise=state)
+
+    def _connect(self, source: int, target: int, forms: frozenset[int], otherwise: int) -> None:
+        for token in self.alphabet:
+            targets = self.next[source][token]
+            targets.discard(source)
+            if token in forms:
+                targets.discard(otherwise)
+                targets.add(target)
+            else:
+                targets.add(otherwise)
+
+    def moved(self, state: int, default: int) -> dict[int, list[int]]:
+        """Targets of the tokens that do not lead to the default alone."""
+        return {
+            token: sorted(targets)
+            for token, targets in self.next[state].items()
+            if token != _OTHER and targets != {default}
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +248,7 @@ class HeldBeamSearch(AbstractSearch):
             (AllenNLP 0.8.4, updown-baseline); ``"leave"``: it takes a place in the step in which
             it ends, and none later (ruotianluo/ImageCaptioning.pytorch).
         failed_phrases: with constraints: ``"restart"`` as updown-baseline (see
-            `captioning.decoding.restarting`), or ``"continue"`` as `ConstrainedBeamSearch`.
+            `captioning.decoding.held`), or ``"continue"`` as `ConstrainedBeamSearch`.
         unknown: whether the unknown word may be said, even if it is the padding.
     """
 

@@ -13,11 +13,24 @@ from typing import Any
 import numpy as np
 
 from captioning.miniworld.actions import ACTIONS
-from captioning.miniworld.grammar import NUMBERS, article, for_many
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.sample import pick, weighted
 from captioning.miniworld.scene import Scene, SceneObject
-from captioning.text.inflection import pluralise
+from captioning.text.inflection import indefinite_article, pluralise
+
+NUMBERS = {1: "one", 2: "two", 3: "three", 4: "four"}
+
+
+def for_many(verb: str) -> str:
+    """A verb phrase with a plural subject: ``ride a bike`` becomes ``ride bikes``."""
+    before, joint, noun = verb.partition(" a ")
+    return f"{before} {pluralise(noun)}" if joint else verb
+
+
+def article(words: str) -> str:
+    """``words`` with the indefinite article before them."""
+    return f"{indefinite_article(words.split()[0])} {words}"
+
 
 CAPTIONS = 5
 

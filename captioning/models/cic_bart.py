@@ -11,30 +11,243 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from captioning.config.ranges import DropRate, PositiveInt
+from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.bart_reader import (
     Rows,
     check_length,
     encode,
+    keeps_padding,
     logits,
     positions,
     read,
 )
 from captioning.models.layers.bart_stepper import BartStepper
 from captioning.models.layers.caption_places import CaptionPlaces
-from captioning.models.layers.control_text import ControlText
 from captioning.models.layers.cross_entropy import caption_losses
-from captioning.models.layers.graphed_bart import GraphedBart
+from captioning.models.layers.cuda_graphs import GraphedPart, Room, trains_on_gpu
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.on_device import on_device
-from captioning.models.layers.visual_embedding import VisualEmbedding
 from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
-from captioning.runtime.sample_dropout import by_caption, by_name
-from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES
+from captioning.runtime.sample_dropout import by_caption, by_name, drops_by_sample
+from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES, level_id, place_id
+from captioning.text.lengths import length_level
 from captioning.types import Batch, CaptionLosses, Control
+
+NUM_IMAGES = 2  # VL-BART can read two images at once; here all regions are of the first
+
+
+class VisualEmbedding(nn.Module):
+    """One layer norm over the sum of a region's features, box and place in the input.
+
+    Args:
+        feature_size: F of the regions' features.
+        hidden_size: D.
+        published_area: the fifth number of a box is its area. There the authors' code reads boxes
+            as (x1, x2, y1, y2) although they are (x1, y1, x2, y2), so its "area" is
+            (y1 - x1) * (y2 - x2). True does the same, for weights that were trained with it.
+    """
+
+    def __init__(
+        self, *, feature_size: int, hidden_size: int, published_area: bool = False
+    ) -> None:
+        super().__init__()
+        self.features = nn.Linear(feature_size, hidden_size)
+        self.places = nn.Linear(5, hidden_size)
+        self.image = nn.Embedding(NUM_IMAGES, hidden_size)
+        self.norm = nn.LayerNorm(hidden_size)
+        self.published_area = published_area
+
+    def forward(self, features: Tensor, boxes: Tensor, place_embeddings: Tensor) -> Tensor:
+        """Embed regions.
+
+        Args:
+            features: ``(N, C, F)``.
+            boxes: ``(N, C, 4)`` x1, y1, x2, y2 in shares of the photo's sides.
+            place_embeddings: ``(C, D)`` embedding of each place in the input.
+
+        Returns:
+            ``(N, C, D)``.
+        """
+        x1, y1, x2, y2 = boxes.unbind(-1)
+        area = (y2 - x2) * (y1 - x1) if self.published_area else (x2 - x1) * (y2 - y1)
+        places = self.places(torch.cat([boxes, area.unsqueeze(-1)], dim=-1))
+        return self.norm(self.features(features) + places + self.image.weight[0] + place_embeddings)
+
+
+class GraphedBart:
+    """`encode` and `read` of small batches, padded to the largest seen.
+
+    Args:
+        bart: a ``BartForConditionalGeneration``.
+    """
+
+    def __init__(self, bart: Any) -> None:
+        self._bart = bart
+        self._encoder = GraphedPart(bart.model.encoder, self._encode)
+        self._decoder = GraphedPart(bart.model.decoder, self._read)
+        self._inputs, self._captions = Room(), Room()
+
+    def can_run(self, tensor: Tensor, num_places: int) -> bool:
+        """Whether a batch of so many places is run by graphs where ``tensor`` is computed."""
+        return (
+            trains_on_gpu(tensor)
+            and keeps_padding(num_places, tensor.device)
+            and not drops_by_sample()
+        )
+
+    def encode(self, inputs: Tensor, exist: Tensor) -> tuple[Tensor, Tensor]:
+        """The encoder's states and which of them exist.
+
+        Args:
+            inputs: ``(N, S, D)`` embedded and normalised.
+            exist: ``(N, S) bool`` on the host, False on padding.
+
+        Returns:
+            ``(N, S, D)`` and ``(N, S) bool``, with padding at the ends.
+        """
+        number, length = exist.shape
+        limit = self._bart.config.max_position_embeddings
+        missing = self._inputs.missing(number, length, limit)
+        rows = Rows.of(_padded_mask(exist, missing), inputs.device, whole=True)
+        index = rows.places if rows.index is None else rows.index
+        inputs = functional.pad(inputs, (0, 0, *missing))
+        (states,) = self._encoder(inputs, index, rows.exist)
+        return states[:number, :length], rows.exist[:number, :length]
+
+    def read(
+        self,
+        tokens: Tensor,
+        exist: Tensor,
+        memory: Tensor,
+        memory_exist: Tensor,
+        index: Tensor | None,
+    ) -> Tensor:
+        """The decoder's states of captions.
+
+        Args:
+            tokens: ``(B, T) int64``.
+            exist: ``(B, T) bool`` on the host, False on padding, which stands at the end.
+            memory: ``(N, S, D)`` the encoder's states.
+            memory_exist: ``(N, S) bool``, False on padding.
+            index: ``(B,)`` the memory of each caption; None: each has its own, in order.
+
+        Returns:
+            ``(R, D)`` at the real places, caption by caption.
+
+        Raises:
+            ValueError: captions longer than the decoder.
+        """
+        decoder = self._bart.model.decoder
+        number, length = tokens.shape
+        check_length(decoder, length, "a caption", "the tokenizer's or the search's limit")
+        if index is not None:
+            memory, memory_exist = memory.index_select(0, index), memory_exist[index]
+        limit = decoder.embed_positions.num_embeddings - decoder.embed_positions.offset
+        missing = self._captions.missing(number, length, limit)
+        # The encoder's room, so that batches of other lengths are of the same shape.
+        (_, all_places), places = self._inputs.for_sizes(0, 0), memory.shape[1]
+        more = (0, max(0, all_places - places), 0, missing[3])
+        (states,) = self._decoder(
+            functional.pad(tokens, missing),
+            functional.pad(memory, (0, 0, *more)),
+            _padded_mask(memory_exist, more),
+        )
+        all_length = length + missing[1]
+        captions, steps = exist.nonzero().unbind(1)
+        real = on_device(captions * all_length + steps, tokens.device)
+        return states.index_select(0, real)
+
+    def _encode(self, inputs: Tensor, index: Tensor, exist: Tensor) -> tuple[Tensor]:
+        return (encode(self._bart, inputs, _all(exist, index)),)
+
+    def _read(self, tokens: Tensor, memory: Tensor, exist: Tensor) -> tuple[Tensor]:
+        every = torch.ones_like(tokens, dtype=torch.bool)
+        return (read(self._bart, tokens, _all(every, None), memory, exist, None),)
+
+
+def _padded_mask(exist: Tensor, missing: tuple[int, ...]) -> Tensor:
+    """Added sequences have one place: attention to nothing would be NaN."""
+    padded = functional.pad(exist, missing)
+    padded[len(exist) :, :1] = True
+    return padded
+
+
+def _all(exist: Tensor, index: Tensor | None) -> Rows:
+    """All places of sequences, in the order of ``index``."""
+    places = torch.arange(exist.numel(), device=exist.device)
+    number, length = exist.shape
+    return Rows(shape=(number, length), index=index, places=places, real=None, exist=exist)
+
+
+class ControlText:
+    """``caption region: VERBS <cap_len_level_2> 12 <vis_extra_id_1> <vis_extra_id_2> ...``.
+
+    Args:
+        tokenizer: its last tokens are those of `captioning.text.control_tokens`.
+        prompt: beginning of the text.
+        blank_before_verbs: one blank more before the first verb, which is a token of its own in
+            BART's vocabulary, as in the authors' code.
+
+    Raises:
+        ValueError: the tokenizer lacks those tokens, or has them elsewhere.
+    """
+
+    def __init__(
+        self, tokenizer: AbstractTokenizer, *, prompt: str, blank_before_verbs: bool = False
+    ) -> None:
+        self.tokenizer, self.prompt = tokenizer, prompt
+        self.blank_before_verbs = blank_before_verbs
+        first_id = len(tokenizer) - len(CONTROL_TOKENS)
+        for number, token in enumerate(CONTROL_TOKENS, start=first_id):
+            if (actual := tokenizer.token_id(token)) != number:
+                problem = "lacks it" if actual is None else f"has it as {actual}"
+                raise ValueError(
+                    f"the token {token} must be number {number} of the vocabulary, and the "
+                    f"tokenizer {problem}: choose tokenizer=bart or tokenizer=words_control"
+                )
+        self._prompt_ids: dict[str, list[int]] = {}
+
+    def ids(self, control: Control) -> list[int]:
+        """Tokens of a control.
+
+        Raises:
+            ValueError: more regions than there are places.
+        """
+        size, regions = len(self.tokenizer), control.regions or ()
+        if len(regions) >= NUM_PLACES:
+            raise ValueError(
+                f"a control has at most {NUM_PLACES - 1} regions: got {len(regions)}; leave out "
+                "the least important ones"
+            )
+        places = [place_id(size, place) for place in range(1, len(regions) + 1)]
+        return [*self._words(control), *self._length(control), *places, self.tokenizer.eos_id]
+
+    def _words(self, control: Control) -> list[int]:
+        """The beginning up to the last verb."""
+        blank = [""] if self.blank_before_verbs and control.verbs else []
+        text = " ".join([self.prompt, *blank, *control.verbs])
+        if text not in self._prompt_ids:
+            ids = self.tokenizer.encode(text)[:-1]
+            # BART's decoder begins with its end token, which its encoder does not read.
+            begins_with_end = self.tokenizer.bos_id == self.tokenizer.eos_id
+            self._prompt_ids[text] = ids[1:] if begins_with_end else ids
+        return self._prompt_ids[text]
+
+    def _length(self, control: Control) -> list[int]:
+        level = control.level or length_level(control.num_words or 0)
+        if not level:
+            return []
+        ids = [level_id(len(self.tokenizer), level)]
+        if control.num_words is not None:
+            number = self.tokenizer.spellings(str(control.num_words))
+            ids += number[0] if number else [self.tokenizer.unk_id]
+        return ids
+
 
 # The bias of control tokens in search: they are input tokens and never produced.
 BANNED_BIAS = -1e4

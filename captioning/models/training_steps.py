@@ -8,9 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from captioning.decoding.given import check_stepper
+from captioning.decoding.given import check_stepper, shown
 from captioning.decoding.words import request_of
-from captioning.models.given_losses import check_losses
 from captioning.models.shared_loss import shared_loss
 from captioning.models.update_window import (
     UpdateWindow,
@@ -19,6 +18,33 @@ from captioning.models.update_window import (
     keep_compiled_graphs,
 )
 from captioning.types import Batch, CaptionLosses
+
+
+def check_losses(losses: Any, number: int, *, by: object) -> None:
+    """Refuse what is no loss of a batch and of each of its captions. Shapes alone are looked at.
+
+    Args:
+        losses: of a batch.
+        number: B, of its captions.
+        by: the captioner or objective that gave them.
+
+    Raises:
+        ValueError: no `CaptionLosses`, or a part of another shape.
+    """
+    name = type(by).__qualname__
+    if not isinstance(losses, CaptionLosses):
+        raise ValueError(
+            f"{name} must give captioning.types.CaptionLosses, which has a loss of each caption: "
+            f"got {shown(losses)}"
+        )
+    shapes = {"total": (), "per_sample": (number,), "nll": (number,), "smoothed": (number,)}
+    for part, shape in shapes.items():
+        value = getattr(losses, part)
+        is_left_out = value is None and part in ("nll", "smoothed")
+        if not is_left_out and (not isinstance(value, Tensor) or tuple(value.shape) != shape):
+            wanted = "a single value" if part == "total" else f"one value a caption, {shape}"
+            raise ValueError(f"{name}: {part} of its losses must be {wanted}: got {shown(value)}")
+
 
 Captioner: TypeAlias = Any  # an AbstractCaptioner, whose module names this one to type checkers
 CaptionerT = TypeVar("CaptionerT", bound=nn.Module)

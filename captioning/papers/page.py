@@ -3,13 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from captioning.papers.cells import Cells
-from captioning.papers.measured import QUOTED, measured_lines, note_marks, numbered_lines
+from captioning.papers.cells import Cell, Cells
 from captioning.papers.paper import Item, Paper
 from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
+
+# The measured numbers of an item at one scale, as a table that says each thing once.
+#
+# What differs from the paper in all cells stands above the table, what differs in a row beside its
+# name, and what cannot be measured below: whole rows and columns of it are left out.
+QUOTED = "quoted"
+EMPTY = ("not possible", QUOTED)  # states of cells that no run can fill
+SHOWN_NAMES = 12  # of rows or columns that are left out for one reason
+
+
+@dataclass(slots=True)
+class _Grid:
+    """Cells of a table, without the rows and columns that are left out.
+
+    Attributes:
+        digits: of the numbers of each column.
+        left_out: names by what they are, their state and the reason.
+    """
+
+    rows: dict[str, list[Cell]]
+    columns: list[str]
+    digits: list[int]
+    left_out: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
+
+    def leave_out(self) -> None:
+        """Rows, then columns, that are empty for one reason."""
+        kept = list(self.rows.items())
+        self.rows = {n: cells for n, cells in kept if not self._is_empty("row", n, cells)}
+        columns = [[cells[place] for cells in self.rows.values()] for place in self.places]
+        empty = [self._is_empty("column", self.columns[p], columns[p]) for p in self.places]
+        places = [place for place in self.places if not empty[place]]
+        self.columns = [self.columns[place] for place in places]
+        self.digits = [self.digits[place] for place in places]
+        self.rows = {name: [cells[p] for p in places] for name, cells in self.rows.items()}
+
+    @property
+    def places(self) -> range:
+        return range(len(self.columns))
+
+    def _is_empty(self, what: str, name: str, cells: Sequence[Cell]) -> bool:
+        reasons = {(cell.state, cell.reason) for cell in cells}
+        if len(reasons) != 1 or cells[0].state not in EMPTY:
+            return False
+        self.left_out.setdefault((what, *reasons.pop()), []).append(name)
+        return True
+
+
+def measured_lines(item: Item, cells: Cells) -> list[str]:
+    """The table of a scale with its notes.
+
+    A cell has mean ± sample standard deviation over the seeds, whose number is the row's.
+    """
+    grid = _Grid(
+        rows={row.name: cells.row_cells(item, row) for row in item.rows},
+        columns=[column.name for column in item.columns],
+        digits=[2 if column.unit == "percent" else 3 for column in item.columns],
+    )
+    grid.leave_out()
+    where = cells.paper.scales.get(cells.scale, "not described")
+    lines = [f"Measured, scale `{cells.scale}` ({where}):", ""]
+    everywhere = _common(cell for row in grid.rows.values() for cell in row)
+    if everywhere:
+        lines += [
+            "All of it differs from the paper:",
+            "",
+            *(f"- {text}" for text in everywhere),
+            "",
+        ]
+    notes: list[str] = []
+    rows = [_row(grid, name, everywhere, notes) for name in grid.rows]
+    if rows:
+        lines += [*markdown_lines(["", "seeds", *grid.columns], rows), ""]
+    lines += [*numbered_lines(notes), ""] if notes else []
+    impossible = [
+        _left_out(what, names, reason)
+        for (what, state, reason), names in grid.left_out.items()
+        if state != QUOTED  # they stand with the paper's numbers
+    ]
+    return [*lines, *impossible, ""] if impossible else lines
+
+
+def note_marks(texts: Iterable[str], notes: list[str]) -> str:
+    """The numbers of notes in brackets; new notes are added to those there are."""
+    numbers = []
+    for text in texts:
+        if text not in notes:
+            notes.append(text)
+        numbers.append(f"[{notes.index(text) + 1}]")
+    return " ".join(numbers)
+
+
+def numbered_lines(notes: Sequence[str]) -> list[str]:
+    """Notes with the numbers that `note_marks` gave them."""
+    return [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
+
+
+def _row(grid: _Grid, name: str, everywhere: Sequence[str], notes: list[str]) -> list[str]:
+    cells = grid.rows[name]
+    counts = {len(cell.values) for cell in cells if cell.values}
+    seeds = str(counts.pop()) if len(counts) == 1 else ""
+    of_row = [text for text in _common(cells) if text not in everywhere]
+    said = {*everywhere, *of_row}
+    texts = [f"{name} {note_marks(of_row, notes)}".strip(), seeds]
+    for cell, digits in zip(cells, grid.digits, strict=True):
+        number = "" if seeds or not cell.values else f" ({len(cell.values)})"
+        own = [cell.reason] if cell.reason else [text for text in cell.differs if text not in said]
+        texts.append(f"{_value(cell, digits)}{number} {note_marks(own, notes)}".strip())
+    return texts
+
+
+def _common(cells: Iterable[Cell]) -> list[str]:
+    """What differs in all of them that are or can be measured, in the order of the first."""
+    differs = [cell.differs for cell in cells if cell.state not in EMPTY]
+    first = differs[0] if differs else ()
+    return [text for text in first if all(text in others for others in differs)]
+
+
+def _value(cell: Cell, digits: int) -> str:
+    if cell.state != "measured":
+        return cell.state
+    spread = "" if cell.deviation is None else f" ± {cell.deviation:.{digits}f}"
+    return f"{cell.mean:.{digits}f}{spread}"
+
+
+def _left_out(what: str, names: Sequence[str], reason: str) -> str:
+    shown = "; ".join(names[:SHOWN_NAMES])
+    more = f"; and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    plural = "s" if len(names) > 1 else ""
+    return f"- not possible, {what}{plural} {shown}{more}: {reason}"
+
 
 MEASURED = (
     "A measured cell: mean ± sample standard deviation over the seeds. Numbers in brackets: notes "

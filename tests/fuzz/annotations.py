@@ -18,7 +18,7 @@ from captioning.data.readers.webdataset import read_webdataset
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.data.steps.take_detections import read_all_detections
 from captioning.text.entities import read_names, read_photo_names
-from captioning.text.word_vectors import load_word_vectors
+from captioning.text.word_tables import load_word_vectors
 from captioning.vision.photos import photo_problem
 from curation.loop.truth import load_truth
 from curation.study.items import read_items

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from captioning.data.features.importing import import_features
+from captioning.data.batches.caption_texts import TextBlock
+from captioning.data.features.importing import import_features, read_photo_sizes
 from captioning.data.features.index import FeatureIndex
-from captioning.data.features.photo_sizes import read_photo_sizes
 from captioning.data.features.store import FeatureStore
 from captioning.data.features.writer import FeatureWriter
-from captioning.data.text_table import TextBlock
 from captioning.data.token_table import TokenTable
 from captioning.text.parse_cache import ParseCache
 from captioning.vision.line_store import LineStore

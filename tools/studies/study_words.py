@@ -33,8 +33,7 @@ from study_words_report import EDGES, EVIDENCE, NOISE, RECORDS, report
 from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import CurationView, Roster, build_roster
-from captioning.data.steps.fault_words import COLORS, NUMBERS, OBJECTS
-from captioning.data.steps.plant_faults import Planting, plant
+from captioning.data.steps.plant_faults import COLORS, NUMBERS, OBJECTS, Planting, plant
 from captioning.data.steps.plausible_faults import open_table
 from captioning.metrics.detection import area_under_roc
 from captioning.runtime.files import write_lines

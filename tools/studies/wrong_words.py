@@ -13,8 +13,7 @@ from pathlib import Path
 
 from captioning.data.roster import Roster
 from captioning.data.steps.plausible_faults import photo_words
-from captioning.miniworld.captions import COLOUR_WORDS
-from captioning.miniworld.grammar import NUMBERS
+from captioning.miniworld.captions import COLOUR_WORDS, NUMBERS
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.sample import sample_scene
 from captioning.text.inflection import pluralise

@@ -4,21 +4,266 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
+from rich.progress import track
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors, of_captions
 from captioning.data.roster import Roster
-from captioning.data.text_table import TextBlock, TextTable, kept_blocks
 from captioning.interfaces import AbstractParser, TextEmbedder
+from captioning.runtime.file_lock import locked
+from captioning.runtime.files import remove_unfinished, write_atomically
 from captioning.text.entities import as_sentence, find_entities, read_names
 from captioning.text.entity_index import embed_captions
 from captioning.types import Sample
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextBlock:
+    """Values of N captions.
+
+    Attributes:
+        embeddings: ``(N, E) float16``.
+        entities: ``(M,) int32``: of all captions, one after the other.
+        ends: ``(N,) int64``: where each caption's entities end.
+        path: of the file that they are mapped from, or None.
+    """
+
+    embeddings: Tensor
+    entities: Tensor
+    ends: Tensor
+    path: Path | None = None
+
+    @classmethod
+    def build(cls, embeddings: Tensor, entities: Sequence[Sequence[int]]) -> TextBlock:
+        """A block in memory.
+
+        Args:
+            embeddings: ``(N, E)``.
+            entities: of each caption.
+        """
+        counts = np.fromiter(map(len, entities), np.int64, len(entities))
+        flat = np.fromiter((entity for row in entities for entity in row), np.int32, counts.sum())
+        ends = torch.from_numpy(counts.cumsum())
+        return cls(embeddings=embeddings.half(), entities=torch.from_numpy(flat), ends=ends)
+
+    @classmethod
+    def open(cls, path: Path, *, number: int) -> TextBlock:
+        """The block that `save` wrote, mapped into memory.
+
+        Raises:
+            ValueError: the file is damaged, or has another number of captions.
+            OSError: it cannot be read.
+        """
+        try:
+            block, check = cls._mapped(path)
+        except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{path}: damaged ({error})") from error
+        if [tensor.ndim for tensor in block._tensors().values()] != [2, 1, 1]:
+            raise ValueError(f"{path}: damaged (its tensors have other shapes)")
+        if len(block) != number:
+            raise ValueError(f"{path}: damaged (it has {len(block)} captions, not {number})")
+        if block._check() != check:
+            raise ValueError(f"{path}: damaged (its checksum is another)")
+        # mapped anew: pages that the check has read would count as this process's memory
+        del block
+        return cls._mapped(path)[0]
+
+    @classmethod
+    def _mapped(cls, path: Path) -> tuple[TextBlock, int]:
+        content = load_file(path)  # maps the file, and reads what is used
+        block = cls(
+            embeddings=content["embeddings"],
+            entities=content["entities"],
+            ends=content["ends"],
+            path=path,
+        )
+        return block, int(content["check"])
+
+    def save(self, path: Path) -> TextBlock:
+        """Write the block; the file appears in full or not at all. Returns the mapped block.
+
+        Raises:
+            OSError: the folder cannot be written, or the disk is full.
+        """
+        check = torch.tensor(self._check())
+        content = {**self._tensors(), "check": check}
+        write_atomically(path, lambda part: part.write_bytes(save(content)))
+        return self._mapped(path)[0]
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Mapped tensors pickle as copies of all data; other processes map the file anew.
+        if self.path is not None:
+            return _mapped_block, (self.path,)
+        return _rebuilt, (self._tensors(),)
+
+    def row(self, row: int) -> list[int]:
+        """Entities of a caption."""
+        start = int(self.ends[row - 1]) if row else 0
+        return self.entities[start : int(self.ends[row])].tolist()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"embeddings": self.embeddings, "entities": self.entities, "ends": self.ends}
+
+    def _check(self) -> int:
+        check = 0
+        for tensor in self._tensors().values():
+            check = zlib.crc32(tensor.contiguous().numpy().data, check) if tensor.numel() else check
+        return check
+
+
+def _mapped_block(path: Path) -> TextBlock:
+    return TextBlock._mapped(path)[0]
+
+
+def _rebuilt(tensors: dict[str, Tensor]) -> TextBlock:
+    return TextBlock(
+        embeddings=tensors["embeddings"], entities=tensors["entities"], ends=tensors["ends"]
+    )
+
+
+class TextTable:
+    """Blocks one after the other; their captions' rows count on."""
+
+    def __init__(self) -> None:
+        self.blocks: list[TextBlock] = []
+        self._ends: list[int] = []
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def append(self, block: TextBlock) -> None:
+        """Add the rows of a block."""
+        self.blocks.append(block)
+        self._ends.append(len(self) + len(block))
+
+    def embeddings(self, rows: Sequence[int]) -> Tensor:
+        """``(len(rows), E) float16``."""
+        numbers, inside = self._places(rows)
+        chosen = torch.empty(len(rows), self.blocks[0].embeddings.shape[1], dtype=torch.float16)
+        for number in np.unique(numbers):
+            here = np.flatnonzero(numbers == number)
+            chosen[here] = self.blocks[number].embeddings[inside[here]]
+        return chosen
+
+    def entities(self, rows: Sequence[int]) -> Tensor:
+        """``(len(rows), M) int64``, -1 behind the last of each row."""
+        numbers, inside = self._places(rows)
+        entities = [
+            self.blocks[number].row(row)
+            for number, row in zip(numbers.tolist(), inside.tolist(), strict=True)
+        ]
+        width = max(1, *map(len, entities)) if entities else 1
+        return torch.tensor([[*row, *[-1] * (width - len(row))] for row in entities]).view(
+            -1, width
+        )
+
+    def _places(self, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Block of each row, and the row within it."""
+        chosen, ends = np.asarray(rows, dtype=np.int64), np.asarray(self._ends)
+        numbers = np.searchsorted(ends, chosen, side="right")
+        starts = np.concatenate([[0], ends[:-1]])
+        return numbers, chosen - starts[numbers]
+
+
+def kept_blocks(
+    folder: Path | None, *, sizes: Sequence[int], make: Callable[[int], TextBlock]
+) -> list[TextBlock]:
+    """Blocks from the files of a folder; those that are missing or damaged are made and saved.
+
+    One process makes them, others wait. A killed one has saved all blocks but its last. Where the
+    folder cannot be written, or has no locks, blocks stay in memory, with a warning.
+
+    Args:
+        folder: of these blocks alone, named by all that their values depend on; None keeps none.
+        sizes: captions of each block.
+        make: computes a block by its number.
+    """
+    blocks: list[TextBlock | None] = [None] * len(sizes)
+    if folder is not None:
+        blocks = _read(folder, sizes, blocks)
+    if any(block is None for block in blocks):
+        with ExitStack() as stack:
+            folder = None if folder is None else _locked(stack, folder)
+            if folder is not None:
+                blocks = _read(folder, sizes, blocks, tell=log.warning)
+            missing = [number for number, block in enumerate(blocks) if block is None]
+            for number in track(missing, description="embeddings of captions"):
+                block = make(number)
+                if folder is not None:
+                    block, folder = _saved(folder, number, block)
+                blocks[number] = block
+    return [block for block in blocks if block is not None]
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{number:05d}{SUFFIX}"
+
+
+def _read(
+    folder: Path,
+    sizes: Sequence[int],
+    blocks: Sequence[TextBlock | None],
+    tell: Callable[[str], None] | None = None,
+) -> list[TextBlock | None]:
+    """``blocks``, with good files in the place of None."""
+    read = list(blocks)
+    for number, size in enumerate(sizes):
+        path = _path(folder, number)
+        if read[number] is not None or not path.is_file():
+            continue
+        try:
+            read[number] = TextBlock.open(path, number=size)
+        except (ValueError, OSError) as error:
+            if tell is not None:
+                tell(f"{error}: it is made anew")
+    return read
+
+
+def _locked(stack: ExitStack, folder: Path) -> Path | None:
+    """The folder, locked; None, with a warning, if it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_suffix(".lock")
+        stack.enter_context(locked(lock, subject=str(folder), notify=log.info))
+        remove_unfinished(folder, SUFFIX)
+    except OSError as error:
+        _warn(error)
+        return None
+    return folder
+
+
+def _saved(folder: Path, number: int, block: TextBlock) -> tuple[TextBlock, Path | None]:
+    """The block, mapped from its file; without a folder, if it cannot be written."""
+    try:
+        return block.save(_path(folder, number)), folder
+    except OSError as error:
+        _warn(error)
+        return block, None
+
+
+def _warn(error: OSError) -> None:
+    log.warning(f"embeddings of captions cannot be kept for later starts: {error}")
+
 
 AT_ONCE = 4096  # captions between two calls of the encoder
 BLOCK = 4 * AT_ONCE  # captions of a file, so the most that a killed start loses

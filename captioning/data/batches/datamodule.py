@@ -7,20 +7,72 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from torch.utils.data import DataLoader
 
 from captioning.config.ranges import Seed
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Stage
 from captioning.data.batches.dataset import CaptionDataset, KnownTokens, open_readers
-from captioning.data.batches.loaders import build_loader, pins_memory
 from captioning.data.batches.sampler import CaptionBatchSampler, Positions
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import original_samples
 from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
+from captioning.runtime.cores import num_cores
 from captioning.runtime.sharing import rank_and_size
 from captioning.types import Batch, Sample
+
+MOST = 8  # more of them seldom help, and each holds batches in memory
+
+
+def build_loader(
+    dataset: CaptionDataset,
+    sampler: Any,
+    settings: LoaderSettings,
+    *,
+    reads_pixels: bool,
+    num_processes: int = 1,
+    pin: bool = False,
+    keep: bool = False,
+) -> DataLoader[Any]:
+    """A loader of complete batches.
+
+    Args:
+        dataset: makes batches.
+        sampler: gives it the positions of each.
+        settings: see `LoaderSettings`.
+        reads_pixels: whether photos are read, for which ``"auto"`` starts processes.
+        num_processes: training processes on this machine, which share its cores.
+        pin: put batches into page-locked memory, from which a GPU copies beside its other work.
+        keep: let the processes live after a pass, for a loader that is used again.
+    """
+    number = settings.num_workers
+    if not isinstance(number, int):
+        number = auto_workers(num_processes) if reads_pixels else 0
+    options: dict[str, Any] = {}
+    if number:
+        options = {
+            "prefetch_factor": settings.prefetch_factor,
+            "multiprocessing_context": settings.multiprocessing_context,
+            "persistent_workers": keep,
+        }
+    return DataLoader(
+        dataset, sampler=sampler, batch_size=None, num_workers=number, pin_memory=pin, **options
+    )
+
+
+def auto_workers(num_processes: int = 1) -> int:
+    """Loader processes for each training process: its cores but one, at most `MOST`."""
+    return max(0, min(MOST, num_cores() // num_processes - 1))
+
+
+def pins_memory(trainer: Any) -> bool:
+    """Whether batches go to a GPU: the trainer's device, or without one any that is there."""
+    if trainer is None:
+        return torch.cuda.is_available()
+    return trainer.strategy.root_device.type == "cuda"
+
 
 Rewrite = Callable[[Sequence[Sample]], Sequence[Sample] | None]
 DEFAULTS = LoaderSettings()
@@ -193,7 +245,7 @@ class CaptionDataModule(pl.LightningDataModule):
 
         Args:
             roster: whose images are captioned.
-            keep: see `captioning.data.batches.loaders.build_loader`.
+            keep: see `captioning.data.batches.datamodule.build_loader`.
             shared: whether the images are shared out over the processes; otherwise each process
                 gets all of its roster, which need not be that of others.
         """

@@ -13,12 +13,42 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batches.base import DRAW, AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.batches.token_weights import masked_token_weights
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
 
 if TYPE_CHECKING:
     from captioning.data.token_table import TokenTable
+from captioning.types import MaskedSpan
+
+
+def masked_token_weights(
+    samples: Sequence[Sample], tokenizer: AbstractTokenizer, width: int
+) -> Tensor | None:
+    """Weights ``(B, width) float32`` of the tokens' losses; None where no sample has a mask.
+
+    A token that has a character in a masked span gets its weight, the lowest of several. All others
+    have 1, begin, end and padding among them.
+
+    Args:
+        samples: of a batch, in its order.
+        tokenizer: of the batch.
+        width: T of the batch's tokens.
+    """
+    if not any(sample.masks for sample in samples):
+        return None
+    weights = torch.ones(len(samples), width)
+    for row, sample in zip(weights, samples, strict=True):
+        if sample.masks:
+            spans = tokenizer.token_spans(sample.caption)
+            row[: len(spans)] = torch.tensor([_weight(span, sample.masks) for span in spans])
+    return weights
+
+
+def _weight(span: tuple[int, int], masks: Iterable[MaskedSpan]) -> float:
+    start, stop = span
+    hits = (mask.weight for mask in masks if max(start, mask.start) < min(stop, mask.stop))
+    return min(hits, default=1.0)
+
 
 DATASET_FIELDS = (
     "rows",

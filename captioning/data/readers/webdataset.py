@@ -2,35 +2,305 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 from rich.progress import track
 
 from captioning.config.loadable import loadable
 from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
+from captioning.data.line_files import decode
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.caption_columns import found_captions, numbered_captions
 from captioning.data.readers.collector import collector_paused
-from captioning.data.readers.entries import PhotoPolicy, Policy, Rules
+from captioning.data.readers.entries import (
+    NO_CAPTION,
+    PhotoPolicy,
+    Policy,
+    Rules,
+    stated_id,
+    stated_ids,
+)
 from captioning.data.readers.packed import (
     Division,
     HeldOut,
     PackedPhoto,
     Part,
+    good_and_bad,
     packed_roster,
 )
 from captioning.data.readers.read_once import read_once
 from captioning.data.readers.shard_names import shard_files
 from captioning.data.readers.split_words import COLUMN
-from captioning.data.readers.tar_listing import TWICE, Listing, list_shard
 from captioning.data.roster import Dropped, Roster
-from captioning.vision.photo_places import member_path
+from captioning.runtime.files import write_json
+from captioning.vision.line_store import key_of
+from captioning.vision.photo_places import member_path, photo_stamp
+from captioning.vision.shards.tar_headers import FILE, FOLDER, Member, members
+from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
 
 log = logging.getLogger(__name__)
+
+PHOTOS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
+TEXTS, JSON = ("txt", "caption"), "json"
+CAPTION_KEYS = ("caption", "captions")
+OTHER_KEY = "text"  # where a record has neither of these, not even null, nor caption_0
+MAX_TEXT_BYTES = 1024**2
+TWICE = "stands twice in its shard; the first counts"
+_DOTTED = {(".", suffix) for suffix in PHOTOS}
+_VERSION = 7
+
+
+@dataclass(slots=True)
+class Item:
+    """What a shard holds under a key.
+
+    Attributes:
+        key: the members' name up to the first dot of its last part.
+        photo: name of the member with the photo; empty: it has none.
+        offset: of that member's header in bytes.
+        captions: the good ones, normalised.
+        problem: why there are none.
+        bad: why further captions are none, for each.
+        image_id: what the ``.json`` says it is; empty: nothing.
+        sample_ids: of the captions, as the ``.json`` has them; empty: it has none.
+        split: what the ``.json`` says it is; empty: nothing.
+    """
+
+    key: str
+    photo: str = ""
+    offset: int = -1
+    captions: tuple[str, ...] = ()
+    problem: str = NO_CAPTION
+    bad: tuple[str, ...] = ()
+    image_id: str = ""
+    sample_ids: tuple[str, ...] = ()
+    split: str = ""
+
+
+class _Captions(NamedTuple):
+    """The captions of a member, why others are none, why there are none at all, and whose.
+
+    ``image_id``, ``sample_ids`` and ``split`` are as in `Item`.
+    """
+
+    good: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+    problem: str = NO_CAPTION
+    image_id: str = ""
+    sample_ids: tuple[str, ...] = ()
+    split: str = ""
+
+
+@dataclass(slots=True)
+class Listing:
+    """What a shard holds.
+
+    Attributes:
+        items: by key, in the order of the shard.
+        twice: names of members that stand there a second time.
+        left_out: names and rules of members that are no photo or text.
+        damage: what is wrong with the shard after the last item; empty: nothing.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    damage: str = ""
+
+
+def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) -> Listing:
+    """What a shard holds; it is read anew only if it has changed.
+
+    Args:
+        shard: a tar file.
+        caption_key: of the ``.json`` members, or ``txt`` or ``caption``; None: captions are the
+            ``.txt`` or ``.caption`` members, or else
+            ``caption`` or ``captions`` of the ``.json`` members, with ``caption_0`` and so on, or
+            ``text``. A list there that has the text of ``.txt``, too, counts in its place.
+        cache_folder: where listings are kept; None: nowhere.
+
+    Raises:
+        FileNotFoundError: no such file.
+    """
+    stamp = list(photo_stamp(shard))
+    if cache_folder is None:
+        return _scan(shard, caption_key)
+    kept = cache_folder / f"{key_of(os.path.abspath(shard), str(caption_key))}.json"
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        content = json.loads(kept.read_bytes())  # a damaged one costs time alone
+        if content["version"] == _VERSION and content["stamp"] == stamp:
+            return _restored(content)
+    listing = _scan(shard, caption_key)
+    write_json(kept, _plain(listing, stamp), indent=None)
+    return listing
+
+
+def _plain(listing: Listing, stamp: list[int]) -> dict[str, Any]:
+    rows = [
+        [i.key, i.photo, i.offset, i.captions, i.problem, i.bad, i.image_id, i.sample_ids, i.split]
+        for i in listing.items
+    ]
+    head = {"version": _VERSION, "stamp": stamp, "damage": listing.damage}
+    return head | {"twice": listing.twice, "left_out": listing.left_out, "items": rows}
+
+
+def _restored(content: Mapping[str, Any]) -> Listing:
+    items = [
+        Item(
+            *(str(key), str(photo), int(offset), tuple(map(str, captions)), str(problem)),
+            *(tuple(map(str, bad)), str(image_id), tuple(map(str, sample_ids)), str(split)),
+        )
+        for key, photo, offset, captions, problem, bad, image_id, sample_ids, split in content[
+            "items"
+        ]
+    ]
+    if len({item.key for item in items}) != len(items):
+        raise ValueError("a key stands twice")
+    return Listing(
+        items=items,
+        twice=[str(name) for name in content["twice"]],
+        left_out=[(str(name), str(rule)) for name, rule in content["left_out"]],
+        damage=" ".join(str(content["damage"]).split()),
+    )
+
+
+def _scan(shard: Path, caption_key: str | None) -> Listing:
+    listing = Listing()
+    items: dict[str, Item] = {}
+    suffixes: set[tuple[str, str]] = set()
+    texts: dict[str, dict[str, _Captions]] = {}
+    dotted: list[tuple[str, str]] = []
+    with shard.open("rb") as file:
+        try:
+            for member, key, suffix in _of_interest(file, listing, dotted):
+                if (key, suffix) in suffixes:
+                    listing.twice.append(member.name)
+                    continue
+                suffixes.add((key, suffix))
+                item = items.setdefault(key, Item(key))
+                if suffix not in PHOTOS:
+                    file.seek(member.offset + 512)
+                    data = file.read(member.size)
+                    texts.setdefault(key, {})[suffix] = _captions(data, suffix, caption_key)
+                elif not item.photo:
+                    item.photo, item.offset = member.name, member.offset
+        except ValueError as error:
+            listing.damage = str(error)
+    for key, found in texts.items():
+        _describe(items[key], found, caption_key)
+    listing.items = list(items.values())
+    with_photo = {item.key for item in listing.items if item.photo}
+    listing.left_out += [
+        (name, f"its key ends at the first dot: {key!r}, of which there is no photo")
+        for name, key in dotted
+        if key not in with_photo
+    ]
+    return listing
+
+
+def _of_interest(
+    file: BinaryIO, listing: Listing, dotted: list[tuple[str, str]]
+) -> Iterator[tuple[Member, str, str]]:
+    """Plain files that a photo or a caption may be, with key and suffix; others are left out.
+
+    Names and keys of photos with more dots, such as ``a.left.jpg``, are added to ``dotted``.
+    """
+    for member in members(file, os.fstat(file.fileno()).st_size):
+        _, _, base = member.name.rpartition("/")
+        stem, _, suffix = base.partition(".")
+        suffix = suffix.lower()
+        if member.kind == FILE and stem and suffix.rpartition(".")[1:] in _DOTTED:
+            dotted.append((member.name, member.name.removesuffix(base) + stem))
+        if member.kind == FOLDER or not stem or suffix not in (*PHOTOS, *TEXTS, JSON):
+            continue
+        limit = MAX_PHOTO_BYTES if suffix in PHOTOS else MAX_TEXT_BYTES
+        if member.kind != FILE:
+            listing.left_out.append((member.name, f"is a {member.kind}, not a plain file"))
+        elif member.size > limit:
+            listing.left_out.append((member.name, f"has {member.size} bytes, at most {limit}"))
+        else:
+            try:
+                name = checked_file_name(member.name, "member")
+            except SettingError as error:
+                listing.left_out.append((member.name, error.finding))
+                continue
+            key = name.removesuffix(base) + stem
+            yield Member(name, member.kind, member.size, member.offset), key, suffix
+
+
+def _describe(item: Item, found: dict[str, _Captions], caption_key: str | None) -> None:
+    """Give an item the captions of its members, and the ids that its ``.json`` says."""
+    texts = [found[suffix] for suffix in TEXTS if suffix in found]
+    text, about = (texts or [_Captions()])[0], found.get(JSON, _Captions())
+    if caption_key in TEXTS:
+        text = found.get(caption_key, _Captions())
+    elif len({one.good for one in texts if one.good}) > 1:
+        text = _Captions(problem="its .txt and .caption differ; name one as the key of captions")
+    item.image_id, item.split = about.image_id, about.split
+    if caption_key in TEXTS:
+        chosen = text
+    elif caption_key is not None or (
+        about.good and not about.bad and {*text.good} <= {*about.good}
+    ):
+        chosen = about
+    else:
+        chosen = text if text.good or len(texts) > 1 else list(found.values())[-1]
+    item.captions, item.bad, item.problem = chosen.good, chosen.bad, chosen.problem
+    item.sample_ids = chosen.sample_ids
+
+
+def _captions(data: bytes, suffix: str, caption_key: str | None) -> _Captions:
+    """The captions of a member."""
+    try:
+        value: Any = decode(data, f"members/x.{suffix}")
+    except ValueError:
+        return _Captions(problem=f"its .{suffix} is not UTF-8")
+    try:
+        record = json.loads(value) if suffix == JSON else None
+        if suffix == JSON:
+            value = _value(record, caption_key)
+        values = [value] if isinstance(value, str) else value
+        about = record if isinstance(record, dict) else {}
+        named = stated_id(about.get("image_id"))
+        said = next((about[key] for key in about if key.strip().lower() == COLUMN), "")
+        split = said if isinstance(said, str) else ""
+        if not isinstance(values, list) or not values:
+            return _Captions(image_id=named, split=split)
+        good, bad = good_and_bad(values)
+        return _Captions(good, bad, NO_CAPTION, named, stated_ids(about.get("sample_ids")), split)
+    except (ValueError, RecursionError):
+        return _Captions(problem="its .json is not JSON")
+
+
+def _value(record: Any, caption_key: str | None) -> Any:
+    if isinstance(record, list) and caption_key is None:
+        return [one.get("caption") if isinstance(one, dict) else one for one in record]
+    if not isinstance(record, dict):
+        return None
+    if caption_key is not None:
+        return record.get(caption_key)
+    names = [name for name in record if record[name] is not None]
+    keys = [key for key in CAPTION_KEYS if key in names][:1]
+    keys += [names[place] for place in numbered_captions(names, "caption")]
+    if not keys and not any(key in record for key in CAPTION_KEYS):
+        found = () if OTHER_KEY in record else found_captions(names, "its .json")
+        keys = [names[place] for place in found] or [OTHER_KEY]
+    if len(keys) == 1:
+        return record.get(keys[0])
+    values = (record[key] for key in keys)
+    return [one for value in values for one in (value if isinstance(value, list) else [value])]
+
 
 _NUM_THREADS = 8  # that read shards; most of the time is spent on the disk
 

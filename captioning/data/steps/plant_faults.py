@@ -11,8 +11,7 @@ The kinds of fault:
   but the wrong word is one that language alone would expect there, see
   `captioning.data.steps.plausible_faults`;
 - ``open_noun``, ``open_verb``, ``open_adjective``: the same with words outside the closed rows;
-- ``negation``: a negation is missing, or stands where none belongs, see
-  `captioning.data.steps.negations`;
+- ``negation``: a negation is missing, or stands where none belongs, see `negations`;
 - ``phrase``: a phrase of another photo's caption appended, of things that no caption here names;
 - ``image``: the photo of another image.
 
@@ -34,16 +33,190 @@ import numpy as np
 from captioning.config.ranges import Fraction, Seed
 from captioning.data.roster import PlantedWord, Roster, build_roster, planted_origin
 from captioning.data.steps.base import AbstractStep, StepContext
-from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SYNONYMS
-from captioning.data.steps.negations import negations
 from captioning.data.steps.plausible_faults import (
     PLAUSIBLE_KINDS,
     changed_word,
     photo_words,
     plausible_faults,
 )
-from captioning.text.word_rows import WORD, closed_rows, replace_word
+from captioning.text.word_rows import WORD, begins_with_vowel, closed_rows, replace_word
 from captioning.types import Sample
+
+# Negations that are missing or too many: *with a helmet* of a man without one, *no hat* of a hat.
+#
+# Half of them are missing where a right one was, if captions have so many, as these are rare; the
+# others stand where none belongs. A thing that another caption of the photo negates, or has, is
+# left as it is.
+_ARTICLE = r"(?:an?|any|the|his|her|their)"
+_HAVING = r"(?P<having>wearing|wears|wear|with|has|have|having)"
+# the word that is replaced, and what is had or not
+_WITHOUT = re.compile(rf"\b(?P<word>without)(?: {_ARTICLE})? (?P<thing>[A-Za-z]+)", re.I)
+_NO = re.compile(rf"\b(?:{_HAVING} )?(?P<word>no) (?P<thing>[A-Za-z]+)", re.I)
+_WITH = re.compile(r"\b(?P<word>with) (?:an?|his|her|their) (?P<thing>[A-Za-z]+)", re.I)
+_HAS = re.compile(rf"\b{_HAVING} (?P<word>an?) (?P<thing>[A-Za-z]+)", re.I)
+_NEGATED = re.compile(r"\b(?:without|no|not|[a-z]+less)\b", re.I)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Change:
+    """A caption with a negation more or less."""
+
+    caption: str
+    planted: PlantedWord
+
+
+def negations(
+    roster: Roster, number: int, *, free: Sequence[bool], seed: int
+) -> dict[int, tuple[str, PlantedWord]]:
+    """Faulty captions with what was changed, by row.
+
+    Args:
+        roster: sound samples.
+        number: of the faults.
+        free: whether a sample may bear one, by row.
+        seed: of everything drawn.
+
+    Raises:
+        ValueError: fewer captions can bear one.
+    """
+    rng = np.random.default_rng(seed)
+    captions = roster.references()
+    missing: dict[int, list[_Change]] = {}
+    added: dict[int, list[_Change]] = {}
+    for sample in roster.samples:
+        if free[sample.row]:
+            others = [text for text in captions[sample.image_id] if text != sample.caption]
+            if changes := _left_out(sample, others):
+                missing[sample.row] = changes
+            if changes := _put_in(sample, others):
+                added[sample.row] = changes
+    if number > len(missing.keys() | added.keys()):
+        raise ValueError(
+            f"{roster.name}: {number} faults of kind 'negation' are wanted, but "
+            f"{len(missing.keys() | added.keys())} captions can bear one beside the other kinds; "
+            "lower steps.plant_faults.kinds"
+        )
+    first = _drawn(missing, min(len(missing), max(number // 2, number - len(added))), rng)
+    rest = {row: changes for row, changes in added.items() if row not in first}
+    chosen = first | _drawn(rest, number - len(first), rng)
+    return {row: (chosen[row].caption, chosen[row].planted) for row in sorted(chosen)}
+
+
+def _drawn(
+    pool: Mapping[int, Sequence[_Change]], number: int, rng: np.random.Generator
+) -> dict[int, _Change]:
+    rows = np.sort(rng.choice(list(pool), size=number, replace=False)).tolist() if number else []
+    return {row: pool[row][int(rng.integers(len(pool[row])))] for row in rows}
+
+
+def _left_out(sample: Sample, others: Sequence[str]) -> list[_Change]:
+    """Changes of a negation into its contrary, where no other caption says that."""
+    changes = []
+    for match in (*_WITHOUT.finditer(sample.caption), *_NO.finditer(sample.caption)):
+        thing = re.compile(rf"\b{_HAVING}(?: \w+)? {match['thing']}", re.I)
+        if any(thing.search(text) for text in others):
+            continue
+        if match["word"].lower() == "without":
+            changes.append(_replaced(sample.caption, match, "with"))
+        elif match["having"] and not match["thing"].endswith("s"):
+            article = "an" if begins_with_vowel(match["thing"]) else "a"
+            changes.append(_replaced(sample.caption, match, article))
+        else:
+            changes.append(_dropped(sample.caption, match))
+    return changes
+
+
+def _put_in(sample: Sample, others: Sequence[str]) -> list[_Change]:
+    """Changes of a thing that somebody has into one that is missing."""
+    if any(_NEGATED.search(text) for text in (sample.caption, *others)):
+        return []
+    changes = [_replaced(sample.caption, m, "without") for m in _WITH.finditer(sample.caption)]
+    return changes + [_replaced(sample.caption, m, "no") for m in _HAS.finditer(sample.caption)]
+
+
+def _replaced(caption: str, match: re.Match[str], wrong: str) -> _Change:
+    right, start = match["word"], match.start("word")
+    wrong = wrong.capitalize() if right[0].isupper() else wrong
+    text = caption[:start] + wrong + caption[match.end("word") :]
+    return _Change(caption=text, planted=PlantedWord(start=start, wrong=wrong, right=right))
+
+
+def _dropped(caption: str, match: re.Match[str]) -> _Change:
+    """Without the negation: what stood before the thing is the right text of its place."""
+    start, begin = match.start("word"), match.start("thing")
+    thing = caption[begin : match.end("thing")]
+    wrong = thing.capitalize() if match["word"][0].isupper() else thing
+    planted = PlantedWord(start=start, wrong=wrong, right=f"{match['word']} {thing}")
+    return _Change(caption=caption[:start] + wrong + caption[match.end("thing") :], planted=planted)
+
+
+COLORS = (
+    (
+        *("red", "blue", "green", "yellow", "orange", "purple", "pink", "brown"),
+        *("black", "white", "gray", "grey"),
+    ),
+)
+
+NUMBERS = (("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),)
+
+# Within a row any word can stand for any other; the same columns hold the plurals.
+_OBJECTS = (
+    "dog cat horse cow sheep bird elephant giraffe zebra bear monkey duck",
+    "car bus truck motorcycle bicycle train boat airplane tractor helicopter",
+    "bike skateboard surfboard scooter snowboard sled",
+    "man woman",
+    "boy girl",
+    "men women",
+    "shirt jacket sweater coat dress vest",
+    "hat helmet cap scarf",
+    "ball frisbee kite balloon umbrella",
+    "pizza sandwich cake banana apple hamburger carrot",
+    "table chair couch bed bench desk",
+    "beach street field mountain forest kitchen bathroom office",
+    "tree rock bush fence bridge tower",
+    "guitar piano drum violin trumpet",
+    "cup bottle plate bowl knife fork spoon",
+    "phone laptop camera television keyboard clock",
+)
+_PLURALS = (
+    "dogs cats horses cows birds elephants giraffes zebras bears monkeys ducks",
+    "cars buses trucks motorcycles bicycles trains boats airplanes tractors helicopters",
+    "bikes skateboards surfboards scooters snowboards sleds",
+    "boys girls",
+    "shirts jackets sweaters coats dresses vests",
+    "hats helmets caps scarves",
+    "balls frisbees kites balloons umbrellas",
+    "pizzas sandwiches cakes bananas apples hamburgers carrots",
+    "tables chairs couches beds benches desks",
+    "trees rocks bushes fences bridges towers",
+    "guitars pianos drums violins trumpets",
+    "cups bottles plates bowls knives forks spoons",
+    "phones laptops cameras televisions keyboards clocks",
+)
+OBJECTS = tuple(tuple(row.split()) for row in (*_OBJECTS, *_PLURALS))
+
+# Words that mean the same: a replacement by one of them would be no fault.
+SYNONYMS = ({"gray", "grey"}, {"bicycle", "bike"}, {"bicycles", "bikes"})
+
+DETAILS = (
+    "with a long row of parked cars standing in the far background",
+    "while several people behind them are talking about the weather",
+    "under a wide sky that is covered with thin clouds",
+    "next to an old brick building with many small windows",
+    "as a small flag moves slowly in the afternoon wind",
+    "near a wooden sign on which something is written in large letters",
+    "and on the left side a stone path leads toward some trees",
+    "with a number of empty bottles lying on the ground nearby",
+    "while a white van is waiting at the corner of the street",
+    "and behind all of this there is a tall metal fence",
+    "in what seems to be the late morning of a warm summer day",
+    "with soft light falling from the right onto everything in view",
+    "as if somebody had just called out from a short distance",
+    "and a pair of sunglasses rests on a low wall close by",
+    "which looks as though it had been painted only a few days ago",
+    "while a large shadow covers the lower part of the picture",
+)
+
 
 Kind = Literal[
     "swap",

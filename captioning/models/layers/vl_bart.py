@@ -111,7 +111,7 @@ def load_vl_bart(
     Args:
         path: ``.pth`` (a state dict, nothing else is loaded) or ``.safetensors``.
         bart: gets all tensors but those of the visual embedding.
-        visual: a `captioning.models.layers.visual_embedding.VisualEmbedding`.
+        visual: a `captioning.models.cic_bart.VisualEmbedding`.
 
     Raises:
         FileNotFoundError: no such file.

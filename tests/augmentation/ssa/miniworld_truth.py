@@ -15,8 +15,7 @@ from augmentation.ssa.graph import Graph
 from augmentation.ssa.lexicon import COLOURS, concept_of, is_living, subject_role
 from augmentation.ssa.words import Words
 from captioning.miniworld.actions import ACTIONS
-from captioning.miniworld.captions import RESTING_VERBS, SIZE_WORDS, Narrator
-from captioning.miniworld.grammar import for_many
+from captioning.miniworld.captions import RESTING_VERBS, SIZE_WORDS, Narrator, for_many
 from captioning.miniworld.sample import sample_scene
 from captioning.miniworld.scene import Scene, SceneObject
 from captioning.text.inflection import pluralise

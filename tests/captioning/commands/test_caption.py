@@ -25,7 +25,7 @@ from captioning.export.export import export
 from captioning.inference import captioner as reading
 from captioning.inference import loading, shipped
 from captioning.inference.caption_files import find_photos, json_table, table_lines
-from captioning.inference.chosen_search import chosen_search, words_machine
+from captioning.inference.captioner import chosen_search, words_machine
 from captioning.results.coco_results import read_entries
 from captioning.training.run import train
 from captioning.types import Prediction, Region

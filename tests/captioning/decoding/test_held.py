@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from captioning.decoding.constrained import ConstrainedBeamSearch
-from captioning.decoding.held import HeldBeamSearch
+from captioning.decoding.held import HeldBeamSearch, restarting
 from captioning.decoding.machine import Machine, build_machine
-from captioning.decoding.restarting import restarting
 from captioning.decoding.settings import SearchRequest
 from tests.captioning.decoding.constrained_truth import Constraints, count_met
 from tests.captioning.decoding.toy import TableStepper, random_table, run

@@ -176,7 +176,7 @@ def test_a_scorer_that_cannot_be_built_is_told_before_anything_is_captioned(
 ) -> None:
     run = f"run={tmp_path / 'none'}"
     config = compose_config("controllability", [run, f"paths.cache={cache}"])
-    config.word_vectors._target_ = "captioning.text.word_vectors.nothing"
+    config.word_vectors._target_ = "captioning.text.word_tables.nothing"
     OmegaConf.resolve(config)
-    with pytest.raises(ValueError, match=r"captioning.text.word_vectors.nothing"):
+    with pytest.raises(ValueError, match=r"captioning.text.word_tables.nothing"):
         evaluate_control(config)

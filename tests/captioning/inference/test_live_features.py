@@ -14,7 +14,7 @@ from PIL import Image
 from captioning.config.compose import compose_config
 from captioning.data.features.build import ensure_features
 from captioning.inference import loading
-from captioning.inference.live_features import LiveFeatures
+from captioning.inference.loading import LiveFeatures
 from captioning.inference.photo_batches import photo_samples
 from captioning.vision.backbones import Backbone, build_backbone
 

@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from captioning.inference.captioner import Captioner
-from captioning.inference.live_features import LiveFeatures
-from captioning.inference.loading import LoadedCaptioner
+from captioning.inference.loading import LiveFeatures, LoadedCaptioner
 from captioning.inference.photo_batches import photo_samples
 from captioning.vision.backbones import build_backbone
 from tests import tiny

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from captioning.metrics import prepared
+from captioning.metrics import coco
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.coco import (
     FAST_METRICS,
@@ -153,8 +153,8 @@ def test_references_are_tokenized_once_for_many_evaluations(monkeypatch) -> None
     candidates, references = generated(12)
     first = fast(candidates, references)
     seen: list[int] = []
-    tokenize = prepared.tokenize_python
-    monkeypatch.setattr(prepared, "tokenize_python", lambda t: seen.append(len(t)) or tokenize(t))
+    tokenize = coco.tokenize_python
+    monkeypatch.setattr(coco, "tokenize_python", lambda t: seen.append(len(t)) or tokenize(t))
     assert fast(candidates, references) == first
     changed = {i: [*refs[1:], "a dog"] for i, refs in references.items()}
     assert fast(candidates, changed) != first

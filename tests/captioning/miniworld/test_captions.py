@@ -9,12 +9,11 @@ import pytest
 
 from captioning.miniworld.actions import ACTIONS
 from captioning.miniworld.build import make_captions
-from captioning.miniworld.captions import DECOR, PLACE, Caption
-from captioning.miniworld.facts import describe
-from captioning.miniworld.grammar import article, for_many
+from captioning.miniworld.captions import DECOR, PLACE, Caption, article, for_many
 from captioning.miniworld.object_class import COLOURS
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.sample import sample_scene
+from captioning.miniworld.sheet import describe
 from captioning.miniworld.vocabulary import CLASSES
 from captioning.text.inflection import pluralise
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from captioning.miniworld.backdrop import backdrop
-from captioning.miniworld.draw import draw_scene
+from captioning.miniworld.draw import backdrop, draw_scene
 from captioning.miniworld.icons import aspect, masks, mirrored
 from captioning.miniworld.places import PLACES, TIMES
 from captioning.miniworld.sample import sample_scene

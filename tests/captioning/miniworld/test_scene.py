@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from captioning.miniworld.actions import ACTIONS
-from captioning.miniworld.backdrop import PAINTERS
+from captioning.miniworld.draw import PAINTERS
 from captioning.miniworld.icons import masks
 from captioning.miniworld.object_class import COLOURS
 from captioning.miniworld.places import PLACES

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from captioning.models.given_losses import check_losses
-from captioning.models.training_steps import trainable
+from captioning.models.training_steps import check_losses, trainable
 from captioning.models.updown import UpDown
 from captioning.types import Batch, CaptionLosses
 from tests.tiny import build, make_batch

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from captioning.decoding.beam import BeamSearch
-from captioning.models.layers.embedding_noise import with_noise
-from captioning.models.viecap import EMBEDDINGS, ENTITIES, ViECap
+from captioning.models.viecap import EMBEDDINGS, ENTITIES, ViECap, with_noise
 from captioning.text.entities import hard_prompt
 from captioning.text.entity_index import EntityIndex
 from captioning.text.tokenizers.sentences import SentenceTokenizer

@@ -12,8 +12,7 @@ import pytest
 from captioning.commands.paper import PAPER
 from captioning.papers import show
 from captioning.papers.cells import Cells, Results
-from captioning.papers.measured import measured_lines
-from captioning.papers.page import item_lines, label
+from captioning.papers.page import item_lines, label, measured_lines
 from captioning.papers.paper import Paper
 from captioning.papers.paper_file import read_paper
 from captioning.papers.steps import Task, tasks_of

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.results.places import _BLOCK, _WHOLE, content_of
-from captioning.results.run_folder import RunFolder
+from captioning.results.run_folder import _BLOCK, _WHOLE, RunFolder, content_of
 from tests.captioning.results.test_run_folder import make_config, save_checkpoint
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from captioning.spread.shard_worker import Order
+from captioning.spread.ray_data import Order
 from tests.captioning.spread.toy_work import Backwards
 
 

@@ -14,7 +14,7 @@ from augmentation.image_replacement.pictures import make_ahead
 from augmentation.run import augment
 from captioning.config.compose import compose_config
 from captioning.spread.base import Job
-from captioning.spread.shard_worker import Order
+from captioning.spread.ray_data import Order
 from captioning.training import spread_features
 from captioning.training.prepare import prepare
 from curation.pair_cache import score_data

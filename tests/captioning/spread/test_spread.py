@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from captioning.spread import shard_files, shard_worker
+from captioning.spread import ray_data, shard_files
 from captioning.spread.base import Job, cut
 from captioning.spread.local import Local
-from captioning.spread.ray_data import RayData
+from captioning.spread.ray_data import MAX_TRIES, Order, Outcome, RayData, ShardWorker, tries_of
 from captioning.spread.shard_files import read_shard, write_shard
-from captioning.spread.shard_worker import MAX_TRIES, Order, Outcome, ShardWorker, tries_of
 from tests.captioning.spread.toy_work import Backwards, Draws, toy_job
 
 
@@ -148,7 +147,7 @@ def test_a_shard_that_ends_every_process_is_given_up(tmp_path: Path):
 
 
 def test_a_folder_that_is_not_shared_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shard_worker, "appears", lambda path: path.exists())
+    monkeypatch.setattr(ray_data, "appears", lambda path: path.exists())
     job = toy_job(tmp_path)
     outcome = ShardWorker(order_of(job, tmp_path / "elsewhere")).compute(cut(job, 6)[0])
     assert outcome.fatal

@@ -17,8 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.spread.base import Form, Job, Shard
-from captioning.spread.ray_data import RayData
-from captioning.spread.shard_worker import Order, Outcome, ShardWorker
+from captioning.spread.ray_data import Order, Outcome, RayData, ShardWorker
 from captioning.vision.backbones import Backbone, build_backbone
 
 

@@ -7,7 +7,7 @@ import bz2
 import pytest
 import torch
 
-from captioning.text.word_vectors import load_word_vectors
+from captioning.text.word_tables import load_word_vectors
 
 LINES = "dog 1 2 3\ncat 4 5 6\nzebra 7 8 9\n"
 WORDS = ("<pad>", "cat", "dog", "unseen")

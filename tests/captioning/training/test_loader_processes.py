@@ -8,7 +8,7 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import Callback
 
-from captioning.data.batches import loaders
+from captioning.data.batches import datamodule
 from captioning.training import run as running
 from captioning.training.run import train
 from tests.captioning.training.test_run import _stop_after
@@ -34,7 +34,7 @@ def assert_same(folder: Path, other: Path) -> None:
 @pytest.fixture(autouse=True)
 def two_loader_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """``auto`` is 2, whatever machine this is."""
-    monkeypatch.setattr(loaders, "num_cores", lambda: 3)
+    monkeypatch.setattr(datamodule, "num_cores", lambda: 3)
 
 
 class WorkerIds(Callback):
@@ -88,5 +88,5 @@ def test_a_run_goes_on_with_another_number_of_processes(small, tmp_path, monkeyp
 def test_auto_leaves_a_core_to_each_training_process(
     cores: int, processes: int, number: int, monkeypatch
 ) -> None:
-    monkeypatch.setattr(loaders, "num_cores", lambda: cores)
-    assert loaders.auto_workers(processes) == number
+    monkeypatch.setattr(datamodule, "num_cores", lambda: cores)
+    assert datamodule.auto_workers(processes) == number

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from captioning.vision.extremes import refused_photos
+from captioning.data.batches.image_text import refused_photos
 from captioning.vision.photos import load_rgb
 
 

@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import CLIPConfig, CLIPModel, CLIPProcessor
 
-from captioning.vision.clip import CONFIG, WEIGHTS, ClipEncoder, _tagged, build_clip
+from captioning.vision.clip import CONFIG, WEIGHTS, ClipEncoder, HubClip, _tagged, build_clip
 from captioning.vision.dual_encoder import build_dual_encoder
 from captioning.vision.embedding_backbones import ClipBackbone
-from captioning.vision.hub_clip import HubClip
 from captioning.vision.pair_scorers import CosineScorer
 from tests.clip_folder import SIZES, hub_clip_folder
 

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from captioning.vision.pillow_warnings import pillow_warnings_ignored
+from captioning.vision.photos import pillow_warnings_ignored
 
 
 def test_filters_are_as_before_when_threads_overlap():

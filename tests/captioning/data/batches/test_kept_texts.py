@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_the_rest_in_memory(tmp_path, monkeypatch, caplog) ->
 
     encoder = Groups()
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr("captioning.data.text_table.write_atomically", fail)
+        patch.setattr("captioning.data.batches.caption_texts.write_atomically", fail)
         tensors, _ = start(tmp_path / "texts", encoder)
     assert caplog.text.count("No space left") == 1
     assert encoder.number == len(CAPTIONS)

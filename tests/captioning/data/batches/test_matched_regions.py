@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from captioning.data.batches.controls import CaptionControls, FixedControls
+from captioning.data.batches.controls import CaptionControls, FixedControls, overlap
 from captioning.data.batches.datamodule import CaptionDataModule
-from captioning.data.batches.matched_regions import overlap
 from captioning.data.batches.pictures import FeatureReader, with_whole_photo
 from captioning.data.batches.settings import Splits
 from captioning.data.features.importing import import_features

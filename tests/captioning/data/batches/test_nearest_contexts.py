@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from captioning.data.batches.nearest_contexts import ContextIndex
-from captioning.data.batches.nearest_texts import NOTHING, find_nearest
+from captioning.data.batches.nearest_contexts import NOTHING, ContextIndex, find_nearest
 from captioning.data.roster import Roster, build_roster
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Sample

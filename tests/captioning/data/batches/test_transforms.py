@@ -9,8 +9,15 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from captioning.data.batches.distortion import GREY, KINDS, SHEAR, SHIFT
-from captioning.data.batches.transforms import EvalTransform, TrainTransform, as_pixels
+from captioning.data.batches.transforms import (
+    GREY,
+    KINDS,
+    SHEAR,
+    SHIFT,
+    EvalTransform,
+    TrainTransform,
+    as_pixels,
+)
 from captioning.vision.backbones import Backbone, build_backbone
 from captioning.vision.blip import build_blip_vision
 

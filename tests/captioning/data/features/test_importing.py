@@ -18,10 +18,8 @@ from hypothesis import strategies as st
 from captioning.commands.main import main
 from captioning.data.features import importing
 from captioning.data.features.formats.base import Record
-from captioning.data.features.formats.sources import open_sources
 from captioning.data.features.formats.tsv import COLUMNS, TsvSource
-from captioning.data.features.importing import import_features
-from captioning.data.features.photo_sizes import read_photo_sizes
+from captioning.data.features.importing import import_features, open_sources, read_photo_sizes
 from tests.captioning.data.damage import NUM_FILES
 from tests.captioning.data.features import layouts
 from tests.captioning.data.features.layouts import make_photo

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from captioning.data.readers import tar_listing
+from captioning.data.readers import webdataset
 from captioning.data.readers.webdataset import read_webdataset
 from captioning.vision.photos import load_rgb, photo_problem
 from tests.captioning.data.damage import damage_bytes
@@ -182,9 +182,9 @@ def test_names_of_shards(tmp_path):
 def test_shards_are_listed_once(tmp_path, monkeypatch):
     shard, cache = write_tar(tmp_path / "s.tar", pairs("a", "b")), tmp_path / "cache"
     first = read(tmp_path, cache_folder=cache)
-    scan = tar_listing._scan
+    scan = webdataset._scan
     scanned: list[Path] = []
-    monkeypatch.setattr(tar_listing, "_scan", lambda s, k: scanned.append(s) or scan(s, k))
+    monkeypatch.setattr(webdataset, "_scan", lambda s, k: scanned.append(s) or scan(s, k))
     assert read(tmp_path, cache_folder=cache) == first
     assert scanned == []
     write_tar(shard, pairs("a", "b", "c"))
@@ -238,8 +238,8 @@ def test_hostile_members_are_left_out_and_nothing_is_extracted(tmp_path):
 
 def test_limits_of_size(tmp_path, monkeypatch):
     write_tar(tmp_path / "s.tar", pairs("a") | {"b.jpg": bytes(9000), "b.txt": b"x"})
-    monkeypatch.setattr(tar_listing, "MAX_PHOTO_BYTES", 8000)
-    monkeypatch.setattr(tar_listing, "MAX_TEXT_BYTES", 20)
+    monkeypatch.setattr(webdataset, "MAX_PHOTO_BYTES", 8000)
+    monkeypatch.setattr(webdataset, "MAX_TEXT_BYTES", 20)
     roster = read(tmp_path, missing_photos="drop")
     assert [(d.item[-5:], d.rule) for d in roster.dropped] == [
         ("b.jpg", "has 9000 bytes, at most 8000"),

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from captioning.data.roster import PlantedWord, Roster, build_roster
-from captioning.data.steps.negations import negations
-from captioning.data.steps.plant_faults import plant
+from captioning.data.steps.plant_faults import negations, plant
 from captioning.types import Sample
 
 

@@ -9,8 +9,14 @@ import pytest
 from captioning.config.compose import compose_config
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.data.steps.base import StepContext
-from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS
-from captioning.data.steps.plant_faults import KINDS, plant_faults
+from captioning.data.steps.plant_faults import (
+    COLORS,
+    DETAILS,
+    KINDS,
+    NUMBERS,
+    OBJECTS,
+    plant_faults,
+)
 from captioning.data.steps.plausible_faults import PLAUSIBLE_KINDS
 from captioning.text.word_rows import closed_rows
 from captioning.training.rosters import build_steps

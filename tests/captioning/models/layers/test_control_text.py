@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.models.layers.control_text import ControlText
+from captioning.models.cic_bart import ControlText
 from captioning.text.control_tokens import CONTROL_TOKENS
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Control

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from captioning.models.layers.embedding_noise import with_noise
 from captioning.models.layers.keyed_noise import keyed_noise
+from captioning.models.viecap import with_noise
 
 
 def test_it_is_the_formula() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from captioning.models.layers.prefix_projector import PrefixProjector
+from captioning.models.viecap import PrefixProjector
 
 
 def build(**settings) -> PrefixProjector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from captioning.models.layers.pseudo_captions import fill_by_attention, fill_contexts
+from captioning.models.cos_cvae import fill_by_attention, fill_contexts
 
 V = 20
 S, P = V, V + 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from captioning.models.layers.visual_embedding import VisualEmbedding
+from captioning.models.cic_bart import VisualEmbedding
 
 
 @pytest.mark.parametrize(("published", "area"), [(False, 0.6 * 0.2), (True, 0.2 * -0.2)])

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.data.batches.token_weights import masked_token_weights
+from captioning.data.batches.dataset import masked_token_weights
 from captioning.interfaces import AbstractTokenizer
 from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
