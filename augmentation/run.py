@@ -17,7 +17,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.captions.caption_set import PARTS, write_captions
+from augmentation.captions.caption_set import PARTS, PhotoWorker, write_captions
 from augmentation.captions.new_captions import (
     AbstractCaptionMethod,
     AbstractCorpusMethod,
@@ -28,14 +28,16 @@ from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from augmentation.settings import AugmentationSettings
 from augmentation.training.card import write_card
-from augmentation.workers import corpus_worker, photo_worker, plain_values, read_photos
 from captioning.config.build import build_part
 from captioning.config.check.check import check_config
+from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import Roster
 from captioning.spread.base import AbstractSpread
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
-from captioning.training.rosters import has_corpus, read_corpus
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.training.rosters import has_corpus, read_corpus, read_with_steps
 
 # Keys that the set depends on; other keys belong to other commands, or change no byte of the set.
 PHOTO_KEYS = ("split", "first_images", "steps")
@@ -43,6 +45,10 @@ SET_KEYS = ("seed", *PHOTO_KEYS, "max_pairs", "method", "format")
 CAPTION_SET_KEYS = ("seed", *PHOTO_KEYS, "method")
 CARD_KEYS = (*SET_KEYS, "max_augmented", "num_processes", "sheet_number", "out")
 TEXT_SET_KEYS = ("seed", "first_images", "max_pairs", "method")
+# Keys that workers in other processes build their parts of. Each reads the data by itself, as
+# sending them would take longer.
+_PHOTO_WORKER_KEYS = ("seed", "paths", "data", "split", "first_images", "steps", "method")
+_CORPUS_WORKER_KEYS = ("seed", "paths", "corpus", "first_images", "method")
 # Keys for where and how fast a set is made: it may be continued elsewhere.
 EXECUTION_KEYS = {
     *("cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"),
@@ -270,3 +276,38 @@ def summary(counts: dict[str, Any]) -> str:
         return text
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
     return f"{text}; refused: {refused or 'none'}"
+
+
+def photo_worker(config: DictConfig) -> Callable[[], PhotoWorker]:
+    """A maker of workers that caption the photos of a config's data set."""
+    return partial(_photo_worker, plain_values(config, _PHOTO_WORKER_KEYS))
+
+
+def _photo_worker(values: dict[str, Any]) -> PhotoWorker:
+    config = OmegaConf.create(values)
+    return PhotoWorker(method=build_part(config.method), roster=read_photos(config))
+
+
+def corpus_worker(config: DictConfig) -> Callable[[], Any]:
+    """A maker of `AbstractCorpusMethod.worker`, with the captions of a config's corpus."""
+    return partial(_corpus_worker, plain_values(config, _CORPUS_WORKER_KEYS))
+
+
+def _corpus_worker(values: dict[str, Any]) -> Any:
+    config = OmegaConf.create(values)
+    captions = [sample.caption for sample in read_corpus(config).samples]
+    return build_part(config.method).worker(captions)
+
+
+def read_photos(config: DictConfig) -> Roster:
+    """The photos that are augmented and that patches are cut from."""
+    return relabel_roster(read_with_steps(config, config.split)[0], load_lemmas(LEMMAS))
+
+
+def plain_values(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Some keys of a config, resolved alone: other keys may refer to missing ones."""
+    values = {key: config[key] for key in keys}
+    return {
+        key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        for key, value in values.items()
+    }

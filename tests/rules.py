@@ -30,7 +30,7 @@ CONTRACTS = (
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
 AUGMENTATION_ENTRIES = (
-    *(f"augmentation.{name}" for name in ("run", "workers", "regions.captioned", "training")),
+    *(f"augmentation.{name}" for name in ("run", "regions.captioned", "training")),
     *(f"augmentation.image_replacement.{name}" for name in ("pictures", "round_trip", "training")),
     *(f"augmentation.toca.{name}" for name in ("compare", "teaching")),
 )
@@ -193,7 +193,7 @@ CORE = (
     *(f"captioning.{room}" for room in ("training", "evaluation", "results", "data", "decoding")),
     *(f"captioning.{room}" for room in ("text", "vision", "metrics", "commands")),
     "curation",
-    *(f"augmentation.{name}" for name in ("base", "run", "workers", "set_folder", "settings")),
+    *(f"augmentation.{name}" for name in ("base", "run", "set_folder", "settings")),
     *("augmentation.captions.caption_set", "augmentation.captions.new_captions"),
 )
 # Commands of one paper, whose tasks these import where they are run.

@@ -6,6 +6,7 @@ each, `augmentation.regions.ranking.Ranker` keeps the best pairs.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from PIL import Image
 
 from augmentation.cutswap.cluster_report import cluster_curves, write_cluster_report
 from augmentation.cutswap.clusters import Clustering, Clusters
 from augmentation.cutswap.descriptions import description_words
 from augmentation.cutswap.embeddings import Embed, WordEmbeddings, embed_words
-from augmentation.cutswap.estimate import threshold_of_data
 from augmentation.cutswap.objects import (
     MIN_USES,
     ObjectTable,
@@ -53,7 +55,9 @@ from augmentation.regions.proposal import (
 )
 from augmentation.regions.ranking import (
     KEEP,
+    CosineScorer,
     Threshold,
+    estimated_threshold,
     known_threshold,
 )
 from captioning.config.ranges import NonNegativeInt, PositiveInt, Seed
@@ -62,6 +66,52 @@ from captioning.interfaces import AbstractParser, JointEmbedder
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import COCO_OBJECTS, LEMMAS, ObjectWords, build_object_words
 from captioning.types import Parse, Region, Sample
+from captioning.vision.photos import load_rgb
+
+NUM_PAIRS = 300
+PHOTOS_AT_ONCE = 64  # in memory; encoders' batches are of 64 or of a divisor of it
+
+log = logging.getLogger(__name__)
+
+
+def threshold_of_data(roster: Roster, *, encoder: JointEmbedder, seed: int) -> Threshold:
+    """`estimated_threshold` of drawn photos, each with its first caption.
+
+    A photo that cannot be opened is passed over, and told in the log; the next one is drawn.
+
+    Args:
+        roster: photos with captions.
+        encoder: of the space.
+        seed: of the draws.
+
+    Raises:
+        ValueError: fewer than two photos can be opened.
+    """
+    ids = sorted(roster.rows_by_image, key=lambda image_id: draw_key(seed, "pairs", image_id))
+    samples = (roster.samples[roster.rows_by_image[image_id][0]] for image_id in ids)
+    remaining = islice(_opened(samples), NUM_PAIRS)
+    kept, vectors = [], []
+    while chunk := list(islice(remaining, PHOTOS_AT_ONCE)):
+        kept += [sample for sample, _ in chunk]
+        vectors.append(encoder.embed_photos([photo for _, photo in chunk]))
+    return estimated_threshold(
+        torch.cat(vectors) if vectors else torch.zeros(0, 1),
+        [sample.caption for sample in kept],
+        [sample.image_id for sample in kept],
+        scorer=CosineScorer(encoder=encoder),
+        seed=seed,
+    )
+
+
+def _opened(samples: Iterable[Sample]) -> Iterator[tuple[Sample, Image.Image]]:
+    for sample in samples:
+        try:
+            photo = load_rgb(sample.image_path)
+        except (FileNotFoundError, ValueError) as error:
+            log.warning(f"the threshold is estimated without a photo: {error}")
+            continue
+        yield sample, photo
+
 
 DESCRIBES_OTHER = "object describes another"
 OVERLAID = "object under another that the caption names"

@@ -24,19 +24,15 @@ from augmentation.ssa.filters import (
 )
 from augmentation.ssa.frames import Frames
 from augmentation.ssa.graph import Graph
-from augmentation.ssa.grounding import ground
+from augmentation.ssa.grounding import Knowledge, PhotoGraphs, PhotoInWork, ground
 from augmentation.ssa.joining import join_events
-from augmentation.ssa.knowledge import Knowledge, PhotoGraphs, PhotoInWork
-from augmentation.ssa.leaf_sampling import LeafSampler
-from augmentation.ssa.made_captions import new_caption_of
 from augmentation.ssa.merging import Merging, word_of
 from augmentation.ssa.nouns import NounForms
 from augmentation.ssa.parser import loses_negation, read_words
 from augmentation.ssa.realiser import LIST_STYLES, STYLES, Realiser
-from augmentation.ssa.sampling import Sampler
-from augmentation.ssa.selection import Selection
-from augmentation.ssa.sentences import Caption, caption_of
-from augmentation.ssa.similarity import WordSimilarity
+from augmentation.ssa.sampling import LeafSampler, Sampler
+from augmentation.ssa.selection import Selection, WordSimilarity
+from augmentation.ssa.sentences import Caption, caption_of, new_caption_of
 from augmentation.ssa.words import parsed_words
 from captioning.config.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.data.roster import Roster

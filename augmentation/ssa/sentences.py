@@ -2,8 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from augmentation.captions.new_captions import NewCaption
+from augmentation.ssa.graph import Graph
+from augmentation.ssa.penman import write_penman
+from captioning.types import Phrase, Region, Sample
+
+
+def new_caption_of(sample: Sample, graph: Graph, caption: Caption) -> NewCaption:
+    """A caption of a sample's photo."""
+    verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
+    return NewCaption(
+        sample=sample,
+        text=caption.text,
+        phrases=phrases_of(caption, graph, sample.regions),
+        verb=next(filter(None, verbs), ""),
+        graph=write_penman(graph),
+    )
+
+
+def phrases_of(caption: Caption, graph: Graph, regions: Sequence[Region]) -> tuple[Phrase, ...]:
+    """The grounded phrases of a caption, as a data set has them.
+
+    Of several regions of a box, as COCO Entities has one for each class that captions have for it,
+    a phrase has the one that is labelled as it says, else the first.
+    """
+    return tuple(
+        Phrase(
+            start=start,
+            text=text,
+            chain_id=min(node.chains, default="0"),
+            kinds=tuple(sorted(node.kinds)),
+            regions=tuple(sorted(_labelled(regions, n, node.names[0].word) for n in node.regions)),
+        )
+        for start, text, variable in caption.mentions
+        for node in (graph.nodes[variable],)
+    )
+
+
+def _labelled(regions: Sequence[Region], number: int, word: str) -> int:
+    """The region of the same box whose label is the word, else this one."""
+    box = regions[number].box
+    same = (n for n, region in enumerate(regions) if region.box == box and region.label == word)
+    return next(same, number)
 
 
 @dataclass(frozen=True, slots=True)

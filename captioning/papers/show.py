@@ -9,12 +9,11 @@ from pathlib import Path
 from captioning.config.folders import PACKAGE
 from captioning.papers.carry_out import carry_out
 from captioning.papers.cells import Cells, Results, missing_runs
-from captioning.papers.needs import check_needs, needed, told
 from captioning.papers.page import item_lines, overview_lines, page_lines
 from captioning.papers.paper import SCALES, Item, Paper
 from captioning.papers.paper_file import load_paper, paper_names
 from captioning.papers.slurm import script_lines
-from captioning.papers.steps import Task, tasks_of
+from captioning.papers.steps import Task, check_needs, needed, tasks_of, told
 from captioning.runtime.files import write_text
 
 RECORDS = PACKAGE.parent / "docs" / "results" / "records"

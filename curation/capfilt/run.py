@@ -5,21 +5,230 @@ Settings are in ``configs/capfilt.yaml``; docs/capfilt.md says what is written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
+import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
+from augmentation.captions.line_log import as_line
 from augmentation.set_folder import claim_folder
 from captioning.config.build import build_part
+from captioning.data.roster import CurationView, Roster
+from captioning.data.steps.caption_slots import with_slots
 from captioning.results.versions import versions
-from captioning.runtime.files import write_json
+from captioning.runtime.files import write_json, write_lines
 from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.training.rosters import read_with_steps
-from curation.capfilt.merge import merge
+from captioning.types import UNPAIRED, Sample
+from curation.amend.capfilt import CapFilt
+from curation.amend.model_caption import ORIGIN, CaptionSource
 from curation.capfilt.shards import Judge, Shard, read_shards, write_shard
+from curation.export.curated_set import pictures, write_coco
+from curation.loop.curator import Curator, Outcome
+from curation.loop.policy import CurationPolicy, Schedule
+from curation.record import RunRecord
+from curation.review.edit_report import FILE_NAME, write_report
+from curation.score.caption_fit import FitScores
+from curation.select.origin import Origin
+from curation.select.unmatched import Unmatched
+
+Parts = Literal["both", "captioner", "filter"]
+BEFORE_TRAINING = Schedule(from_epoch=-1, until_epoch=-1)
+BINS = 20
+NUM_PICTURES = 600  # on the report
+Records = Mapping[str, Mapping[str, Any]]
+"""Lines of shards by ``image_id``."""
+CURATED, MADE = "captions.json", "captions.jsonl"
+
+
+class RecordedCaptions:
+    """What a captioner wrote into shards, as a `CaptionSource`.
+
+    Args:
+        records: lines by ``image_id``.
+        roster: the data that they are of.
+        name: of the captioner.
+    """
+
+    def __init__(self, records: Records, roster: Roster, *, name: str) -> None:
+        self.name = name
+        self._made = {
+            _path(roster, image_id): [text for text, _ in line["made"]]
+            for image_id, line in records.items()
+        }
+
+    def captions(self, photos: Sequence[Path]) -> list[list[str]]:
+        """See `CaptionSource`."""
+        return [list(self._made[path]) for path in photos]
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+class RecordedScores:
+    """What a filter wrote into shards, as `FitScores`.
+
+    Args:
+        records: lines by ``image_id``.
+        roster: the data that they are of.
+        name: of the measure.
+    """
+
+    is_probability = False  # suspicion is minus the score, whatever its unit
+
+    def __init__(self, records: Records, roster: Roster, *, name: str) -> None:
+        self.name = name
+        self._scores: dict[tuple[Path, str], float] = {}
+        for image_id, line in records.items():
+            path = _path(roster, image_id)
+            captions = (roster.samples[row].caption for row in roster.rows_by_image[image_id])
+            written = zip(captions, line["written"], strict=True)
+            self._scores |= {(path, text): score for text, score in (*written, *line["made"])}
+
+    def scores(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
+        """See `FitScores`."""
+        return torch.tensor([self._scores[pair] for pair in pairs], dtype=torch.float32)
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+def _path(roster: Roster, image_id: str) -> Path:
+    return roster.samples[roster.rows_by_image[image_id][0]].image_path
+
+
+def build_policy(
+    parts: Parts, source: CaptionSource, pairs: FitScores | None, *, threshold: float
+) -> CurationPolicy:
+    """CapFilt's policy: both parts, the captioner alone (C), or the filter alone (F).
+
+    Raises:
+        ValueError: unknown parts, or a filter without scores.
+    """
+    if parts not in get_args(Parts):
+        raise ValueError(f"parts must be one of {get_args(Parts)}: got {parts!r}")
+    if parts == "captioner":
+        pairs = None
+    elif pairs is None:
+        raise ValueError(f"parts={parts} needs the filter's scores; make the shards with them")
+    select = Origin(origin=UNPAIRED)
+    if pairs is not None:
+        select = Unmatched(pairs=pairs, threshold=threshold, waiting=parts == "both")
+    amend = CapFilt(source=source, pairs=pairs, threshold=threshold)
+    name = "capfilt" if parts == "both" else f"capfilt_{parts}"
+    return CurationPolicy(
+        select=select,
+        amend=amend,
+        schedule=BEFORE_TRAINING,
+        name=name,
+        for_fewer=f"no caption scores threshold={threshold:g}; give a lower threshold=, and "
+        "shard=merge to use the scores that are there",
+    )
+
+
+def merge(
+    roster: Roster,
+    records: Records,
+    head: Mapping[str, Any],
+    *,
+    folder: Path,
+    parts: Parts,
+    threshold: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Decide on all photos and write the set; another threshold may be tried at no cost.
+
+    Args:
+        roster: the training set.
+        records: of all its photos.
+        head: who judged, the first line of the shards.
+        folder: gets ``curation.jsonl``, ``curation/report.html``, ``captions.json`` (the curated
+            set as COCO has it) and ``captions.jsonl`` (the accepted captions, for
+            ``steps=[add_pairs]``).
+        parts: see `build_policy`.
+        threshold: captions of a lower score do not match.
+        seed: for the journal.
+
+    Returns:
+        Counts.
+
+    Raises:
+        ValueError: nothing would be left, or see `build_policy`.
+    """
+    source = RecordedCaptions(records, roster, name=head["captioner"] or "")
+    pairs = head["name"] and RecordedScores(records, roster, name=head["name"])
+    policy = build_policy(parts, source, pairs or None, threshold=threshold)
+    per_photo = max(len(line["made"]) for line in records.values())
+    slots = per_photo if parts != "filter" else 0
+    view = CurationView(roster=with_slots(roster, slots) if slots else roster)
+    curator = Curator(policy=policy, view=view, seed=seed)
+    outcome = curator.begin()
+    if outcome is None:
+        raise ValueError("CapFilt acts before training, and nothing was due then")
+    curator.start_files(folder)
+    _write_set(outcome, folder)
+    record = RunRecord(
+        policy=policy.name,
+        seed=seed,
+        view=outcome.view,
+        records=[outcome.record],
+        history=np.empty((0, len(outcome.view.roster))),
+    )
+    write_report(record, folder / "curation" / FILE_NAME, num_pictures=NUM_PICTURES)
+    return _counts(outcome, records)
+
+
+def _write_set(outcome: Outcome, folder: Path) -> None:
+    """The curated set, and the accepted captions alone."""
+    write_coco(pictures(outcome.view), folder / CURATED, name=outcome.view.roster.name)
+    made = (sample for sample in outcome.view.samples() if _is_made(sample))
+    write_lines(
+        folder / MADE,
+        (
+            as_line({"image_id": s.image_id, "caption": s.caption, "phrases": [], "boxes": []})
+            for s in made
+        ),
+    )
+
+
+def _is_made(sample: Sample) -> bool:
+    return sample.origin.startswith(ORIGIN)
+
+
+def _counts(outcome: Outcome, records: Records) -> dict[str, Any]:
+    """Captions written and made, before and after, and histograms of their scores."""
+    before = outcome.context.view.roster.samples
+    after = outcome.view.samples()
+    written = [score for line in records.values() for score in line["written"]]
+    made = [score for line in records.values() for _, score in line["made"]]
+    return {
+        "photos": len(records),
+        "written": sum(sample.origin != UNPAIRED for sample in before),
+        "written kept": sum(not _is_made(sample) for sample in after),
+        "made": len(made),
+        "made accepted": sum(map(_is_made, after)),
+        "captions": len(after),
+        "scores written": _histogram(written),
+        "scores made": _histogram([score for score in made if score is not None]),
+    }
+
+
+def _histogram(scores: Sequence[float]) -> dict[str, Any]:
+    if not scores:
+        return {}
+    counts, edges = np.histogram(scores, BINS)
+    return {
+        "mean": round(float(np.mean(scores)), 4),
+        "counts": counts.tolist(),
+        "edges": np.round(edges, 4).tolist(),
+    }
+
 
 CARD = "card.json"
 MERGE = "merge"

@@ -14,13 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
-from augmentation.image_replacement.training.labels import (
+from augmentation.image_replacement.training.denoising import (
     LabelReader,
     label_maps,
     label_names,
     object_weights,
 )
-from augmentation.image_replacement.training.pictures import load_pictures, photo_paths
+from augmentation.image_replacement.training.prompts import load_pictures, photo_paths
 from augmentation.training.card import write_card
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import LossOf, TrainingLoop

@@ -27,16 +27,13 @@ from augmentation.image_replacement.pipeline_files import sums_of
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
-    loss_of_draws,
-    mean_loss,
-)
-from augmentation.image_replacement.training.labels import (
     LabelReader,
     label_maps,
     label_names,
+    loss_of_draws,
+    mean_loss,
     object_weights,
 )
-from augmentation.image_replacement.training.pictures import photo_paths
 from augmentation.image_replacement.training.pipelines import (
     build_pipeline,
     generate,
@@ -47,6 +44,7 @@ from augmentation.image_replacement.training.pipelines import (
 from augmentation.image_replacement.training.prompts import (
     PromptSampler,
     captions_by_photo,
+    photo_paths,
     train_tokenizer,
 )
 from augmentation.training.card import write_card

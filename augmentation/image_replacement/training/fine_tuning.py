@@ -32,14 +32,15 @@ from augmentation.image_replacement.training.denoising import (
     loss_of_draws,
     mean_loss,
 )
-from augmentation.image_replacement.training.pictures import (
+from augmentation.image_replacement.training.pipelines import load_pipeline
+from augmentation.image_replacement.training.prompts import (
+    PromptSampler,
     as_pictures,
+    captions_by_photo,
     load_pictures,
     load_square,
     photo_paths,
 )
-from augmentation.image_replacement.training.pipelines import load_pipeline
-from augmentation.image_replacement.training.prompts import PromptSampler, captions_by_photo
 from augmentation.training.card import write_card
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop

@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from small_set import Letters
 
-from augmentation.cutswap import estimate
 from augmentation.cutswap import method as cutswap
 from augmentation.cutswap.clusters import Clustering
 from augmentation.cutswap.embeddings import by_texts
@@ -353,12 +352,12 @@ def test_a_threshold_is_estimated_a_few_photos_at_a_time(parser, animals, monkey
             numbers.append(len(images))
             return super().embed_photos(images)
 
-    monkeypatch.setattr(estimate, "PHOTOS_AT_ONCE", 3)
+    monkeypatch.setattr(cutswap, "PHOTOS_AT_ONCE", 3)
     again = method(parser, similarity="estimate", encoder=Counting()).threshold(animals)
     assert (again, numbers) == (complete, [3, 3, 2])
     redness = Redness().embed_photos(images)[:, 0].tolist()
     assert any(again.value == pytest.approx(value) for value in redness)
-    monkeypatch.setattr(estimate, "NUM_PAIRS", 4)
+    monkeypatch.setattr(cutswap, "NUM_PAIRS", 4)
     numbers.clear()
     method(parser, similarity="estimate", encoder=Counting()).threshold(animals)
     assert numbers == [3, 1]

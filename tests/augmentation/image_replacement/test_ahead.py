@@ -8,9 +8,8 @@ import time
 import pytest
 from squares import Squares, request
 
-from augmentation.image_replacement.ahead import AheadWorker
 from augmentation.image_replacement.cache import PictureCache
-from augmentation.image_replacement.generated import GeneratedImages
+from augmentation.image_replacement.generated import AheadWorker, GeneratedImages
 from augmentation.image_replacement.generator import Job, Producer
 from captioning.data.roster import build_roster
 

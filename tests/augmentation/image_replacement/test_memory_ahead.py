@@ -9,7 +9,7 @@ import signal
 import torch
 from squares import Squares
 
-from augmentation.image_replacement import ahead
+from augmentation.image_replacement import generated
 from augmentation.image_replacement.cache import PictureCache
 from augmentation.image_replacement.generator import Job
 
@@ -52,13 +52,13 @@ class Script:
 def test_the_model_is_freed_in_a_pause_and_where_nothing_is_left_to_make(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(os, "nice", lambda _: None)
-    monkeypatch.setattr(ahead, "end_with_parent", lambda: None)
+    monkeypatch.setattr(generated, "end_with_parent", lambda: None)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     red, green, blue = (Job(prompt=f"a {word} ball", seed=1) for word in ("red", "green", "blue"))
     notes: list = []
     first, other, pause = (0, (red, green)), (0, (blue,)), (1, ())
     orders = Script(first, NOTHING, NOTHING, NOTHING, other, pause, NOTHING, None, notes=notes)
     cache = PictureCache(folder=tmp_path)
-    ahead._work(Noted(notes), cache, orders, Script(notes=notes), 1)
+    generated._work(Noted(notes), cache, orders, Script(notes=notes), 1)
     expected = [0, "a red ball", "a green ball", "released", "a blue ball", "released", 1]
     assert notes == expected

@@ -12,8 +12,13 @@ from PIL import Image
 
 from augmentation.base import ImageRequest
 from augmentation.image_replacement import retrieval
-from augmentation.image_replacement.pool import EmbeddedPhotos, find_photos, same_photo, thumbnail
-from augmentation.image_replacement.retrieval import Retrieval
+from augmentation.image_replacement.retrieval import (
+    EmbeddedPhotos,
+    Retrieval,
+    find_photos,
+    same_photo,
+    thumbnail,
+)
 from captioning.data.roster import build_roster
 from captioning.types import Sample
 

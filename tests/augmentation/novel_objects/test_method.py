@@ -8,12 +8,11 @@ import pytest
 
 from augmentation.novel_objects import method as novel_objects
 from augmentation.novel_objects import novel_captions
-from augmentation.novel_objects.method import NovelObjects
+from augmentation.novel_objects.method import NovelObjects, in_turns
 from augmentation.novel_objects.novel_captions import Radius
 from augmentation.novel_objects.novel_class import Choices
 from augmentation.regions.boxes import Limits
 from augmentation.regions.proposal import file_name, finished_regions
-from augmentation.regions.turns import in_turns
 from augmentation.run import augment
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster, build_roster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from augmentation.regions.detection_comparison import compare_detections, detection_shares
+from augmentation.regions.captioned import compare_detections, detection_shares
 from tests.augmentation.regions.scenes import region
 
 PLACE = (10.0, 10.0, 50.0, 50.0)

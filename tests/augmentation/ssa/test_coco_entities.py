@@ -12,11 +12,10 @@ from PIL import Image
 from augmentation.ssa.filters import Rules
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.grounding import ground
-from augmentation.ssa.made_captions import phrases_of
 from augmentation.ssa.merging import Merging
 from augmentation.ssa.method import Ssa
 from augmentation.ssa.parser import read_words
-from augmentation.ssa.sentences import Caption
+from augmentation.ssa.sentences import Caption, phrases_of
 from augmentation.ssa.words import parsed_words
 from captioning.data.readers.coco_entities import read_coco_entities
 from captioning.data.roster import Roster

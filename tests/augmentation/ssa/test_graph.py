@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from augmentation.ssa.clustering import distances, merge_order
+from augmentation.ssa.clustering import distances, merge_order, smatch
 from augmentation.ssa.graph import Edge, Graph
 from augmentation.ssa.merging import without_cycles
 from augmentation.ssa.penman import read_penman, write_penman
-from augmentation.ssa.smatch import smatch
 from captioning.text.inflection import ing, participle, third_person
 
 RIDE = "(r / ride-01 :ARG0 (m / man :mod (y / young)) :ARG1 (b / bike :ARG1-of (r2 / red-02)))"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from augmentation.ssa.graph import Graph
-from augmentation.ssa.leaf_sampling import LeafSampler
 from augmentation.ssa.penman import read_penman
-from augmentation.ssa.sampling import Sampler
+from augmentation.ssa.sampling import LeafSampler, Sampler
 
 TRIES = """
 (t / try-01

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from augmentation.ssa.clustering import smatch
 from augmentation.ssa.graph import MULTI_SENTENCE, Graph
 from augmentation.ssa.grounding import ground
 from augmentation.ssa.merging import Merging
@@ -14,7 +15,6 @@ from augmentation.ssa.penman import read_penman, write_penman
 from augmentation.ssa.realiser import STYLES, Realiser
 from augmentation.ssa.sampling import Sampler
 from augmentation.ssa.sentences import caption_of
-from augmentation.ssa.smatch import smatch
 from augmentation.ssa.words import parsed_words
 from captioning.text.parser import SpacyParser, build_caption_parser
 from captioning.types import Phrase, Region

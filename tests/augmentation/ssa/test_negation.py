@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from augmentation.ssa.joining import subject_of
-from augmentation.ssa.leaf_sampling import LeafSampler
 from augmentation.ssa.nouns import NounForms
 from augmentation.ssa.parser import RuleParser, loses_negation, read_words
 from augmentation.ssa.penman import read_penman
 from augmentation.ssa.realiser import STYLES, Realiser
-from augmentation.ssa.sampling import Sampler
+from augmentation.ssa.sampling import LeafSampler, Sampler
 from augmentation.ssa.sentences import caption_of
 from augmentation.ssa.words import parsed_words
 from captioning.text.parser import build_caption_parser

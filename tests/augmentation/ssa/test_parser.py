@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from augmentation.ssa.clustering import Agreement, smatch
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.parser import RuleParser
 from augmentation.ssa.penman import read_penman, write_penman
-from augmentation.ssa.smatch import Agreement, smatch
 from captioning.text.parser import build_caption_parser
 from tests.augmentation.ssa.miniworld_truth import true_captions
 

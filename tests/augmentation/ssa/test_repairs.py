@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from augmentation.ssa.clustering import smatch
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.parser import RuleParser
 from augmentation.ssa.penman import read_penman, write_penman
-from augmentation.ssa.smatch import smatch
 from augmentation.ssa.words import parsed_words
 from captioning.text.parser import build_caption_parser
 

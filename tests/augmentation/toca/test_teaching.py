@@ -13,10 +13,9 @@ from safetensors.torch import load_file
 from tokenizers.processors import TemplateProcessing
 
 from augmentation.toca import teaching
-from augmentation.toca.lessons import IGNORED, Lessons, with_templates
 from augmentation.toca.method import ToCa
 from augmentation.toca.prompts import PromptWriter
-from augmentation.toca.teaching import mean_loss_of, teach
+from augmentation.toca.teaching import IGNORED, Lessons, mean_loss_of, teach, with_templates
 from augmentation.writing.causal_writer import CausalWriter
 from captioning.config.compose import compose_config
 from captioning.text.causal import DOCUMENT_BREAK, imported, load_causal

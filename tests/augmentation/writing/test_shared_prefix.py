@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from augmentation.writing.shared_prefix import (
+from augmentation.writing.causal_writer import (
     FAMILIES,
     can_share,
     keep_prefix,

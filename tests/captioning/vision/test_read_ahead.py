@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from augmentation.image_replacement import pool
+from augmentation.image_replacement import retrieval
 from captioning.metrics import extra
 from captioning.types import Sample
 from curation.score.duplicate import Duplicate
@@ -107,9 +107,9 @@ def test_the_pool(opened: Opened, paths: list[Path], monkeypatch: pytest.MonkeyP
             raise ValueError("20.png cannot be opened")
         return photo
 
-    monkeypatch.setattr(pool, "load_rgb", load)
+    monkeypatch.setattr(retrieval, "load_rgb", load)
     encoder: Any = Reds(opened)
-    embedded = pool.PhotoIndex(encoder=encoder).embed(paths)
+    embedded = retrieval.PhotoIndex(encoder=encoder).embed(paths)
     numbers = [number for number in range(NUMBER) if number != 20]
     assert [int(path.stem) for path in embedded.paths] == numbers
     assert embedded.vectors.flatten().tolist() == numbers

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
-from augmentation.image_replacement.training.labels import LabelReader
+from augmentation.image_replacement.training.denoising import LabelReader
 from captioning.vision.backbones import build_backbone
 from tools.assets.autoencoder import (
     AutoencoderLoss,

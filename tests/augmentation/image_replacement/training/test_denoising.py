@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
+    LabelReader,
     mean_loss,
     step_weights,
 )
-from augmentation.image_replacement.training.labels import LabelReader
 
 
 class Constant(nn.Module):

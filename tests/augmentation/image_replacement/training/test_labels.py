@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from augmentation.image_replacement.training.labels import (
+from augmentation.image_replacement.training.denoising import (
     LabelReader,
     label_maps,
     label_names,

@@ -15,8 +15,7 @@ import torch
 from captioning.inference.attention import AttendedWord, attended_words
 from captioning.inference.captioner import CaptionedPhoto
 from captioning.types import Batch, Prediction, Region
-from curation.review.app.app import NUM_KEPT, App, Uploads
-from curation.review.app.photo_captions import PhotoCaptions
+from curation.review.app.app import NUM_KEPT, App, PhotoCaptions, Uploads
 from curation.review.page_server import PageServer, Refused, serve
 from tests.curation.review.test_page_server import ask_plainly
 from tests.tiny import build, make_batch
