@@ -33,8 +33,7 @@ from captioning.config.check.check import check_config
 from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import Roster
 from captioning.spread.base import AbstractSpread
-from captioning.spread.choice import chosen_spread
-from captioning.spread.local import Local
+from captioning.spread.local import Local, chosen_spread
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.rosters import has_corpus, read_corpus, read_with_steps

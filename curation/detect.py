@@ -21,8 +21,7 @@ from captioning.config.build import build_part
 from captioning.metrics.detection import detect_kinds
 from captioning.results.run_folder import RunFolder
 from captioning.runtime.files import write_json
-from captioning.spread.choice import chosen_spread
-from captioning.spread.local import Local
+from captioning.spread.local import Local, chosen_spread
 from curation.base import AbstractScore, Context, as_numpy
 from curation.finished_run import read_run
 from curation.loop.ledger import read_history

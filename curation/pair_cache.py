@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from captioning.config.build import build_part
 from captioning.spread.base import AbstractSpread, Job
-from captioning.spread.choice import chosen_spread
+from captioning.spread.local import chosen_spread
 from captioning.training.rosters import read_with_steps
 from captioning.types import Sample
 from captioning.vision.pair_scores import Pair, PairScores

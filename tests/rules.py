@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         *("captioning.vision.photo_keys", "captioning.metrics.detection"),
         *("captioning.text.word_rows", "captioning.text.word_forms"),
-        "captioning.text.begin_tokens",
+        "captioning.text.control_tokens",
         "augmentation.base",
     ),
     "curation.score.words": (

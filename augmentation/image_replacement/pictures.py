@@ -20,7 +20,7 @@ from augmentation.image_replacement.generated import GeneratedImages
 from captioning.config.build import build_part
 from captioning.data.roster import CurationView, Roster
 from captioning.spread.base import AbstractSpread, Job
-from captioning.spread.choice import chosen_spread
+from captioning.spread.local import chosen_spread
 from captioning.training.rosters import read_with_steps
 
 FOLDER = "parts"

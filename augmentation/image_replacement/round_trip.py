@@ -32,8 +32,7 @@ from captioning.results.folder_config import read_folder_config
 from captioning.results.run_folder import RunFolder
 from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json, write_lines, write_text
-from captioning.spread.choice import chosen_spread
-from captioning.spread.local import Local
+from captioning.spread.local import Local, chosen_spread
 from captioning.training.rosters import read_roster
 
 log = logging.getLogger(__name__)

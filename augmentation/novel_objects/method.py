@@ -14,7 +14,6 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from augmentation.novel_objects.held_out import HeldOut, read_words, split_held_out
 from augmentation.novel_objects.novel_captions import (
     NO_OBJECT,
     OTHER_NAME,
@@ -24,7 +23,14 @@ from augmentation.novel_objects.novel_captions import (
     num_named,
     rename_object,
 )
-from augmentation.novel_objects.novel_class import Choices, KnownName, NovelClass
+from augmentation.novel_objects.novel_class import (
+    Choices,
+    HeldOut,
+    KnownName,
+    NovelClass,
+    read_words,
+    split_held_out,
+)
 from augmentation.regions.boxes import Limits, without_containers, without_duplicates
 from augmentation.regions.paste import Paste
 from augmentation.regions.proposal import (

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from augmentation.regions.proposal import draw_key
-from augmentation.ssa.frames import Frames
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.lexicon import BODY_PARTS
 from augmentation.ssa.merging import Similarity
+from augmentation.ssa.nouns import Frames
 from augmentation.ssa.sentences import Caption
 from captioning.config.ranges import Cosine, Fraction, NonNegativeInt
 from captioning.data.roster import Roster

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from augmentation.ssa.filters import CrossFittedScores, GivenScores
-from augmentation.ssa.frames import Frames
 from augmentation.ssa.graph import COORDINATORS, Graph
-from augmentation.ssa.nouns import NounForms
+from augmentation.ssa.nouns import Frames, NounForms
 from augmentation.ssa.words import Words
 from captioning.data.roster import Roster
 from captioning.types import Phrase, Region, Sample

@@ -13,7 +13,8 @@ _RUNTIME = (
     *("allocator", "cores", "devices", "extras", "files", "model_folder", "processors"),
     *("sample_dropout", "sharing", "slurm", "tensor_files", "work_ahead"),
 )
-_NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
+_NOVEL = ("novel_captions", "novel_class")
+_NOVEL_ROOMS = ("augmentation.regions", "augmentation.novel_objects")
 # Earlier room or module -> today's.
 MOVED = {
     **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
@@ -37,6 +38,8 @@ MOVED = {
     "augmentation.regions.cutswap": "augmentation.cutswap",
     "augmentation.regions.novel_objects": "augmentation.novel_objects.method",
     **{f"augmentation.regions.{name}": f"augmentation.novel_objects.{name}" for name in _NOVEL},
+    **{f"{room}.held_out": "augmentation.novel_objects.novel_class" for room in _NOVEL_ROOMS},
+    **{f"{room}.candidates": "augmentation.novel_objects.method" for room in _NOVEL_ROOMS},
     "curation.loop.budget": "curation.loop.policy",
     "captioning.text.word_vectors": "captioning.text.word_tables",
     "captioning.inference.live_features": "captioning.inference.loading",

@@ -25,7 +25,7 @@ from captioning.evaluation.predict import predict_images
 from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.results.coco_results import read_results
 from captioning.results.run_folder import RunFolder
-from captioning.results.seeds import changed_settings
+from captioning.results.runs import changed_settings
 from captioning.results.significance import has_means, paired_bootstrap, pool_runs
 from captioning.training.data_checks import check_opened
 from captioning.training.rosters import read_roster, read_train, trains_on_text

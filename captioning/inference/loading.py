@@ -32,7 +32,6 @@ from captioning.inference.bundle import (
     read_bundle,
     restore,
 )
-from captioning.inference.shipped import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.runtime.devices import (
@@ -42,10 +41,29 @@ from captioning.runtime.devices import (
     chosen_dtype,
     full_precision,
 )
+from captioning.runtime.extras import check_shipped
 from captioning.text.tokenizers.restore import restored
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone, grid_features
 from captioning.vision.photos import load_rgb
+
+SHIPPED = Path(__file__).parent / "weights" / "captioner"
+
+
+def shipped_captioner(*, instead: str) -> Path:
+    """Its folder, intact.
+
+    Args:
+        instead: what to do where this version ships none.
+
+    Raises:
+        FileNotFoundError: this version ships none.
+        ValueError: a file has changed.
+    """
+    if not is_bundle(SHIPPED):
+        raise FileNotFoundError(f"no captioner is shipped in this version: {instead}")
+    check_shipped(SHIPPED.with_suffix(".sha256"))
+    return SHIPPED
 
 
 class LiveFeatures(AbstractBatchReader):

@@ -17,16 +17,18 @@ from torch import Tensor
 from captioning.config.ranges import PositiveFloat, PositiveInt
 from captioning.interfaces import JointEmbedder
 from captioning.metrics.cider import CiderStatistics
-from captioning.metrics.class_forms import HELD_OUT_FORMS, Forms, word_forms
 from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
 from captioning.metrics.coco import METRICS, MetricName, MetricResult, TokenizerName
 from captioning.metrics.diversity import evaluate_diversity, tokenized
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
 from captioning.metrics.novel import (
+    HELD_OUT_FORMS,
+    Forms,
     Frequencies,
     check_frequencies,
     score_nocaps,
     score_novel,
+    word_forms,
 )
 from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python

@@ -17,27 +17,24 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipConfig, BlipTextConfig
 from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
 from captioning.config.ranges import DropRate, PositiveInt
 from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.cross_entropy import caption_losses
-from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.hypothesis_tree import HypothesisTree, attention_weights
 from captioning.models.layers.low_rank import merged_low_rank
-from captioning.runtime.sample_dropout import by_caption
+from captioning.models.layers.packing import CaptionPlaces
+from captioning.models.layers.wide_linear import wide_linear
+from captioning.runtime.sample_dropout import by_caption, replayed
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import MEAN, STD, BlipVision, load_blip, with_positions_of
 
 if TYPE_CHECKING:
     from captioning.models.layers.onnx_form import OnnxForm
-from torch.utils.checkpoint import checkpoint
-
-from captioning.models.layers.hypothesis_tree import attention_weights
-from captioning.models.layers.wide_linear import wide_linear
-from captioning.runtime.sample_dropout import replayed
 
 Pair = tuple[Tensor, Tensor]
 

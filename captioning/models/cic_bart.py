@@ -27,11 +27,11 @@ from captioning.models.layers.bart_reader import (
     read,
 )
 from captioning.models.layers.bart_stepper import BartStepper
-from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.cuda_graphs import GraphedPart, Room, trains_on_gpu
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.on_device import on_device
+from captioning.models.layers.packing import CaptionPlaces
 from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
 from captioning.runtime.sample_dropout import by_caption, by_name, drops_by_sample
 from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES, level_id, place_id

@@ -26,7 +26,7 @@ from captioning.config.ranges import (
 )
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import token_losses
-from captioning.models.layers.keyed_noise import keyed_noise
+from captioning.models.layers.gaussian import keyed_noise
 from captioning.models.layers.latent_decoder import (
     LatentDecoder,
     LatentState,

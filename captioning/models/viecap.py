@@ -27,7 +27,6 @@ from captioning.config.ranges import (
 )
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.causal_stepper import CausalStepper, PromptedState
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.cuda_graphs import (
@@ -36,8 +35,9 @@ from captioning.models.layers.cuda_graphs import (
     Room,
     trains_on_gpu,
 )
-from captioning.models.layers.keyed_noise import keyed_noise
+from captioning.models.layers.gaussian import keyed_noise
 from captioning.models.layers.on_device import on_device
+from captioning.models.layers.packing import CaptionPlaces
 from captioning.runtime.model_folder import checkpoint_layers
 from captioning.runtime.sample_dropout import by_caption
 from captioning.text.causal import load_causal

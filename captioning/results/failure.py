@@ -1,4 +1,4 @@
-"""Why a run failed, kept in its folder until it is started again."""
+"""How a run ended, where no scores tell it: why it failed, or that it has no test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from pathlib import Path
 
 from captioning.runtime.files import read_json, write_json
 
-FILE_NAME = "failed.json"
+UNTESTED_FILE = "untested.json"
+
+
+def end_untested(run: Path) -> None:
+    """Write ``untested.json`` into a run's folder: all epochs are over, and there is no test."""
+    write_json(run / UNTESTED_FILE, {"test": None})
+
+
+def ended_untested(run: Path) -> bool:
+    """Whether the run has ended without a test."""
+    return (run / UNTESTED_FILE).is_file()
+
+
+FAILURE_FILE = "failed.json"
 
 
 def keep_failure(run: Path, error: str, *, details: str = "") -> None:
@@ -19,7 +32,7 @@ def keep_failure(run: Path, error: str, *, details: str = "") -> None:
         details: such as a traceback or the end of a job's output.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    write_json(run / FILE_NAME, {"error": error, "date": now, "details": details})
+    write_json(run / FAILURE_FILE, {"error": error, "date": now, "details": details})
 
 
 def failure_of(run: Path) -> str | None:
@@ -28,10 +41,10 @@ def failure_of(run: Path) -> str | None:
     Raises:
         ValueError: the file is damaged.
     """
-    path = run / FILE_NAME
+    path = run / FAILURE_FILE
     return str(read_json(path)["error"]) if path.is_file() else None
 
 
 def forget_failure(run: Path) -> None:
     """Remove the file of an earlier failure, as the run has begun again or has ended well."""
-    (run / FILE_NAME).unlink(missing_ok=True)
+    (run / FAILURE_FILE).unlink(missing_ok=True)

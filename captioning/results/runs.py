@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -12,7 +13,37 @@ from typing import Any
 
 import yaml
 
+from captioning.results.run_folder import FREE_KEYS, NAME_KEYS, OFF, flat, is_below
 from captioning.results.study_file import read_study, unpack_images
+
+# Keys in which seeds of one config may differ.
+OF_A_SEED = (*FREE_KEYS, *NAME_KEYS, "seed", "branch_from", "tracked")
+
+
+def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Both values of settings by key that differ in more than the seed, the data's folders too.
+
+    Args:
+        first, second: configs of runs as plain values.
+    """
+    one, other = flat(dict(first)), flat(dict(second))
+    seeds = str(one.get("seed")), str(other.get("seed"))
+    return {
+        key: [one.get(key), other.get(key)]
+        for key in sorted(one | other)
+        if one.get(key) != other.get(key)
+        and not is_below(key, OF_A_SEED)
+        and not (one.get(key) in OFF and other.get(key) in OFF)  # newer than one of them
+        and _of_seed(key, one.get(key), seeds[0]) != _of_seed(key, other.get(key), seeds[1])
+    }
+
+
+def _of_seed(key: str, value: Any, seed: str) -> str:
+    """A value without the run's seed: that of a part, or in the name of a folder that is read."""
+    if key.endswith(".seed") and str(value) == seed:
+        return "SEED"
+    return re.sub(rf"seed_?{re.escape(seed)}\b", "SEED", str(value))
+
 
 # Files of a run folder that are read into attributes of `Run`.
 CONFIG, VERSIONS, METRICS = "config.yaml", "versions.json", "metrics.json"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from captioning.config.build import build_part
 from captioning.spread.base import AbstractSpread, Job, units
+
+
+def chosen_spread(config: Mapping[str, Any]) -> AbstractSpread:
+    """What ``config.spread`` names; without that key this process."""
+    return build_part(config["spread"]) if config.get("spread") else Local()
 
 
 class Local(AbstractSpread):

@@ -15,8 +15,7 @@ from captioning.data.features.build import Elsewhere
 from captioning.data.features.extraction import Extraction, Photo, Records
 from captioning.runtime.devices import by_device, chosen_device
 from captioning.spread.base import Job
-from captioning.spread.choice import chosen_spread
-from captioning.spread.local import Local
+from captioning.spread.local import Local, chosen_spread
 from captioning.vision.photos import load_rgb
 
 FOLDER = "parts"

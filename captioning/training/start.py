@@ -18,7 +18,7 @@ from captioning.inference.bundle import (
     read_bundle,
     transformers_folder,
 )
-from captioning.inference.shipped import shipped_captioner
+from captioning.inference.loading import shipped_captioner
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint

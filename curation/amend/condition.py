@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from annotated_types import Ge, Le
 
 from captioning.data.roster import MAX_BUCKETS
-from captioning.text.begin_tokens import begin_token
+from captioning.text.control_tokens import begin_token
 from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected, as_numpy
 
 

@@ -22,8 +22,7 @@ from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.caption_slots import with_slots
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json, write_lines
-from captioning.spread.choice import chosen_spread
-from captioning.spread.local import Local
+from captioning.spread.local import Local, chosen_spread
 from captioning.training.rosters import read_with_steps
 from captioning.types import UNPAIRED, Sample
 from curation.amend.capfilt import CapFilt

@@ -37,8 +37,8 @@ from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.runtime.files import is_taken, write_lines, write_text
 from captioning.runtime.model_folder import data_folder
 from captioning.types import Edit, Sample
-from curation.check.export import HELD_OUT, draw_splits
 from curation.check.run import LENIENT, read_questions, read_splits
+from curation.check.write import HELD_OUT, draw_splits
 from curation.export.card import card
 from curation.export.curated_set import Picture, of_splits, pictures, write_coco, write_jsonl
 from curation.export.export import HOLD_PHOTOS, export

@@ -20,7 +20,7 @@ from captioning.convert.cos_cvae import convert
 from captioning.decoding.latent_draws_published import PublishedLatentSearch
 from captioning.decoding.words import bind_search
 from captioning.models.cos_cvae import CosCvae
-from captioning.models.layers.keyed_noise import key_of, keyed_noise
+from captioning.models.layers.gaussian import key_of, keyed_noise
 from captioning.results.run_folder import RunFolder
 from captioning.types import Batch
 

@@ -28,7 +28,7 @@ from captioning.inference.bundle import (
     in_eight_bits,
 )
 from captioning.inference.captioner import Captioner
-from captioning.inference.shipped import SHIPPED
+from captioning.inference.loading import SHIPPED
 from captioning.metrics.coco import evaluate_captions
 from captioning.results.run_folder import RunFolder
 from captioning.results.versions import versions

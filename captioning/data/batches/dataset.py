@@ -162,7 +162,7 @@ class CaptionDataset(Dataset[Batch]):
         if ids is None:
             ids = np.asarray(self.tokenizer.encode(sample.caption), dtype=np.int64)
         if sample.bucket:
-            from captioning.text.begin_tokens import begin_token
+            from captioning.text.control_tokens import begin_token
 
             ids = np.concatenate([[begin_token(self.tokenizer, sample.bucket)], ids[1:]])
         return ids

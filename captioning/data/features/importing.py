@@ -30,7 +30,6 @@ from captioning.data.features.formats.hdf5 import Hdf5Source
 from captioning.data.features.formats.lmdb import LmdbSource
 from captioning.data.features.formats.npz import ArchiveSource, FolderSource
 from captioning.data.features.formats.tsv import TsvSource
-from captioning.data.features.image_ids import plain_id
 from captioning.data.features.index import (
     BOX_BYTES,
     INDEX_NAME,
@@ -40,7 +39,7 @@ from captioning.data.features.index import (
 )
 from captioning.data.features.rows import NOT_FINITE
 from captioning.data.features.space import check_space
-from captioning.data.features.store import FeatureStore
+from captioning.data.features.store import FeatureStore, plain_id
 from captioning.data.features.writer import FeatureWriter
 from captioning.data.json_files import load_json
 from captioning.runtime.file_lock import locked

@@ -16,10 +16,10 @@ from captioning.config.loadable import loadable
 from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name, photo_name
+from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.arrow_columns import Columns, Rows, choose_columns, read_rows
 from captioning.data.readers.arrow_files import table_files
 from captioning.data.readers.caption_columns import CaptionPer, pieces_of_cell, separator_of
-from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     NO_CAPTION,
     PhotoPolicy,

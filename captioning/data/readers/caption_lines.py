@@ -10,8 +10,7 @@ from captioning.config.loadable import loadable
 from captioning.config.setting_error import SettingError
 from captioning.data.json_files import as_record, parse_json, shown
 from captioning.data.line_files import read_lines, read_text
-from captioning.data.quick_sample import quick_sample
-from captioning.data.readers.collector import collector_paused
+from captioning.data.quick_sample import collector_paused, quick_sample
 from captioning.data.readers.entries import normalised
 from captioning.data.roster import Roster, build_roster
 

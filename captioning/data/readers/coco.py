@@ -18,8 +18,8 @@ from captioning.config.setting_error import SettingError, SettingNotFoundError
 from captioning.data.json_files import Record, as_record, load_json, parse_json
 from captioning.data.line_files import decode, read_image_list
 from captioning.data.photo_folder import photo_name
+from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.caption_columns import listed
-from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     LEAVE_OUT,
     BoxEntry,

@@ -17,7 +17,7 @@ from captioning.config.loadable import loadable
 from captioning.config.setting_error import SettingError
 from captioning.data.json_files import Record, as_record, is_number, load_json
 from captioning.data.photo_folder import PhotoFolder
-from captioning.data.readers.collector import collector_paused
+from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,

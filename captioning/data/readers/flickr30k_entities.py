@@ -20,7 +20,7 @@ from captioning.config.loadable import loadable
 from captioning.config.setting_error import SettingError, SettingNotFoundError
 from captioning.data.line_files import decode, read_image_list
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name
-from captioning.data.readers.collector import collector_paused
+from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,

@@ -12,8 +12,8 @@ from captioning.config.loadable import loadable
 from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.json_files import Record, is_number, shown
+from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.caption_columns import CaptionPer, pieces_of_cell, separator_of
-from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BAD_CAPTION,
     NO_PHOTO,

@@ -10,7 +10,7 @@ from captioning.config.loadable import loadable
 from captioning.data.json_files import Record
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import photo_name
-from captioning.data.readers.collector import collector_paused
+from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.entries import (
     CaptionEntry,
     ImageEntry,

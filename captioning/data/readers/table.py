@@ -15,6 +15,7 @@ from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.line_files import ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
+from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.caption_columns import (
     ADDRESSES,
     CaptionPer,
@@ -25,7 +26,6 @@ from captioning.data.readers.caption_columns import (
     separator_of,
     usual_captions,
 )
-from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     LEAVE_OUT,
     PhotoPolicy,

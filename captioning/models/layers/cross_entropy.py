@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captioning.models.layers.caption_places import CaptionPlaces
+from captioning.models.layers.packing import CaptionPlaces
 from captioning.models.layers.weighted_mean import mean_of, product
 from captioning.types import Batch, CaptionLosses
 

@@ -13,9 +13,8 @@ from torch.nn import functional
 from captioning.config.ranges import NonNegativeFloat
 from captioning.interfaces import AbstractLatentState
 from captioning.models.layers.cuda_graphs import AbstractGraphedPart
-from captioning.models.layers.gaussian import Gaussian
+from captioning.models.layers.gaussian import Gaussian, key_of, keyed_noise
 from captioning.models.layers.graphed_recurrence import GraphedRecurrence, Recurrence
-from captioning.models.layers.keyed_noise import key_of, keyed_noise
 from captioning.models.layers.latent_form import LatentForm
 from captioning.models.layers.latent_prior import LatentPrior, ReadWords
 from captioning.models.layers.latents import Chain

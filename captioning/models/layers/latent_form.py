@@ -81,7 +81,7 @@ class InputWords:
         """
         tokenizer = self._tokenizer
         drops = (chances < self._drop_below) & (tokens != tokenizer.bos_id)
-        drops[:, 0] = False  # also those of buckets, see `captioning.text.begin_tokens`
+        drops[:, 0] = False  # also those of buckets, see `captioning.text.control_tokens`
         to_padding = self._form.drop_to_padding
         return tokens.masked_fill(drops, tokenizer.pad_id if to_padding else tokenizer.unk_id)
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from captioning.data.roster import Roster
 from captioning.results.run_folder import FREE_KEYS, flat, is_below
-from captioning.results.runs import Run
-from captioning.results.seeds import changed_settings
+from captioning.results.runs import Run, changed_settings
 from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Cell
 from captioning.runtime.files import read_json, write_text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from augmentation.novel_objects.held_out import read_words, split_held_out
 from augmentation.novel_objects.method import count_candidates, read_predictions
+from augmentation.novel_objects.novel_class import read_words, split_held_out
 from captioning.data.roster import Roster, build_roster
 from captioning.runtime.files import write_json
 from captioning.text.lemmas import load_lemmas

@@ -12,11 +12,12 @@ from safetensors.torch import load_file
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
 from augmentation.ssa import amr_models
-from augmentation.ssa.alignment import align, caption_by_words
 from augmentation.ssa.amr_models import (
     SequenceModel,
     SequenceParser,
     SequenceWriter,
+    align,
+    caption_by_words,
     read_linear,
 )
 from augmentation.ssa.graph import Graph

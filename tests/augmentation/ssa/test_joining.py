@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from augmentation.ssa.graph import Edge, Graph, Name, Node
-from augmentation.ssa.joining import join_events
+from augmentation.ssa.method import join_events
 from augmentation.ssa.nouns import NounForms
 from augmentation.ssa.realiser import Realiser
 from augmentation.ssa.sentences import caption_of

@@ -25,9 +25,9 @@ from augmentation.ssa.filters import (
     CrossFittedScores,
     Rules,
 )
-from augmentation.ssa.frames import Frames
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.method import UNREADABLE, Ssa
+from augmentation.ssa.nouns import Frames
 from augmentation.ssa.penman import read_penman
 from augmentation.ssa.sentences import Caption
 from captioning.config.compose import compose_config

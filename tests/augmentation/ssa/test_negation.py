@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from augmentation.ssa.joining import subject_of
+from augmentation.ssa.method import subject_of
 from augmentation.ssa.nouns import NounForms
 from augmentation.ssa.parser import RuleParser, loses_negation, read_words
 from augmentation.ssa.penman import read_penman

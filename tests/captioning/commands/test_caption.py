@@ -23,7 +23,7 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
 from captioning.export.export import export
 from captioning.inference import captioner as reading
-from captioning.inference import loading, shipped
+from captioning.inference import loading
 from captioning.inference.caption_files import find_photos, json_table, table_lines
 from captioning.inference.captioner import chosen_search, words_machine
 from captioning.results.coco_results import read_entries
@@ -209,7 +209,7 @@ def test_wrong_usage_ends_in_a_line(run, folder, tmp_path, capsys, monkeypatch) 
         assert message.count("\n") == 1
         return message
 
-    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "nothing")
+    monkeypatch.setattr(loading, "SHIPPED", tmp_path / "nothing")
     assert "no captioner is shipped in this version: name one" in refused(str(folder))
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -277,7 +277,7 @@ def test_the_shipped_captioner_is_a_run_in_fewer_bits(
     assert "Captions are under their owners' terms." in readme
     assert '.load("captioner")' in readme
     assert (out / "model.safetensors").stat().st_size == card["bytes"]
-    monkeypatch.setattr(shipped, "SHIPPED", out)
+    monkeypatch.setattr(loading, "SHIPPED", out)
     capsys.readouterr()
     assert main(["caption", str(folder)]) == 0
     assert len(lines(capsys.readouterr().out)) == 3

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.metrics.class_forms import HELD_OUT_FORMS, word_forms
 from captioning.metrics.coco import evaluate_captions
 from captioning.metrics.novel import (
+    HELD_OUT_FORMS,
     cof,
     find_mentions,
     images_by_class,
@@ -19,6 +19,7 @@ from captioning.metrics.novel import (
     score_mentions,
     score_nocaps,
     score_novel,
+    word_forms,
 )
 
 FAST: dict[str, Any] = {"metrics": ["BLEU", "CIDEr-D"], "tokenizer": "python"}

@@ -10,17 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from captioning.spread import ray_data, shard_files
+from captioning.spread import ray_data
 from captioning.spread.base import Job, cut
 from captioning.spread.local import Local
-from captioning.spread.ray_data import MAX_TRIES, Order, Outcome, RayData, ShardWorker, tries_of
-from captioning.spread.shard_files import read_shard, write_shard
+from captioning.spread.ray_data import (
+    MAX_TRIES,
+    Order,
+    Outcome,
+    RayData,
+    ShardWorker,
+    read_shard,
+    tries_of,
+    write_shard,
+)
 from tests.captioning.spread.toy_work import Backwards, Draws, toy_job
 
 
 @pytest.fixture(autouse=True)
 def _is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_files, "VISIBLE_AFTER", 0.0)
+    monkeypatch.setattr(ray_data, "VISIBLE_AFTER", 0.0)
 
 
 def all_records(spread: Local | RayData, job: Job) -> list[Any]:

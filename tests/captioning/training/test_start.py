@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from captioning.config.compose import compose_config
 from captioning.export.export import export
-from captioning.inference import shipped
+from captioning.inference import loading
 from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 from captioning.training.callbacks import StartScore
@@ -171,7 +171,7 @@ def test_what_cannot_be_begun_with_is_refused_before_training(
     refused(ValueError, "new_words: adds words to the vocabulary of start_from", "new_words=2")
     nowhere = f"start_from={tmp_path / 'nowhere'}"
     refused(FileNotFoundError, f"{nowhere}: no such folder; give a run", nowhere)
-    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "nothing")
+    monkeypatch.setattr(loading, "SHIPPED", tmp_path / "nothing")
     lacks = "start_from=shipped: no captioner is shipped in this version: name a run or an export"
     refused(FileNotFoundError, lacks, "start_from=shipped")
 

@@ -11,7 +11,7 @@ import torch
 from captioning.data.batches.dataset import CaptionDataset, KnownTokens
 from captioning.data.roster import CurationView, build_roster
 from captioning.data.token_table import TokenTable
-from captioning.text.begin_tokens import begin_token
+from captioning.text.control_tokens import begin_token
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Edit, Sample
 from curation.amend.condition import Condition

@@ -26,9 +26,8 @@ from captioning.vision import clip, joint_space
 from curation.check import check, run
 from curation.check.checks import CHECKS, TELLING, THRESHOLDS
 from curation.check.evidence import Scores
-from curation.check.export import export_cleaned
 from curation.check.result import CheckResult
-from curation.check.write import check_place, write_result
+from curation.check.write import check_place, export_cleaned, write_result
 
 EVIL = "<script>alert(1)</script> a dog"
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from curation.check import CheckResult, check, words
-from curation.check.export import export_cleaned
+from curation.check.write import export_cleaned
 from tests.curation.check.worlds import COLORS, colourful
 
 Captions = Mapping[Path, list[str]]

@@ -22,10 +22,9 @@ from curation.base import WordDoubt
 from curation.check import CheckResult, check, mend, words
 from curation.check.checks import THRESHOLDS
 from curation.check.evidence import Evidence, Scores
-from curation.check.export import export_cleaned
 from curation.check.mend import mendable
 from curation.check.support import Support
-from curation.check.write import write_result
+from curation.check.write import export_cleaned, write_result
 from curation.review.suspects.suspects import read_suspects
 from tests.curation import page_data
 from tests.curation.check.test_checks import evidence, good_photo

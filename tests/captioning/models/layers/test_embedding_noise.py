@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from captioning.models.layers.keyed_noise import keyed_noise
+from captioning.models.layers.gaussian import keyed_noise
 from captioning.models.viecap import with_noise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from captioning.models.layers.keyed_noise import key_of, keyed_noise
+from captioning.models.layers.gaussian import key_of, keyed_noise
 
 
 def test_neither_order_nor_length_nor_company_changes_it() -> None:
