@@ -23,11 +23,11 @@ from augmentation.captions.new_captions import (
     AbstractCorpusMethod,
     Elsewhere,
 )
-from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
-from augmentation.regions.writer import write_set
+from augmentation.regions.reranking import Ranker, Threshold, cosine_ranker
+from augmentation.regions.set_writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from augmentation.settings import AugmentationSettings
-from augmentation.training.card import write_card
+from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
 from captioning.config.check.check import check_config
 from captioning.data.region_labels import relabel_roster

@@ -23,7 +23,7 @@ from captioning.types import Sample
 from captioning.vision.photos import load_rgb, photo_sizes
 from curation.check.checks import CHECKS
 from curation.check.evidence import Evidence, PhotoFacts
-from curation.check.photos import measured
+from curation.check.photo_checks import measured
 
 PEER_NAMES = {  # of the same faults
     "dark_photo": "dark", "light_photo": "light", "blurry_photo": "blurry",

@@ -44,7 +44,7 @@ from augmentation.regions.boxes import Limits
 from augmentation.regions.paste import Blending, Paste, paste
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.rendering import PictureFormat, Renderer
-from augmentation.regions.writer import write_set
+from augmentation.regions.set_writer import write_set
 from captioning.data.roster import Roster, build_roster
 from captioning.miniworld.dataset import read_miniworld
 from captioning.text.parser import build_caption_parser

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from captioning.decoding.beam import BeamSearch
-from captioning.decoding.words import find_captions
+from captioning.decoding.words_to_tokens import find_captions
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.viecap import ViECap
 from captioning.text.entity_index import EntityIndex

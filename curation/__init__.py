@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from curation.adapters.curated_dataset import CuratedDataset, with_rows
     from curation.adapters.curation import Curation
-    from curation.adapters.dataset import CuratedDataset, with_rows
     from curation.adapters.lightning import LightningCuration
     from curation.adapters.losses import per_sample_losses
     from curation.adapters.presets import preset

@@ -25,7 +25,7 @@ from captioning.spread.local import Local, chosen_spread
 from curation.base import AbstractScore, Context, as_numpy
 from curation.finished_run import read_run
 from curation.loop.ledger import read_history
-from curation.loop.truth import faulty_kinds
+from curation.loop.planted_faults import faulty_kinds
 from curation.manifest import is_loop_folder, read_manifest
 from curation.pair_cache import fill_cache, pair_configs, pairs_of
 

@@ -20,7 +20,7 @@ from captioning.results.started import mark_started
 from captioning.runtime.files import read_json, write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import photo_exists
-from curation.loop.truth import load_truth
+from curation.loop.planted_faults import load_truth
 
 FORMAT = "curation-loop"
 VERSION = 1

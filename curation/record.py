@@ -15,7 +15,7 @@ from captioning.data.roster import CurationView
 from captioning.runtime.files import read_json
 from captioning.types import Edit, Sample
 from curation.loop.keep import KeepList
-from curation.loop.truth import Mend, fault_of, mend_of
+from curation.loop.planted_faults import Mend, fault_of, mend_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Change:
         before: the sample that it was done to.
         new_photo: the picture that it got, for replaced images.
         fault: kind of the planted fault that the sample bore then, or an empty text.
-        mend: what the replacement of a word did to it, see `curation.loop.truth.Mend`.
+        mend: what the replacement of a word did to it, see `curation.loop.planted_faults.Mend`.
     """
 
     edit: Edit
@@ -86,7 +86,7 @@ class Change:
 def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
     """The journal's edits in order, each with the sample as it stood before.
 
-    `curation.loop.truth.faulty_kinds` defines what counts as a fault.
+    `curation.loop.planted_faults.faulty_kinds` defines what counts as a fault.
     """
     current: dict[str, Sample] = {}
     held_ids: dict[str, str] = {}

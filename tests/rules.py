@@ -31,8 +31,11 @@ PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
 AUGMENTATION_ENTRIES = (
     *(f"augmentation.{name}" for name in ("run", "regions.captioned", "training")),
-    *(f"augmentation.image_replacement.{name}" for name in ("pictures", "round_trip", "training")),
-    *(f"augmentation.toca.{name}" for name in ("compare", "teaching")),
+    *(
+        f"augmentation.image_replacement.{name}"
+        for name in ("made_ahead", "round_trip", "training")
+    ),
+    *(f"augmentation.toca.{name}" for name in ("corpus_similarity", "teaching")),
 )
 
 # Room -> what it may import besides itself; the longest matching name is a module's room.

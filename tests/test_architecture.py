@@ -167,7 +167,7 @@ SLASH, UNFINISHED = "/", "TO" + "DO"
 
 # What each rule is for: the smallest code that breaks it.
 BAD = [
-    (rules.forbidden_imports, {"captioning.text.tags": "from captioning.vision import boxes"}),
+    (rules.forbidden_imports, {"captioning.text.tags": "from captioning.vision import photos"}),
     (rules.forbidden_imports, {"captioning.data.readers.coco": "import captioning.models.updown"}),
     (
         rules.forbidden_imports,
@@ -195,7 +195,7 @@ BAD = [
     ),
     (
         rules.tied_methods,
-        {"augmentation.toca.compare": "from augmentation.cutswap.a import x"},
+        {"augmentation.toca.corpus_similarity": "from augmentation.cutswap.a import x"},
     ),
     (rules.tied_methods, {"augmentation.regions.mentions": "import augmentation.ssa.a"}),
     (rules.knots, {"captioning.training.a": "if config.model.name == 'viecap':\n    f()"}),

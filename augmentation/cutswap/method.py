@@ -1,7 +1,7 @@
 """The complete CutSwap: captions with an object swapped, photos with a patch of the new object.
 
 The thesis' chapters 3 and 4 (Hahn, 2022). Of each augmented caption's n_p texts with n_i patches
-each, `augmentation.regions.ranking.Ranker` keeps the best pairs.
+each, `augmentation.regions.reranking.Ranker` keeps the best pairs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,15 @@ import numpy as np
 import torch
 from PIL import Image
 
+from augmentation.cutswap.changed_captions import (
+    ReadCaption,
+    best_similarities,
+    changed,
+    described_objects,
+    naming,
+    proposal,
+    swap_of,
+)
 from augmentation.cutswap.cluster_report import cluster_curves, write_cluster_report
 from augmentation.cutswap.clusters import Clustering, Clusters
 from augmentation.cutswap.descriptions import description_words
@@ -29,15 +38,6 @@ from augmentation.cutswap.objects import (
     labels_of,
 )
 from augmentation.cutswap.patches import SHARED, Areas, Patches
-from augmentation.cutswap.photo_captions import (
-    ReadCaption,
-    best_similarities,
-    changed,
-    described_objects,
-    naming,
-    proposal,
-    swap_of,
-)
 from augmentation.cutswap.statistics import (
     mention_statistics,
     swap_statistics,
@@ -53,7 +53,7 @@ from augmentation.regions.proposal import (
     draw_key,
     drawn_generator,
 )
-from augmentation.regions.ranking import (
+from augmentation.regions.reranking import (
     KEEP,
     CosineScorer,
     Threshold,

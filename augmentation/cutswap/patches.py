@@ -32,8 +32,8 @@ from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
 from captioning.config.ranges import Fraction, NonNegativeFloat
 from captioning.text.object_words import COCO_OBJECTS, Labels
 from captioning.types import Box, Parse, Region, Sample
-from captioning.vision.boxes import coverage
 from captioning.vision.photos import photo_sizes
+from captioning.vision.region_features import coverage
 
 NO_AREA = "boxes outside the photo"
 SHARED = "box of another thing too"

@@ -23,7 +23,7 @@ import numpy as np
 from augmentation.cutswap.clusters import Clusters
 from augmentation.cutswap.embeddings import WordEmbeddings
 from augmentation.cutswap.objects import ObjectClass, ObjectTable, boxes_of
-from augmentation.regions.captions import ChangedSpan, replace_object
+from augmentation.regions.caption_edits import ChangedSpan, replace_object
 from augmentation.regions.closed_classes import (
     FEMININE,
     FEMININE_PRONOUNS,

@@ -17,7 +17,7 @@ import torch
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.image_replacement.cache import PictureCache
 from augmentation.image_replacement.generator import AbstractGenerator, Job, Producer
-from augmentation.image_replacement.prompts import Prompt, Prompter, SingleCaption
+from augmentation.image_replacement.picture_prompts import Prompt, Prompter, SingleCaption
 from captioning.config.ranges import PositiveInt
 from captioning.data.roster import Roster
 from captioning.runtime.sharing import distribute, end_with_parent, rank_and_size

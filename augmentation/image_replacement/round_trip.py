@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
-from augmentation.image_replacement.pictures import drawn_pictures
+from augmentation.image_replacement.made_ahead import drawn_pictures
 from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.evaluation.predict import predict_run

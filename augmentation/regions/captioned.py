@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from augmentation.regions.annotations import records
 from augmentation.regions.boxes import area, intersection_area, iou
+from augmentation.regions.pair_sheet import pair_sheet, with_regions
 from augmentation.regions.proposal import draw_key
-from augmentation.regions.sheet import pair_sheet, with_regions
 from captioning.config.loadable import loadable
 from captioning.data.roster import Roster, build_roster
 from captioning.evaluation.predict import predict_run

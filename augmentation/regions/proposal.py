@@ -14,7 +14,7 @@ import numpy as np
 
 from augmentation.regions.boxes import area, intersection_area
 from augmentation.regions.paste import Paste
-from augmentation.regions.ranking import Threshold
+from augmentation.regions.reranking import Threshold
 from captioning.data.roster import Roster
 from captioning.types import Box, Region
 
@@ -66,7 +66,7 @@ class AbstractRegionMethod(ABC):
         """Proposals in an order that depends neither on the roster's order nor on earlier calls.
 
         Proposals of one tuple compete where pairs are ranked
-        (`augmentation.regions.ranking.Ranker`); without ranking all of them are made.
+        (`augmentation.regions.reranking.Ranker`); without ranking all of them are made.
 
         Args:
             roster: photos with boxes and captions.

@@ -15,7 +15,7 @@ from PIL import Image
 from augmentation.regions.boxes import area, aspect, clipped, relative_change
 from augmentation.regions.paste import Blending, Paste, Pasted, PhotoCache, paste
 from augmentation.regions.proposal import Proposal
-from augmentation.regions.ranking import Ranker
+from augmentation.regions.reranking import Ranker
 from captioning.config.ranges import NonNegativeInt
 from captioning.runtime.files import write_atomically
 

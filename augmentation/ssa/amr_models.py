@@ -19,13 +19,13 @@ from typing import Annotated, Any, Literal, get_args
 import torch
 
 from augmentation.ssa.builder import PLURAL_TAGS
+from augmentation.ssa.dependency_parse import Words
 from augmentation.ssa.graph import Edge, Graph, Name, Node
 from augmentation.ssa.lexicon import NUMBERS
 from augmentation.ssa.merging import Similarity
 from augmentation.ssa.penman import edge_of, node_of, write_penman
 from augmentation.ssa.phrases import ARTICLES
-from augmentation.ssa.sentences import Caption
-from augmentation.ssa.words import Words
+from augmentation.ssa.written_captions import Caption
 from captioning.config.ranges import ArgumentsOf, Device, PositiveInt
 from captioning.runtime.devices import by_device, chosen_device
 from captioning.runtime.model_folder import (

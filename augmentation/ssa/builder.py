@@ -10,9 +10,9 @@ from augmentation.regions.closed_classes import (
     MASCULINE,
     MASCULINE_PRONOUNS,
 )
+from augmentation.ssa.dependency_parse import Words
 from augmentation.ssa.graph import Edge, Graph, Name, Node
 from augmentation.ssa.lexicon import is_living
-from augmentation.ssa.words import Words
 from captioning.text.phrases import MAX_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
 
 PLURAL_TAGS = ("NNS", "NNPS")

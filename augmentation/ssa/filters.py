@@ -13,8 +13,8 @@ from augmentation.regions.proposal import draw_key
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.lexicon import BODY_PARTS
 from augmentation.ssa.merging import Similarity
-from augmentation.ssa.nouns import Frames
-from augmentation.ssa.sentences import Caption
+from augmentation.ssa.word_usage import Frames
+from augmentation.ssa.written_captions import Caption
 from captioning.config.ranges import Cosine, Fraction, NonNegativeInt
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel

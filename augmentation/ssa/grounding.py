@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from augmentation.ssa.dependency_parse import Words
 from augmentation.ssa.filters import CrossFittedScores, GivenScores
 from augmentation.ssa.graph import COORDINATORS, Graph
-from augmentation.ssa.nouns import Frames, NounForms
-from augmentation.ssa.words import Words
+from augmentation.ssa.word_usage import Frames, NounForms
 from captioning.data.roster import Roster
 from captioning.types import Phrase, Region, Sample
 

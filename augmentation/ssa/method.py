@@ -18,6 +18,9 @@ from augmentation.ssa.amr_models import (
     align,
     caption_by_words,
 )
+from augmentation.ssa.amr_parser import loses_negation, read_words
+from augmentation.ssa.dependency_parse import parsed_words
+from augmentation.ssa.event_sampling import POSSESSION_CONCEPTS, LeafSampler, Sampler, is_attribute
 from augmentation.ssa.filters import (
     DUPLICATE,
     ILL_FORMED,
@@ -29,13 +32,10 @@ from augmentation.ssa.filters import (
 from augmentation.ssa.graph import Edge, Graph, Name, Node
 from augmentation.ssa.grounding import Knowledge, PhotoGraphs, PhotoInWork, ground
 from augmentation.ssa.merging import Merging, word_of
-from augmentation.ssa.nouns import Frames, NounForms
-from augmentation.ssa.parser import loses_negation, read_words
 from augmentation.ssa.realiser import LIST_STYLES, STYLES, Realiser
-from augmentation.ssa.sampling import POSSESSION_CONCEPTS, LeafSampler, Sampler, is_attribute
 from augmentation.ssa.selection import Selection, WordSimilarity
-from augmentation.ssa.sentences import Caption, caption_of, new_caption_of
-from augmentation.ssa.words import parsed_words
+from augmentation.ssa.word_usage import Frames, NounForms
+from augmentation.ssa.written_captions import Caption, caption_of, new_caption_of
 from captioning.config.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from augmentation.ssa.event_sampling import POSSESSION_CONCEPTS, is_attribute, is_colour
 from augmentation.ssa.graph import COORDINATORS, Edge, Graph
 from augmentation.ssa.lexicon import (
     ADVERB_ROLES,
@@ -21,9 +22,8 @@ from augmentation.ssa.lexicon import (
     concept_of,
     is_living,
 )
-from augmentation.ssa.nouns import NounForms
-from augmentation.ssa.sampling import POSSESSION_CONCEPTS, is_attribute, is_colour
-from augmentation.ssa.sentences import Piece
+from augmentation.ssa.word_usage import NounForms
+from augmentation.ssa.written_captions import Piece
 from captioning.text.inflection import (
     indefinite_article,
     ing,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from augmentation.captions.new_captions import Elsewhere
-from augmentation.toca.prompts import PromptWriter
-from augmentation.toca.sampling import SentenceTemplate
+from augmentation.toca.prompt_writer import PromptWriter
+from augmentation.toca.template_sampling import SentenceTemplate
 from augmentation.writing.writers import AbstractWriter, Answer
 from captioning.spread.base import Job
 

@@ -20,9 +20,9 @@ from augmentation.toca.corpus_statistics import (
     save_statistics,
 )
 from augmentation.toca.joined_words import join_word_parts
-from augmentation.toca.prompts import PromptWriter
-from augmentation.toca.sampling import TemplateSampler
+from augmentation.toca.prompt_writer import PromptWriter
 from augmentation.toca.synthesis import Pace, Synthesis
+from augmentation.toca.template_sampling import TemplateSampler
 from augmentation.toca.templates import deconstruct
 from augmentation.writing.acceptance import Judge
 from augmentation.writing.writers import AbstractWriter

@@ -21,8 +21,8 @@ from rich.progress import Progress
 
 from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
 from augmentation.toca.answering import Answering, Numbered, SpreadAnswers
-from augmentation.toca.prompts import PromptWriter
-from augmentation.toca.sampling import SentenceTemplate
+from augmentation.toca.prompt_writer import PromptWriter
+from augmentation.toca.template_sampling import SentenceTemplate
 from augmentation.writing.acceptance import COPY, DUPLICATE, Judge
 from augmentation.writing.writers import FAILURES, AbstractWriter, Answer
 from captioning.config.ranges import PositiveInt, Share

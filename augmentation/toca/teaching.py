@@ -20,12 +20,12 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from augmentation.toca.joined_words import join_word_parts
-from augmentation.toca.prompts import PromptWriter
-from augmentation.toca.sampling import SentenceTemplate, as_template, with_some_words
+from augmentation.toca.prompt_writer import PromptWriter
+from augmentation.toca.template_sampling import SentenceTemplate, as_template, with_some_words
 from augmentation.toca.templates import deconstruct
-from augmentation.training.card import write_card
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop
+from augmentation.training.weights_card import write_card
 from augmentation.writing.causal_writer import LINE_END, padded_left
 from captioning.config.build import build_part
 from captioning.data.roster import Roster

@@ -36,7 +36,7 @@ def _teach(config: Any) -> None:
 
 def _compare(config: Any) -> None:
     with quick_imports():
-        from augmentation.toca.compare import compare
+        from augmentation.toca.corpus_similarity import compare
 
     for name, measures in compare(config)["likeness"].items():
         columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())
@@ -45,7 +45,7 @@ def _compare(config: Any) -> None:
 
 def _pictures(config: Any) -> None:
     with quick_imports():
-        from augmentation.image_replacement.pictures import make_ahead
+        from augmentation.image_replacement.made_ahead import make_ahead
 
     counts = make_ahead(config)
     made = counts.pop("made", 0)

@@ -163,7 +163,7 @@ def _check(options: Namespace) -> None:
     with by_options():
         check_root(Path(options.folder), options.annotations)
     with quick_imports():
-        from curation.check.write import check_place, export_cleaned, write_result
+        from curation.check.check_files import check_place, export_cleaned, write_result
         from curation.export.tool_files import Style
 
     if options.shown < 1:

@@ -152,7 +152,7 @@ def without_photos(format: str, photos: str | None) -> str:
 
 def _capfilt(config: Any) -> None:
     with quick_imports():
-        from curation.capfilt.run import capfilt, summary
+        from curation.capfilt.offline_set import capfilt, summary
 
     card = capfilt(config)
     done = f"shard {config.shard} is done" if card is None else summary(card)

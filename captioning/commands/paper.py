@@ -32,9 +32,9 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _call(options: Namespace) -> int | None:
-    from captioning.papers import show
+    from captioning.papers.paper_report import show
 
-    return show.show(options)
+    return show(options)
 
 
 PAPER = PlainCommand(

@@ -109,7 +109,7 @@ class Sweep:
 
     def lose(self, overrides: Sequence[str], error: str) -> None:
         """Keep the error of a job that could not keep one itself, as a queue ended it."""
-        from captioning.results.failure import failure_of, keep_failure
+        from captioning.results.endings import failure_of, keep_failure
 
         for job in self._jobs:
             if job.overrides == tuple(overrides) and failure_of(job.run) is None:
@@ -119,7 +119,7 @@ class Sweep:
         """Print and write the report, once."""
         if not self.is_open:
             return
-        from captioning.results.sweep import FAILED, UNFINISHED, report_sweep, write_report
+        from captioning.results.sweep_results import FAILED, UNFINISHED, report_sweep, write_report
 
         self.is_open = False
         report = report_sweep(self._jobs, name=self._folder.name, command=self._line)
@@ -199,7 +199,7 @@ def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | N
     Raises:
         SystemExit, KeyboardInterrupt: what was stopped from outside ends the sweep.
     """
-    from captioning.results.failure import keep_failure
+    from captioning.results.endings import keep_failure
 
     environment = dict(os.environ)
     try:

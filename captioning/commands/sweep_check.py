@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.config.run_names import plain_lines
 from captioning.results.run_folder import RunFolder
-from captioning.results.sweep import Job
+from captioning.results.sweep_results import Job
 
 MAX_SHOWN = 4  # jobs that an error names
 WRONG = (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError, ImportError)

@@ -88,7 +88,7 @@ def _find_lr(config: Any) -> None:
 
 
 def _train_space(config: Any) -> None:
-    from captioning.training.joint_space import train_joint_space
+    from captioning.training.joint_heads import train_joint_space
 
     card = train_joint_space(config)
     log.info("test: " + " ".join(f"{name} {value:.3f}" for name, value in card["test"].items()))

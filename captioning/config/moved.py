@@ -7,20 +7,18 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 
-_INFERENCE = ("bundle", "captioner", "loading", "photo_batches")
+_INFERENCE = ("bundle", "captioner", "live_features", "loading", "photo_batches")
 _CONFIG = ("loadable", "plugins", "ranges", "run_names", "setting_error")
 _RUNTIME = (
     *("allocator", "cores", "devices", "extras", "files", "model_folder", "processors"),
     *("sample_dropout", "sharing", "slurm", "tensor_files", "work_ahead"),
 )
-_NOVEL = ("novel_captions", "novel_class")
-_NOVEL_ROOMS = ("augmentation.regions", "augmentation.novel_objects")
-# Earlier room or module -> today's.
+_NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
+# Earlier room or module -> the next one; `present_name` follows them to today's.
 MOVED = {
     **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
     **{f"captioning.{name}": f"captioning.config.{name}" for name in _CONFIG},
     **{f"captioning.exports.{name}": f"captioning.inference.{name}" for name in _INFERENCE},
-    "captioning.exports.live_features": "captioning.inference.loading",
     "captioning.exports": "captioning.export",
     "captioning.parts": "captioning.config.build",
     "captioning.configuration": "captioning.config.compose",
@@ -34,15 +32,19 @@ MOVED = {
     "augmentation.captions.writing": "augmentation.writing",
     "augmentation.captioned": "augmentation.regions.captioned",
     "augmentation.images": "augmentation.image_replacement",
-    "augmentation.pictures": "augmentation.image_replacement.pictures",
+    "augmentation.pictures": "augmentation.image_replacement.made_ahead",
     "augmentation.regions.cutswap": "augmentation.cutswap",
     "augmentation.regions.novel_objects": "augmentation.novel_objects.method",
     **{f"augmentation.regions.{name}": f"augmentation.novel_objects.{name}" for name in _NOVEL},
-    **{f"{room}.held_out": "augmentation.novel_objects.novel_class" for room in _NOVEL_ROOMS},
-    **{f"{room}.candidates": "augmentation.novel_objects.method" for room in _NOVEL_ROOMS},
+    "augmentation.novel_objects.held_out": "augmentation.novel_objects.novel_class",
+    "augmentation.novel_objects.candidates": "augmentation.novel_objects.method",
     "curation.loop.budget": "curation.loop.policy",
     "captioning.text.word_vectors": "captioning.text.word_tables",
     "captioning.inference.live_features": "captioning.inference.loading",
+    "augmentation.image_replacement.prompts": "augmentation.image_replacement.picture_prompts",
+    "augmentation.toca.prompts": "augmentation.toca.prompt_writer",
+    "augmentation.regions.ranking": "augmentation.regions.reranking",
+    "captioning.decoding.held": "captioning.decoding.published_beam",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(
@@ -52,8 +54,9 @@ _EARLIER = re.compile(
 
 def present_name(name: str) -> str:
     """Today's dotted name of what had this one, or the same name."""
-    earlier = _EARLIER.match(name)
-    return MOVED[earlier[0]] + name[earlier.end() :] if earlier else name
+    while earlier := _EARLIER.match(name):
+        name = MOVED[earlier[0]] + name[earlier.end() :]
+    return name
 
 
 def rename_targets(config: Any) -> dict[str, str]:

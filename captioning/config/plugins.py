@@ -42,7 +42,7 @@ CLOSED = (
     *(f"captioning.{name}" for name in ("inference", "metrics.java", "results")),
     *("captioning.config.build", "captioning.config.plugins"),
     *("captioning.runtime.extras", "captioning.runtime.files"),
-    *(f"captioning.training.{name}" for name in ("demo", "inputs", "joint_space", "parts")),
+    *(f"captioning.training.{name}" for name in ("demo", "inputs", "joint_heads", "parts")),
     *("captioning.training.prepare", "captioning.training.run"),
     *("curation.export", "curation.review", "curation.study", "augmentation.set_folder"),
 )

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.convert.converted import ConvertedNetwork, KeyUse, Options
-from captioning.convert.state import require
+from captioning.convert.published_tensors import require
 from captioning.vision.blip import MEAN, STD
 
 IMAGE_SIZE = 384  # of the authors' captioners

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.lstm import our_gates, twin
-from captioning.convert.state import require
+from captioning.convert.published_tensors import require
 from captioning.runtime.files import read_json
 from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.compose import compose_config, setting
 from captioning.convert.converted import Converted, ConvertedNetwork, KeyUse, Options
-from captioning.convert.state import read_state
+from captioning.convert.published_tensors import read_state
 from captioning.data.batches.base import AbstractBatchReader
 from captioning.inference.bundle import check_shapes
 from captioning.results.checkpoints import LAST

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from captioning.convert.converted import Converted, KeyUse, Options
 from captioning.convert.lstm import cell_keys, cell_names, cell_weights, renamed, twin
-from captioning.convert.state import require
+from captioning.convert.published_tensors import require
 from captioning.text.tokenizers.published_words import PublishedWords
 
 CELL = "_updown_cell."

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from captioning.config.compose import setting
 from captioning.convert.converted import Converted, KeyUse, Options
-from captioning.convert.state import require
+from captioning.convert.published_tensors import require
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 
 PROJECT, LEARNED = "mapping_network.linear.weight", "mapping_network.prefix_const"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from captioning.config.compose import setting
 from captioning.convert.converted import Converted, KeyUse, Options
-from captioning.convert.state import require, without_prefix
+from captioning.convert.published_tensors import require, without_prefix
 from captioning.models.layers.vl_bart import VISUAL, VISUAL_PREFIX, WORD_EMBEDDING_ALIASES
 from captioning.runtime.files import read_json
 from captioning.text.tokenizers.bart import BartTokenizer

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from captioning.decoding.candidates import best_tokens
 from captioning.decoding.normalisation import Normalisation
-from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import DEAD, Pool, SearchResult, take_rows
+from captioning.decoding.token_rules import Rules
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 

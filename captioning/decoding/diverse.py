@@ -11,10 +11,10 @@ from torch import Tensor
 
 from captioning.config.ranges import NonNegativeFloat, PositiveInt
 from captioning.decoding.beam import BeamRules, Beams, check_num_captions, extend
-from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import DEAD, Pool, SearchResult, take_rows
+from captioning.decoding.token_rules import Rules
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 

@@ -8,10 +8,10 @@ from typing import ClassVar, final
 import torch
 
 from captioning.decoding.candidates import best_tokens
-from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import DEAD, Pool, SearchResult
+from captioning.decoding.token_rules import Rules
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from captioning.config.ranges import PositiveInt, Share
 from captioning.decoding.candidates import best_tokens, check_nan
-from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import DEAD, Pool, SearchResult
+from captioning.decoding.token_rules import Rules
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 # Integers add up to the same sum in any order, on any device. This is the weight of the most

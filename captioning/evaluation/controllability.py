@@ -21,8 +21,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.build import build_part
+from captioning.data.annotated_boxes import sample_size
 from captioning.data.batches.controls import CaptionControls, FixedControls
-from captioning.data.boxes import sample_size
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.evaluation.predict import LoadedRun, load_run
 from captioning.evaluation.random_controls import RandomControls

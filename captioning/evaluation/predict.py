@@ -20,7 +20,7 @@ from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
-from captioning.decoding.words import bind_search
+from captioning.decoding.words_to_tokens import bind_search
 from captioning.evaluation.rerank import check_neighbours
 from captioning.evaluation.settings import EvaluationPrecision
 from captioning.inference.bundle import is_bundle

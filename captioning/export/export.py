@@ -16,9 +16,9 @@ from captioning.config.build import build_part
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.greedy import GreedySearch
-from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words import request_of
+from captioning.decoding.token_rules import Rules
+from captioning.decoding.words_to_tokens import request_of
 from captioning.export.card import base_model, write_card
 from captioning.export.energy import CardFacts
 from captioning.inference.bundle import (

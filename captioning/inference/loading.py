@@ -117,7 +117,7 @@ class LiveFeatures(AbstractBatchReader):
         return self._thread.submit(self._features, stacked, boxes).result()
 
     def _boxes(self, photo: Sample, width: int, height: int) -> Tensor:
-        from captioning.vision.boxes import scale_boxes
+        from captioning.vision.region_features import scale_boxes
 
         chosen = [region.box for region in photo.regions[: self._max_boxes]]
         return scale_boxes(chosen, width, height, str(photo.image_path))
@@ -128,7 +128,7 @@ class LiveFeatures(AbstractBatchReader):
             grid = grid_features(self._backbone, pixels.to(self._device), self._precision)
         if self._kind == "grid":
             return {"regions": grid.half().cpu(), "region_mask": None}
-        from captioning.vision.boxes import pool_regions
+        from captioning.vision.region_features import pool_regions
 
         return _padded(pool_regions(grid, self._backbone.grid_size, boxes))
 

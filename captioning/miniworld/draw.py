@@ -11,8 +11,8 @@ from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageOps
 
 from captioning.miniworld.actions import ACTIONS
 from captioning.miniworld.icons import Masks, masks, mirrored
-from captioning.miniworld.layout import JUMP
 from captioning.miniworld.object_class import COLOURS
+from captioning.miniworld.placement import JUMP
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.scene import Scene, SceneObject
 from captioning.types import Box

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from captioning.miniworld.actions import ACTIONS
-from captioning.miniworld.layout import JUMP, Plan, arrange, decorate
 from captioning.miniworld.object_class import ObjectClass
+from captioning.miniworld.placement import JUMP, Plan, arrange, decorate
 from captioning.miniworld.places import NIGHT_AVOID, PLACES, TIMES, Place
 from captioning.miniworld.relations import INVERSE as INVERSES
 from captioning.miniworld.relations import (

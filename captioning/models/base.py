@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from captioning.config.loadable import loadable
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words import bind_search, find_captions
+from captioning.decoding.words_to_tokens import bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
 from captioning.runtime.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction

@@ -10,7 +10,7 @@ from PIL import Image
 
 from captioning.config.ranges import Device, PositiveInt
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words import bind_search, find_captions
+from captioning.decoding.words_to_tokens import bind_search, find_captions
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.layers.speaker import SpeakerState
 from captioning.runtime.devices import chosen_device

@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from captioning.results.failure import ended_untested
+from captioning.results.endings import ended_untested
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 from captioning.results.started import mark_started, real_path
 from captioning.runtime.files import read_json, remove_unfinished, write_json, write_text

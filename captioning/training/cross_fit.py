@@ -25,7 +25,7 @@ from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
 from captioning.text.sentences import SentenceEncoder
-from captioning.training.joint_space import fit, read_pairs
+from captioning.training.joint_heads import fit, read_pairs
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 from captioning.vision.joint_space import JointSpace, load_heads, save_heads

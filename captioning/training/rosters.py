@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.build import build_part
 from captioning.data.features.store import FeatureStore
-from captioning.data.photos import check_photos, drop_photos
+from captioning.data.photo_check import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import CORPUS, AbstractStep, StepContext, apply_steps
 

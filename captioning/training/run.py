@@ -20,7 +20,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from captioning.config.build import build_part
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
-from captioning.data.quick_sample import lasting_records
+from captioning.data.readers.many_samples import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
 from captioning.inference import building
@@ -28,7 +28,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
 from captioning.models.training_steps import trainable
 from captioning.results.checkpoints import load_checkpoint
-from captioning.results.failure import end_untested, ended_untested, forget_failure
+from captioning.results.endings import end_untested, ended_untested, forget_failure
 from captioning.results.run_folder import RunFolder
 from captioning.runtime.devices import take_gpu
 from captioning.runtime.file_lock import held, lock_of

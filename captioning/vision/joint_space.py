@@ -3,7 +3,7 @@
 A photo is the pooled grid of a frozen `Backbone`; a sentence is the vector of a frozen sentence
 encoder. A small network maps each into one space, where a dot product is a cosine. The heads in
 this package were trained on one set of photos (``weights/joint_space.json``);
-`captioning.training.joint_space` trains others. This is not CLIP, and its similarities must not be
+`captioning.training.joint_heads` trains others. This is not CLIP, and its similarities must not be
 reported under that name.
 """
 

@@ -19,17 +19,17 @@ from captioning.data.roster import CurationView, Roster
 from captioning.runtime.file_lock import held, lock_of
 from captioning.runtime.files import write_json
 from captioning.types import Sample
-from curation.adapters.processes import check_agreement, is_writer, summed, wait_for_all
+from curation.adapters.curation_state import FILE_NAME, read_state, state_before, write_state
+from curation.adapters.process_group import check_agreement, is_writer, summed, wait_for_all
 from curation.adapters.rosters import make_roster
-from curation.adapters.state import FILE_NAME, read_state, state_before, write_state
 from curation.base import AbstractAmender
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import read_keep
-from curation.loop.pictures import PictureFolder
+from curation.loop.planted_faults import check_truth, load_truth
 from curation.loop.policy import CurationPolicy
-from curation.loop.truth import check_truth, load_truth
+from curation.loop.replaced_images import PictureFolder
 from curation.manifest import FILE_NAME as MANIFEST_NAME
 from curation.manifest import TRUTH_NAME, Manifest, read_manifest, settings_of, write_manifest
 

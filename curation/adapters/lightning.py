@@ -8,8 +8,8 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import Tensor
 
+from curation.adapters.curated_dataset import check_loader
 from curation.adapters.curation import Curation
-from curation.adapters.dataset import check_loader
 from curation.loop.curator import Outcome
 
 ROWS = ("rows", "row", "indices", "index", "idx")

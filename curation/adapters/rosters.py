@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from captioning.data.quick_sample import collector_paused
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.roster import Roster
 from captioning.types import Sample
 

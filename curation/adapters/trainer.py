@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from curation.adapters.curated_dataset import ROW, check_loader
 from curation.adapters.curation import Curation
-from curation.adapters.dataset import ROW, check_loader
+from curation.adapters.curation_state import read_state, write_state
 from curation.adapters.losses import IGNORED, per_sample_losses
-from curation.adapters.processes import is_writer
-from curation.adapters.state import read_state, write_state
+from curation.adapters.process_group import is_writer
 
 FILE_NAME = "curation.safetensors"  # in each of the trainer's checkpoints
 

@@ -9,7 +9,7 @@
 """
 
 from curation.check.checks import CHECKS, Check
+from curation.check.folder_check import check
 from curation.check.result import CheckResult
-from curation.check.run import check
 
 __all__ = ["CHECKS", "Check", "CheckResult", "check"]

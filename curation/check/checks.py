@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from curation.check import fit, generators, photos, texts, words
+from curation.check import fit_checks, generators, photo_checks, texts, word_checks
 from curation.check.evidence import Evidence, Floats, Scores
 from curation.check.generator_folder import BUCKET
 
@@ -48,77 +48,78 @@ CHECKS: tuple[Check, ...] = (
     Check(
         name="fit", title="Captions that do not fit their photo",
         measures="chance that the caption is wrong",
-        score=fit.caption_fit, threshold=0.5, is_chance=True, needs_space=True,
+        score=fit_checks.caption_fit, threshold=0.5, is_chance=True, needs_space=True,
     ),
     Check(
         name="wrong_photo", title="Photos that none of their captions fit",
         measures="chance that the photo is wrong",
-        score=fit.wrong_photo, threshold=0.5, is_chance=True, needs_space=True,
+        score=fit_checks.wrong_photo, threshold=0.5, is_chance=True, needs_space=True,
     ),
     Check(
         name="shifted", title="Captions shifted to the next or previous photo",
         measures="evidence of the run, in nats",
-        score=fit.shifted, threshold=10, needs_space=True,
+        score=fit_checks.shifted, threshold=10, needs_space=True,
     ),
     Check(
-        name=words.NAME, title="Captions with a wrong word",
+        name=word_checks.NAME, title="Captions with a wrong word",
         measures="estimated chance that the word is wrong",
-        score=words.wrong_words, threshold=words.THRESHOLD, is_chance=True,
+        score=word_checks.wrong_words, threshold=word_checks.THRESHOLD, is_chance=True,
     ),
     Check(
         name="same_caption", title="The same caption on many photos",
-        measures="photos with the caption", score=photos.same_caption, threshold=5,
+        measures="photos with the caption", score=photo_checks.same_caption, threshold=5,
     ),
     Check(
         name="duplicate_photo", title="Copies and near-copies of an earlier photo",
-        measures="likeness to that photo, at most 1", score=photos.duplicates, threshold=0.95,
+        measures="likeness to that photo, at most 1", score=photo_checks.duplicates, threshold=0.95,
     ),
     Check(
         name="split_copy", title="Copies of a photo in another split",
-        measures="likeness to that photo, at most 1", score=photos.split_copies, threshold=0.95,
+        measures="likeness to that photo, at most 1",
+        score=photo_checks.split_copies, threshold=0.95,
         removes=False,  # duplicate_photo leaves them out
     ),
     Check(
         name="broken_photo", title="Photos that cannot be opened",
-        measures="1 for such a photo", score=photos.broken, threshold=1,
+        measures="1 for such a photo", score=photo_checks.broken, threshold=1,
     ),
     Check(
         name="blank_photo", title="Blank photos",
-        measures="contrast, of 255", score=photos.blank, threshold=4, low_is_bad=True,
+        measures="contrast, of 255", score=photo_checks.blank, threshold=4, low_is_bad=True,
     ),
     Check(
         name="tiny_photo", title="Tiny photos",
-        measures="smaller side in pixels", score=photos.tiny, threshold=64, low_is_bad=True,
+        measures="smaller side in pixels", score=photo_checks.tiny, threshold=64, low_is_bad=True,
     ),
     Check(
         name="dark_photo", title="Dark photos",
         measures="brightness that 99% of it do not reach, of 1",
-        score=photos.looks("dark_photo"), threshold=0.32, low_is_bad=True, removes=False,
+        score=photo_checks.looks("dark_photo"), threshold=0.32, low_is_bad=True, removes=False,
     ),
     Check(
         name="light_photo", title="Photos of nearly nothing but white",
         measures="brightness that 95% of it exceed, of 1",
-        score=photos.looks("light_photo"), threshold=0.95, removes=False,
+        score=photo_checks.looks("light_photo"), threshold=0.95, removes=False,
     ),
     Check(
         name="blurry_photo", title="Blurry photos",
         measures="what another blur leaves of its sharpest parts, of 1",
-        score=photos.looks("blurry_photo"), threshold=0.45, removes=False,
+        score=photo_checks.looks("blurry_photo"), threshold=0.45, removes=False,
     ),
     Check(
         name="low_information", title="Photos with little information",
-        measures="bits of their histogram", score=photos.looks("low_information"),
+        measures="bits of their histogram", score=photo_checks.looks("low_information"),
         threshold=3, low_is_bad=True, removes=False,
     ),
     Check(
         name="odd_aspect", title="Very wide or very high photos",
-        measures="shorter side by the longer one", score=photos.aspect,
+        measures="shorter side by the longer one", score=photo_checks.aspect,
         threshold=0.35, low_is_bad=True, removes=False,
     ),
     Check(
         name="grey_photo", title="Grey photos",
         measures="largest difference of a pixel's channels, of 255",
-        score=photos.looks("grey_photo"), threshold=6, low_is_bad=True, removes=False,
+        score=photo_checks.looks("grey_photo"), threshold=6, low_is_bad=True, removes=False,
     ),
     Check(
         name="address", title="Web and e-mail addresses",

@@ -30,7 +30,8 @@ class PhotoFacts:
         size: width and height in pixels; zeros where it cannot be opened.
         contrast: standard deviation of grey values, in [0, 128].
         hash: see `curation.score.duplicate.difference_hash`.
-        measured: by name, see `curation.check.photos.MEASURES`; empty where it cannot be opened.
+        measured: by name, see `curation.check.photo_checks.MEASURES`; empty where it cannot be
+            opened.
         key: of the file's content, see `captioning.vision.photo_keys.content_key`; empty where it
             is not known.
         file_size: in bytes.

@@ -16,7 +16,7 @@ from curation.amend.replace_word import origin_of
 from curation.base import WordDoubt
 from curation.check.evidence import Scores
 from curation.check.support import JOINTS, PEOPLE, SEX_OF, stands_alone, support_of, tokens_of
-from curation.check.words import NAME
+from curation.check.word_checks import NAME
 
 MEND_FROM = 0.8  # three other captions or more say the new word, and networks agree
 _PLURAL_ONLY = frozenset(("pants", "jeans", "shorts", "glasses", "sunglasses"))

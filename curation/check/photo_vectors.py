@@ -29,7 +29,7 @@ from captioning.vision.photo_keys import (
 from captioning.vision.photo_places import open_photo, place_in_shard
 from captioning.vision.photos import load_rgb, photo_sizes
 from curation.check.evidence import Evidence, Floats, PhotoFacts
-from curation.check.photos import measured
+from curation.check.photo_checks import measured
 from curation.score.duplicate import difference_hash
 
 _PHOTOS_AT_ONCE = 64

@@ -18,12 +18,12 @@ from captioning.data.roster import Roster
 from captioning.runtime.extras import import_extra
 from captioning.runtime.files import write_atomically, write_text
 from captioning.types import Edit
+from curation.check.check_page import less_sure, write_page
 from curation.check.checks import ALL_CHECKS, TELLING, Check
 from curation.check.evidence import Scores
 from curation.check.generator_folder import Note
 from curation.check.mend import Replacement, replacement
-from curation.check.page import less_sure, write_page
-from curation.check.words import NAME as WORDS
+from curation.check.word_checks import NAME as WORDS
 
 CSV_NAME, PARQUET_NAME, PAGE_NAME = "issues.csv", "issues.parquet", "report.html"
 LEFT_OUT = "left_out"

@@ -37,11 +37,11 @@ from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.runtime.files import is_taken, write_lines, write_text
 from captioning.runtime.model_folder import data_folder
 from captioning.types import Edit, Sample
-from curation.check.run import LENIENT, read_questions, read_splits
-from curation.check.write import HELD_OUT, draw_splits
-from curation.export.card import card
+from curation.check.check_files import HELD_OUT, draw_splits
+from curation.check.folder_check import LENIENT, read_questions, read_splits
 from curation.export.curated_set import Picture, of_splits, pictures, write_coco, write_jsonl
 from curation.export.export import HOLD_PHOTOS, export
+from curation.export.set_card import card
 from curation.export.tool_files import Style, write_csv, write_karpathy
 from curation.journal.journal import Header, find_journal, read_journal, replay
 from curation.record import RunRecord

@@ -20,7 +20,6 @@ from typing import Any
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Roster
 from captioning.runtime.files import is_taken, read_json, write_text
-from curation.export.card import card
 from curation.export.curated_set import (
     HUB_NAMES,
     Picture,
@@ -35,6 +34,7 @@ from curation.export.curated_set import (
     write_metadata,
 )
 from curation.export.packed_set import write_datasets, write_parquet, write_webdataset
+from curation.export.set_card import card
 from curation.export.tool_files import (
     Style,
     write_csv,

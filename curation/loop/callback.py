@@ -15,10 +15,10 @@ from captioning.vision.photo_places import photo_exists
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import read_keep
-from curation.loop.pictures import PictureFolder
+from curation.loop.planted_faults import check_truth, load_truth
 from curation.loop.policy import CurationPolicy
 from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of
-from curation.loop.truth import check_truth, load_truth
+from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
 
 # How often the losses of a running epoch are looked at, so that an amender can work ahead.

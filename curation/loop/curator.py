@@ -19,9 +19,9 @@ from curation.base import Context
 from curation.journal.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
 from curation.loop.keep import KeepList
 from curation.loop.ledger import LossLedger
-from curation.loop.pictures import PictureFolder
+from curation.loop.planted_faults import count_mends, detect, faulty_kinds
 from curation.loop.policy import CurationPolicy, Decision
-from curation.loop.truth import count_mends, detect, faulty_kinds
+from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
 
 

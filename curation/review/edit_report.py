@@ -21,7 +21,7 @@ from captioning.data.roster import parse_masks
 from captioning.runtime.files import write_text
 from captioning.types import Edit, Sample
 from curation.amend.replace_word import parse_origin
-from curation.loop.truth import count_kinds
+from curation.loop.planted_faults import count_kinds
 from curation.record import Change, RunRecord, changes
 from curation.review.html_page import block, build_page, pack, short, thumbnails
 

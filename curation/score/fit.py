@@ -16,15 +16,17 @@ from captioning.interfaces import JointEmbedder, TextEmbedder
 from captioning.runtime.devices import leave_device
 from captioning.types import Sample
 from curation.base import AbstractScore, Context
-from curation.check.fit import caption_fit
+from curation.check.fit_checks import caption_fit
+from curation.check.folder_check import build_encoders
 from curation.check.photo_vectors import look_at
-from curation.check.run import build_encoders
 
 log = logging.getLogger(__name__)
 
 
 class Fit(AbstractScore):
-    """The check ``fit`` of ``captioning check`` as a score, see `curation.check.fit.caption_fit`.
+    """The check ``fit`` of ``captioning check`` as a score.
+
+    `curation.check.fit_checks.caption_fit` computes it.
 
     A caption of a photo with several is compared with the photo and with the photo's other
     captions, a single one with the photo. Captions at random other photos show how wrong ones look;
@@ -32,7 +34,7 @@ class Fit(AbstractScore):
     pairs from random ones, every score is NaN and nothing is selected.
 
     Args:
-        space: of photos and texts, a built one or a name, see `curation.check.run.check`.
+        space: of photos and texts, a built one or a name, see `curation.check.folder_check.check`.
         cache_folder: where embeddings of captions are kept; None: nowhere.
         seed: of the random pairs.
 

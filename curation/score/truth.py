@@ -7,7 +7,7 @@ from torch import Tensor
 
 from captioning.data.roster import Roster
 from curation.base import AbstractWordScore, Context, WordDoubt
-from curation.loop.truth import faulty_kinds
+from curation.loop.planted_faults import faulty_kinds
 
 _SURE = 100.0  # log-odds of a word that is known to be wrong
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.data.quick_sample import quick_sample
+from captioning.data.readers.many_samples import quick_sample
 from captioning.types import Phrase, Region, Sample
 
 

@@ -24,7 +24,7 @@ IMPORTS = (
     *("captioning.commands.main", "captioning.training.run", "captioning.training.prepare"),
     *("captioning.evaluation.run", "captioning.export.export", "augmentation.run"),
     *(
-        "augmentation.image_replacement.pictures",
+        "augmentation.image_replacement.made_ahead",
         "curation.review.edit_report",
         "curation.export.export",
     ),

@@ -25,7 +25,7 @@ from captioning.config.compose import compose_config
 from captioning.runtime.files import write_lines
 from captioning.spread.local import Local
 from captioning.spread.ray_data import RayData
-from curation.capfilt.run import capfilt
+from curation.capfilt.offline_set import capfilt
 from tests.captioning.spread.toy_work import toy_job
 from tests.cluster.conftest import REQUESTED
 from tests.matching_folders import save_blip_captioner, save_blip_matching

@@ -12,7 +12,7 @@ import torch
 
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.settings import SearchRequest
-from captioning.decoding.words import bind_search
+from captioning.decoding.words_to_tokens import bind_search
 from captioning.models.base import AbstractCaptioner
 from captioning.models.training_steps import trainable
 from captioning.models.vlm import Vlm

@@ -17,9 +17,9 @@ from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
 from captioning.config.compose import compose_config
 from captioning.papers.cells import Cells, Results
-from captioning.papers.page import page_lines
 from captioning.papers.paper import SCALES, Paper
 from captioning.papers.paper_file import load_paper, paper_folder, paper_names
+from captioning.papers.paper_page import page_lines
 from captioning.papers.steps import tasks_of
 
 # Published numbers by paper and item.

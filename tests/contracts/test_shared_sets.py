@@ -23,8 +23,8 @@ from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.readers.split_words import Split
 from captioning.results.table_formats import put_between_marks
 from curation.check import check
+from curation.check.check_files import export_cleaned
 from curation.check.result import CheckResult
-from curation.check.write import export_cleaned
 from curation.export.tool_files import Style
 from tests.image_text_folders import save_image_text
 from tests.packed_files import photo

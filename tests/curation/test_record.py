@@ -10,7 +10,7 @@ from foreign import make_roster
 
 from captioning.data.roster import CurationView
 from captioning.types import Edit
-from curation.loop.truth import faulty_kinds
+from curation.loop.planted_faults import faulty_kinds
 from curation.record import changes, read_records
 
 

@@ -20,7 +20,7 @@ from captioning.data.steps.take_detections import read_all_detections
 from captioning.text.entities import read_names, read_photo_names
 from captioning.text.word_tables import load_word_vectors
 from captioning.vision.photos import photo_problem
-from curation.loop.truth import load_truth
+from curation.loop.planted_faults import load_truth
 from curation.study.items import read_items
 from tests.captioning.data import test_fuzz_readers as readers
 from tests.fuzz.harness import Subject, Target

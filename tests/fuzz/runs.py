@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from augmentation.set_folder import claim_folder
-from captioning.convert.state import read_state
+from captioning.convert.published_tensors import read_state
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.jsonl import read_jsonl
 from captioning.results.checkpoints import check_intact, config_of, latest_checkpoint
@@ -21,8 +21,8 @@ from captioning.results.run_folder import RunFolder
 from captioning.results.runs import read_published, read_runs
 from captioning.results.table import table_text
 from captioning.types import Edit
-from curation.adapters.state import read_state as read_loop_state
-from curation.adapters.state import write_state
+from curation.adapters.curation_state import read_state as read_loop_state
+from curation.adapters.curation_state import write_state
 from curation.finished_run import read_run
 from curation.journal.journal import Header, encode, read_journal, repair, undo, write_journal
 from curation.loop.keep import KeepList, read_keep, write_keep

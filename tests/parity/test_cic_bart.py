@@ -19,7 +19,7 @@ from torch.nn import functional
 from captioning.convert.converted import Converted, Options
 from captioning.convert.vl_bart import convert
 from captioning.decoding.beam_transformers import TransformersBeamSearch
-from captioning.decoding.words import bind_search
+from captioning.decoding.words_to_tokens import bind_search
 from captioning.models.cic_bart import CicBart
 from captioning.results.run_folder import RunFolder
 from captioning.types import Batch, Control

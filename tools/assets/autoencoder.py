@@ -20,10 +20,10 @@ from augmentation.image_replacement.training.denoising import (
     label_names,
     object_weights,
 )
-from augmentation.image_replacement.training.prompts import load_pictures, photo_paths
-from augmentation.training.card import write_card
+from augmentation.image_replacement.training.photos_and_prompts import load_pictures, photo_paths
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import LossOf, TrainingLoop
+from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster

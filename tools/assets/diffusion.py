@@ -34,6 +34,12 @@ from augmentation.image_replacement.training.denoising import (
     mean_loss,
     object_weights,
 )
+from augmentation.image_replacement.training.photos_and_prompts import (
+    PromptSampler,
+    captions_by_photo,
+    photo_paths,
+    train_tokenizer,
+)
 from augmentation.image_replacement.training.pipelines import (
     build_pipeline,
     generate,
@@ -41,15 +47,9 @@ from augmentation.image_replacement.training.pipelines import (
     parameter_counts,
     save_pipeline,
 )
-from augmentation.image_replacement.training.prompts import (
-    PromptSampler,
-    captions_by_photo,
-    photo_paths,
-    train_tokenizer,
-)
-from augmentation.training.card import write_card
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop
+from augmentation.training.weights_card import write_card
 from captioning.data.roster import Roster
 from captioning.runtime.extras import write_sums
 from captioning.runtime.files import write_atomically

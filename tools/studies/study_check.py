@@ -34,9 +34,9 @@ from captioning.types import Sample
 from captioning.vision.photos import load_rgb
 from curation.check.checks import CHECKS, THRESHOLDS
 from curation.check.evidence import Evidence, PhotoFacts
+from curation.check.folder_check import build_encoders
 from curation.check.photo_vectors import look_at
 from curation.check.result import CheckResult
-from curation.check.run import build_encoders
 from curation.score.duplicate import difference_hash
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -35,10 +35,10 @@ from captioning.vision.photo_keys import content_key
 from captioning.vision.photos import load_rgb
 from curation.check.checks import CHECKS, THRESHOLDS, Check
 from curation.check.evidence import Evidence, PhotoFacts
+from curation.check.folder_check import build_encoders
 from curation.check.mend import MEND_FROM, Replacement, mendable
 from curation.check.result import CheckResult
-from curation.check.run import build_encoders
-from curation.check.words import NAME
+from curation.check.word_checks import NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "check_words.jsonl"

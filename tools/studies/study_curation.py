@@ -206,8 +206,8 @@ def selected(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from captioning.config.compose import compose_config
     from captioning.data.steps.plant_faults import plant_faults
     from captioning.results.versions import versions
-    from curation.check.fit import caption_fit
-    from curation.check.run import build_encoders
+    from curation.check.fit_checks import caption_fit
+    from curation.check.folder_check import build_encoders
 
     data = "flickr8k" if options.data == ONE else options.data
     config = compose_config("train", [f"data={data}", "curation=recommended"])

@@ -40,10 +40,10 @@ from captioning.text.word_rows import WORD, row_words, same_thing, word_rows
 from curation.base import WordDoubt
 from curation.check.checks import THRESHOLDS
 from curation.check.evidence import Scores
+from curation.check.folder_check import build_encoders
 from curation.check.mend import mendable
 from curation.check.result import CheckResult
-from curation.check.run import build_encoders
-from curation.check.words import NAME, THRESHOLD, TOPICS, by_row, wrong_words
+from curation.check.word_checks import NAME, THRESHOLD, TOPICS, by_row, wrong_words
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "word_suspects.jsonl"

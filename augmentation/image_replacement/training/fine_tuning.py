@@ -32,8 +32,7 @@ from augmentation.image_replacement.training.denoising import (
     loss_of_draws,
     mean_loss,
 )
-from augmentation.image_replacement.training.pipelines import load_pipeline
-from augmentation.image_replacement.training.prompts import (
+from augmentation.image_replacement.training.photos_and_prompts import (
     PromptSampler,
     as_pictures,
     captions_by_photo,
@@ -41,9 +40,10 @@ from augmentation.image_replacement.training.prompts import (
     load_square,
     photo_paths,
 )
-from augmentation.training.card import write_card
+from augmentation.image_replacement.training.pipelines import load_pipeline
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop
+from augmentation.training.weights_card import write_card
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.training.rosters import read_roster

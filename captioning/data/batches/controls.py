@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from captioning.config.ranges import Fraction, PositiveInt
+from captioning.data.annotated_boxes import sample_size
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.boxes import sample_size
 from captioning.interfaces import AbstractParser
 from captioning.text.lengths import count_pieces, count_words
 from captioning.types import Control, Sample
-from captioning.vision.boxes import scale_boxes
+from captioning.vision.region_features import scale_boxes
 
 NO_MATCH = -1
 NUM_TRIED = 200  # photos that are looked at before an epoch begins

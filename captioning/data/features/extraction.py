@@ -18,7 +18,7 @@ from captioning.runtime.devices import by_device, full_precision
 from captioning.runtime.work_ahead import done_ahead
 from captioning.types import Box
 from captioning.vision.backbones import Backbone, grid_features
-from captioning.vision.boxes import pool_regions, scale_boxes
+from captioning.vision.region_features import pool_regions, scale_boxes
 
 Kind = Literal["grid", "regions"]
 Precision = Literal["float32", "bfloat16"]

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from captioning.data.features.index import REMEDY, FeatureIndex, load_index
-from captioning.data.features.rows import MappedRows
+from captioning.data.features.stored_rows import MappedRows
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.types import Box
 from captioning.vision.photo_places import open_photo, photo_exists, photo_stamp

@@ -16,7 +16,6 @@ from captioning.config.loadable import loadable
 from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name, photo_name
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.arrow_columns import Columns, Rows, choose_columns, read_rows
 from captioning.data.readers.arrow_files import table_files
 from captioning.data.readers.caption_columns import CaptionPer, pieces_of_cell, separator_of
@@ -28,6 +27,7 @@ from captioning.data.readers.entries import (
     stated_id,
     stated_ids,
 )
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.readers.packed import (
     Division,
     HeldOut,

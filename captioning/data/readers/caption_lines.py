@@ -10,8 +10,8 @@ from captioning.config.loadable import loadable
 from captioning.config.setting_error import SettingError
 from captioning.data.json_files import as_record, parse_json, shown
 from captioning.data.line_files import read_lines, read_text
-from captioning.data.quick_sample import collector_paused, quick_sample
 from captioning.data.readers.entries import normalised
+from captioning.data.readers.many_samples import collector_paused, quick_sample
 from captioning.data.roster import Roster, build_roster
 
 # Where COCO's and MSR-VTT's files have their captions.

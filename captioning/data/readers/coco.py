@@ -18,7 +18,6 @@ from captioning.config.setting_error import SettingError, SettingNotFoundError
 from captioning.data.json_files import Record, as_record, load_json, parse_json
 from captioning.data.line_files import decode, read_image_list
 from captioning.data.photo_folder import photo_name
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.caption_columns import listed
 from captioning.data.readers.entries import (
     LEAVE_OUT,
@@ -33,6 +32,7 @@ from captioning.data.readers.entries import (
     selected,
     with_stated_keys,
 )
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
 from captioning.types import Box

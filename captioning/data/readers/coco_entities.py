@@ -17,7 +17,6 @@ from captioning.config.loadable import loadable
 from captioning.config.setting_error import SettingError
 from captioning.data.json_files import Record, as_record, is_number, load_json
 from captioning.data.photo_folder import PhotoFolder
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,
@@ -28,6 +27,7 @@ from captioning.data.readers.entries import (
     normalised,
     roster_from_entries,
 )
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.roster import Dropped, Roster
 from captioning.types import Box, Phrase
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from captioning.config.setting_error import Setting, SettingError
-from captioning.data.boxes import checked_box, photo_size, scaled_box
+from captioning.data.annotated_boxes import checked_box, photo_size, scaled_box
 from captioning.data.json_files import checked_text
 from captioning.data.photo_folder import GivenName, PhotoFolder, given_name
-from captioning.data.quick_sample import quick_sample
+from captioning.data.readers.many_samples import quick_sample
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.types import Box, Phrase, Region, Sample
 

@@ -20,7 +20,6 @@ from captioning.config.loadable import loadable
 from captioning.config.setting_error import SettingError, SettingNotFoundError
 from captioning.data.line_files import decode, read_image_list
 from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,
@@ -31,6 +30,7 @@ from captioning.data.readers.entries import (
     normalised,
     roster_from_entries,
 )
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.roster import Roster
 from captioning.types import Box, Phrase
 

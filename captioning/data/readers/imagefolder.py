@@ -19,9 +19,9 @@ from captioning.data.readers.entries import (
     stated_id,
     stated_ids,
 )
+from captioning.data.readers.joined_rows import Row, entries_of
 from captioning.data.readers.jsonl import caption_pairs
 from captioning.data.readers.record_keys import CaptionKeys, no_captions
-from captioning.data.readers.rows import Row, entries_of
 from captioning.data.readers.table import column_names, read_table
 from captioning.data.roster import Dropped, Roster
 

@@ -12,7 +12,6 @@ from captioning.config.loadable import loadable
 from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.json_files import Record, is_number, shown
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.caption_columns import CaptionPer, pieces_of_cell, separator_of
 from captioning.data.readers.entries import (
     BAD_CAPTION,
@@ -30,6 +29,7 @@ from captioning.data.readers.entries import (
     with_stated_keys,
 )
 from captioning.data.readers.json_forms import records_of
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.readers.record_keys import (
     CaptionKeys,
     chat_captions,

@@ -10,7 +10,6 @@ from captioning.config.loadable import loadable
 from captioning.data.json_files import Record
 from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import photo_name
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.entries import (
     CaptionEntry,
     ImageEntry,
@@ -24,6 +23,7 @@ from captioning.data.readers.entries import (
     stated_ids,
     with_stated_keys,
 )
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.readers.read_once import read_once
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import Dropped, Roster

@@ -11,7 +11,7 @@ from captioning.config.setting_error import Setting, SettingError
 from captioning.data.line_files import GZIP, ending, read_head, read_text
 from captioning.data.photo_folder import has_photo_suffix
 from captioning.data.readers.entries import PhotoPolicy, Policy, Rules, roster_from_entries
-from captioning.data.readers.rows import Row, entries_of
+from captioning.data.readers.joined_rows import Row, entries_of
 from captioning.data.roster import Dropped, Roster
 
 _HEAD = 1 << 12  # bytes by which a list is recognised

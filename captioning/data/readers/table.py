@@ -15,7 +15,6 @@ from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.line_files import ending, read_head, read_text
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.caption_columns import (
     ADDRESSES,
     CaptionPer,
@@ -34,7 +33,8 @@ from captioning.data.readers.entries import (
     roster_from_entries,
     stated_id,
 )
-from captioning.data.readers.rows import Row, entries_of
+from captioning.data.readers.joined_rows import Row, entries_of
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.readers.split_words import split_key
 from captioning.data.roster import Dropped, Roster
 

@@ -25,9 +25,9 @@ from captioning.data.readers.entries import (
     roster_from_entries,
 )
 from captioning.data.readers.generator_folders import Concept, default_texts, folder_captions
+from captioning.data.readers.joined_rows import Row, entries_of
 from captioning.data.readers.jsonl import CAPTION_KEYS, caption_pairs
 from captioning.data.readers.record_keys import CaptionKeys
-from captioning.data.readers.rows import Row, entries_of
 from captioning.data.readers.split_words import split_of
 from captioning.data.roster import Dropped, Roster
 

@@ -21,7 +21,6 @@ from captioning.config.ranges import Name
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.line_files import decode
 from captioning.data.photo_folder import checked_file_name
-from captioning.data.quick_sample import collector_paused
 from captioning.data.readers.caption_columns import found_captions, numbered_captions
 from captioning.data.readers.entries import (
     NO_CAPTION,
@@ -31,6 +30,7 @@ from captioning.data.readers.entries import (
     stated_id,
     stated_ids,
 )
+from captioning.data.readers.many_samples import collector_paused
 from captioning.data.readers.packed import (
     Division,
     HeldOut,

@@ -15,12 +15,12 @@ import numpy as np
 
 from captioning.config.loadable import loadable
 from captioning.config.ranges import Fraction, PositiveInt, Seed
+from captioning.data.annotated_boxes import sample_size
 from captioning.data.batches.controls import mentioned_regions
-from captioning.data.boxes import sample_size
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster
 from captioning.types import Phrase, Sample
-from captioning.vision.boxes import coverage
+from captioning.vision.region_features import coverage
 
 FILE = "captions.jsonl"
 CLOSE = 1.0  # pixels that a box may be off

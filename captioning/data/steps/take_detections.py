@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from captioning.data.boxes import checked_box
+from captioning.data.annotated_boxes import checked_box
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import CORPUS, AbstractStep, StepContext

@@ -17,7 +17,7 @@ from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
 from captioning.runtime.model_folder import model_folder
 from captioning.text.control_tokens import CONTROL_TOKENS
-from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
+from captioning.text.tokenizers.token_spans import NOWHERE, Span, text_spans
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 SPACE = "Ġ"  # the space before a word in byte-level vocabularies

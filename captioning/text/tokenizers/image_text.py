@@ -14,7 +14,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.runtime.files import read_json
 from captioning.runtime.processors import image_text_folder, load_processor
 from captioning.text.prompts import prompt_format
-from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
+from captioning.text.tokenizers.token_spans import NOWHERE, Span, text_spans
 
 SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence pieces
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from captioning.config.loadable import loadable
 from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
-from captioning.text.tokenizers.places import NOWHERE, Span, word_spans
+from captioning.text.tokenizers.token_spans import NOWHERE, Span, word_spans
 from captioning.text.tokenizers.treebank import split_words
 
 Layout = Literal["updown_baseline", "ruotianluo"]

@@ -13,7 +13,7 @@ from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
 from captioning.text.causal import load_causal_tokens
 from captioning.text.entities import as_sentence
-from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
+from captioning.text.tokenizers.token_spans import NOWHERE, Span, text_spans
 
 STOP = "."
 SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence pieces

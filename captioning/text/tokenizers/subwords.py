@@ -14,7 +14,7 @@ from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
 from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import model_folder
-from captioning.text.tokenizers.places import NOWHERE, Span, text_spans
+from captioning.text.tokenizers.token_spans import NOWHERE, Span, text_spans
 
 FILE_NAME = "tokenizer.json"
 _MARKS = re.compile(r"[.!\"()*#:;~]")

@@ -16,7 +16,7 @@ from captioning.config.ranges import PositiveInt
 from captioning.interfaces import AbstractTokenizer
 from captioning.text.control_tokens import CONTROL_TOKENS
 from captioning.text.spaceless import START, joined
-from captioning.text.tokenizers.places import NOWHERE, Span, word_spans
+from captioning.text.tokenizers.token_spans import NOWHERE, Span, word_spans
 from captioning.text.tokenizers.treebank import SplitCaptions, split_words
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")

@@ -20,7 +20,7 @@ from captioning.config.ranges import NonNegativeFloat, PositiveFloat, PositiveIn
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words import request_of
+from captioning.decoding.words_to_tokens import request_of
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.on_device import on_device
 from captioning.models.layers.weighted_mean import mean_of

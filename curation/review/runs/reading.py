@@ -28,7 +28,7 @@ from captioning.training.data_checks import check_opened
 from captioning.training.rosters import read_roster, read_train
 from curation.finished_run import has_journal, read_run, record_of
 from curation.loop.ledger import read_history
-from curation.loop.truth import load_truth
+from curation.loop.planted_faults import load_truth
 from curation.manifest import TRUTH_NAME, is_loop_folder, is_run_folder
 from curation.record import RunRecord
 

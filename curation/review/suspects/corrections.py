@@ -8,8 +8,8 @@ from typing import Literal
 
 from captioning.data.readers.split_words import Split
 from captioning.data.roster import CurationView, Roster
-from curation.check.run import read_all, read_questions, read_splits
-from curation.check.write import HELD_OUT, draw_splits
+from curation.check.check_files import HELD_OUT, draw_splits
+from curation.check.folder_check import read_all, read_questions, read_splits
 from curation.export.export import export
 from curation.export.tool_files import Style
 from curation.finished_run import read_asked, read_held_out, read_run

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from augmentation.cutswap.embeddings import embed_words
-from augmentation.regions.ranking import known_threshold
+from augmentation.regions.reranking import known_threshold
 from augmentation.run import augment, without_execution_keys
 from captioning.config.build import build_part
 from captioning.runtime.files import read_json

@@ -22,9 +22,9 @@ from augmentation.cutswap.text import NO_BOX, SwapRules
 from augmentation.regions.boxes import Limits
 from augmentation.regions.paste import Blending
 from augmentation.regions.proposal import Proposal
-from augmentation.regions.ranking import CosineScorer, Ranker, Threshold
 from augmentation.regions.rendering import NOT_BEST, TOO_UNLIKE, PictureFormat
-from augmentation.regions.writer import write_set
+from augmentation.regions.reranking import CosineScorer, Ranker, Threshold
+from augmentation.regions.set_writer import write_set
 from captioning.data.roster import Roster, build_roster
 from captioning.runtime.files import read_json
 from tests.augmentation.regions.scenes import photo, sample

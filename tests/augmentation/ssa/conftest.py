@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from augmentation.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
+from augmentation.ssa.amr_parser import RuleParser
 from augmentation.ssa.filters import Rules
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.method import Ssa
-from augmentation.ssa.parser import RuleParser
 from augmentation.ssa.penman import read_penman, write_penman
 from captioning.data.roster import Roster, build_roster
 from captioning.text.parser import build_caption_parser

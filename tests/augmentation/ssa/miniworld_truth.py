@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from augmentation.ssa.builder import Builder
+from augmentation.ssa.dependency_parse import Words
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.lexicon import COLOURS, concept_of, is_living, subject_role
-from augmentation.ssa.words import Words
 from captioning.miniworld.actions import ACTIONS
 from captioning.miniworld.captions import RESTING_VERBS, SIZE_WORDS, Narrator, for_many
 from captioning.miniworld.sample import sample_scene

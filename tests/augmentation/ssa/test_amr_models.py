@@ -20,10 +20,10 @@ from augmentation.ssa.amr_models import (
     caption_by_words,
     read_linear,
 )
+from augmentation.ssa.amr_parser import graph_of
+from augmentation.ssa.dependency_parse import parsed_words
 from augmentation.ssa.graph import Graph
-from augmentation.ssa.parser import graph_of
 from augmentation.ssa.penman import read_penman, write_penman
-from augmentation.ssa.words import parsed_words
 from captioning.text.parser import build_caption_parser
 from tests.causal_folder import byte_pairs
 

@@ -12,7 +12,7 @@ from PIL import Image
 from augmentation.captions.caption_set import write_captions
 from augmentation.ssa.authors import NO_BOX, NOTHING, OTHER_BOX, AuthorsCaptions
 from captioning.commands.main import main
-from captioning.data.boxes import sample_size
+from captioning.data.annotated_boxes import sample_size
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import focus, read_added_captions
 from captioning.types import Phrase, Region, Sample

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from augmentation.captions.new_captions import PhotoCaptions
+from augmentation.ssa.amr_parser import MAX_DEPTH
 from augmentation.ssa.filters import UNGROUNDED, Rules
 from augmentation.ssa.method import UNREADABLE, Ssa
-from augmentation.ssa.parser import MAX_DEPTH
 from captioning.data.roster import build_roster
 from captioning.text.parser import build_caption_parser
 from captioning.text.word_tables import build_token_table

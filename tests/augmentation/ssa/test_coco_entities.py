@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from augmentation.ssa.amr_parser import read_words
+from augmentation.ssa.dependency_parse import parsed_words
 from augmentation.ssa.filters import Rules
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.grounding import ground
 from augmentation.ssa.merging import Merging
 from augmentation.ssa.method import Ssa
-from augmentation.ssa.parser import read_words
-from augmentation.ssa.sentences import Caption, phrases_of
-from augmentation.ssa.words import parsed_words
+from augmentation.ssa.written_captions import Caption, phrases_of
 from captioning.data.readers.coco_entities import read_coco_entities
 from captioning.data.roster import Roster
 from captioning.text.parser import build_caption_parser

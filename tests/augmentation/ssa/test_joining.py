@@ -7,9 +7,9 @@ import pytest
 
 from augmentation.ssa.graph import Edge, Graph, Name, Node
 from augmentation.ssa.method import join_events
-from augmentation.ssa.nouns import NounForms
 from augmentation.ssa.realiser import Realiser
-from augmentation.ssa.sentences import caption_of
+from augmentation.ssa.word_usage import NounForms
+from augmentation.ssa.written_captions import caption_of
 
 PLACES = {"boy": 0, "horse": 1, "girl": 2, "ball": 3}
 

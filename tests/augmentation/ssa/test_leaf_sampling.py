@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from augmentation.ssa.event_sampling import LeafSampler, Sampler
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.penman import read_penman
-from augmentation.ssa.sampling import LeafSampler, Sampler
 
 TRIES = """
 (t / try-01

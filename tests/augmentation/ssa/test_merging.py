@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from augmentation.ssa.amr_parser import read_words
 from augmentation.ssa.clustering import smatch
+from augmentation.ssa.dependency_parse import parsed_words
+from augmentation.ssa.event_sampling import Sampler
 from augmentation.ssa.graph import MULTI_SENTENCE, Graph
 from augmentation.ssa.grounding import ground
 from augmentation.ssa.merging import Merging
-from augmentation.ssa.nouns import NounForms
-from augmentation.ssa.parser import read_words
 from augmentation.ssa.penman import read_penman, write_penman
 from augmentation.ssa.realiser import STYLES, Realiser
-from augmentation.ssa.sampling import Sampler
-from augmentation.ssa.sentences import caption_of
-from augmentation.ssa.words import parsed_words
+from augmentation.ssa.word_usage import NounForms
+from augmentation.ssa.written_captions import caption_of
 from captioning.text.parser import SpacyParser, build_caption_parser
 from captioning.types import Phrase, Region
 

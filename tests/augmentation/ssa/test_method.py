@@ -27,9 +27,9 @@ from augmentation.ssa.filters import (
 )
 from augmentation.ssa.graph import Graph
 from augmentation.ssa.method import UNREADABLE, Ssa
-from augmentation.ssa.nouns import Frames
 from augmentation.ssa.penman import read_penman
-from augmentation.ssa.sentences import Caption
+from augmentation.ssa.word_usage import Frames
+from augmentation.ssa.written_captions import Caption
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import Mixture, focus, read_added_captions
@@ -37,7 +37,7 @@ from captioning.interfaces import AbstractLanguageModel
 from captioning.metrics.well_formedness import AbstractWellFormedness, WellFormed
 from captioning.text.ngrams import NgramLanguageModel
 from captioning.types import Phrase
-from captioning.vision.boxes import coverage
+from captioning.vision.region_features import coverage
 from tests.augmentation.ssa.conftest import CAPTIONS, Known, ssa
 
 

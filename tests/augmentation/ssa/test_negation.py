@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from augmentation.ssa.amr_parser import RuleParser, loses_negation, read_words
+from augmentation.ssa.dependency_parse import parsed_words
+from augmentation.ssa.event_sampling import LeafSampler, Sampler
 from augmentation.ssa.method import subject_of
-from augmentation.ssa.nouns import NounForms
-from augmentation.ssa.parser import RuleParser, loses_negation, read_words
 from augmentation.ssa.penman import read_penman
 from augmentation.ssa.realiser import STYLES, Realiser
-from augmentation.ssa.sampling import LeafSampler, Sampler
-from augmentation.ssa.sentences import caption_of
-from augmentation.ssa.words import parsed_words
+from augmentation.ssa.word_usage import NounForms
+from augmentation.ssa.written_captions import caption_of
 from captioning.text.parser import build_caption_parser
 
 

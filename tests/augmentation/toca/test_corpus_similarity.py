@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from augmentation.toca.compare import (
+from augmentation.toca.corpus_similarity import (
     compare_corpora,
     compare_counts,
     draw_neighbourhoods,

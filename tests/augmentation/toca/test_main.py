@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from augmentation.run import augment
-from augmentation.toca.compare import compare
+from augmentation.toca.corpus_similarity import compare
 from captioning.commands.main import main
 from captioning.config.compose import compose_config
 from captioning.training.rosters import read_corpus

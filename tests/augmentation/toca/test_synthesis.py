@@ -12,9 +12,9 @@ import pytest
 
 from augmentation.captions.line_log import read_lines
 from augmentation.toca.corpus_statistics import count_corpus
-from augmentation.toca.prompts import PromptWriter
-from augmentation.toca.sampling import SentenceTemplate, TemplateSampler
+from augmentation.toca.prompt_writer import PromptWriter
 from augmentation.toca.synthesis import SURPLUS, UNLIKELY, Pace, Synthesis
+from augmentation.toca.template_sampling import SentenceTemplate, TemplateSampler
 from augmentation.toca.templates import deconstruct, sentence_template
 from augmentation.writing.acceptance import DUPLICATE, MISSING, Judge
 from augmentation.writing.prompt import Prompt

@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 
 from augmentation.toca import teaching
 from augmentation.toca.method import ToCa
-from augmentation.toca.prompts import PromptWriter
+from augmentation.toca.prompt_writer import PromptWriter
 from augmentation.toca.teaching import IGNORED, Lessons, mean_loss_of, teach, with_templates
 from augmentation.writing.causal_writer import CausalWriter
 from captioning.config.compose import compose_config

@@ -12,7 +12,7 @@ from captioning.decoding.latent_draws import LatentSearch, _first_unused
 from captioning.decoding.latent_draws_published import PublishedLatentSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import DEAD, SearchResult
-from captioning.decoding.words import bind_search
+from captioning.decoding.words_to_tokens import bind_search
 from captioning.models.cos_cvae import CosCvae
 from captioning.types import Batch
 from tests.tiny import build, make_batch

@@ -10,7 +10,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from captioning.decoding.latent_draws import LatentSearch
-from captioning.decoding.words import bind_search
+from captioning.decoding.words_to_tokens import bind_search
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.layers.bound import Terms
 from captioning.models.layers.gaussian import Gaussian

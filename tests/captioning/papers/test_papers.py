@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from captioning.commands.paper import PAPER
-from captioning.papers import show
+from captioning.papers import paper_report
 from captioning.papers.cells import Cells, Results
-from captioning.papers.page import item_lines, label, measured_lines
 from captioning.papers.paper import Paper
 from captioning.papers.paper_file import read_paper
+from captioning.papers.paper_page import item_lines, label, measured_lines
 from captioning.papers.steps import Task, tasks_of
 from captioning.results.study_file import write_study
 from tests.captioning.papers.conftest import paper_of
@@ -83,7 +83,7 @@ def test_a_folder_of_records_that_is_not_there_is_refused(tmp_path: Path) -> Non
     PAPER.add_arguments(parser)
     options = parser.parse_args(["list", "--records", str(tmp_path / "no")])
     with pytest.raises(FileNotFoundError, match="--records .*no: no such folder"):
-        show.show(options)
+        paper_report.show(options)
 
 
 def test_what_is_not_measured_is_missing_or_has_its_reason(tmp_path: Path, content):
@@ -263,7 +263,7 @@ def test_what_is_missing_is_told_by_seed(tmp_path: Path, content, capsys):
     PAPER.add_arguments(parser)
 
     def told(seeds: str) -> list[str]:
-        show.show(parser.parse_args([*words, seeds]))
+        paper_report.show(parser.parse_args([*words, seeds]))
         lines = capsys.readouterr().out.splitlines()
         return [line[2:].split(":")[0] for line in lines if ", seed " in line]
 
@@ -286,13 +286,13 @@ def test_main_tables_are_of_more_seeds_than_others(tmp_path: Path, content, monk
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     found: list[Task] = []
-    monkeypatch.setattr(show, "carry_out", lambda tasks, _: found.extend(tasks))
+    monkeypatch.setattr(paper_report, "carry_out", lambda tasks, _: found.extend(tasks))
 
     def told(*words: str) -> list[str]:
         line = [f"{tmp_path}/mine.yaml", *words, "--scale", "flickr8k", "--run"]
         places = ["--runs", str(tmp_path), "--records", str(tmp_path)]
         found.clear()
-        show.show(parser.parse_args([*line, *places]))
+        paper_report.show(parser.parse_args([*line, *places]))
         return [task.name for task in found]
 
     first, rest = ["pairs, seed 0", "ours, seed 0"], ["ours, seed 1", "ours, seed 2"]
@@ -337,16 +337,16 @@ def test_what_others_make_is_looked_for_before_anything_begins(
         "{models}/c": {"what": "of other runs"},
     }
     paper = paper_of(tmp_path, content)
-    monkeypatch.setattr(show, "load_paper", lambda _: paper)
+    monkeypatch.setattr(paper_report, "load_paper", lambda _: paper)
     monkeypatch.setenv("CAPTIONING_DATA", str(tmp_path / "disk"))
     monkeypatch.setenv("CAPTIONING_MODELS", str(tmp_path / "hub"))
     carried: list[Task] = []
-    monkeypatch.setattr(show, "carry_out", lambda tasks, _: carried.extend(tasks))
+    monkeypatch.setattr(paper_report, "carry_out", lambda tasks, _: carried.extend(tasks))
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     options = parser.parse_args(["mine", "--seeds", "0,1", "--runs", str(tmp_path), way])
     with pytest.raises(FileNotFoundError) as error:
-        show.show(options)
+        paper_report.show(options)
     assert str(error.value).splitlines()[1:-1] == [
         f"{tmp_path}/disk/w.pth: their weights; for ours",
         f"{tmp_path}/hub/a/b: a model (hf download a/b --local-dir {tmp_path}/hub/a/b); for ours",
@@ -354,7 +354,7 @@ def test_what_others_make_is_looked_for_before_anything_begins(
     for path in ("disk/w.pth", "hub/a/b"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).touch()
-    show.show(options)
+    paper_report.show(options)
     if way == "--run":
         weights = f"weights={tmp_path}/disk/w.pth"
         assert [task.commands[0][1] for task in carried] == [weights, weights]
@@ -368,19 +368,21 @@ def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch
     if measured:
         finish(results, paper, 0, 0.5)
     carried: list[str] = []
-    monkeypatch.setattr(show, "load_paper", lambda _: paper)
-    monkeypatch.setattr(show, "carry_out", lambda tasks, _: carried.extend(t.run.id for t in tasks))
+    monkeypatch.setattr(paper_report, "load_paper", lambda _: paper)
+    monkeypatch.setattr(
+        paper_report, "carry_out", lambda tasks, _: carried.extend(t.run.id for t in tasks)
+    )
     parser = argparse.ArgumentParser()
     PAPER.add_arguments(parser)
     words = f"mine --scale flickr8k --missing --run --seeds 0 --runs {tmp_path}".split()
     words += ["--records", str(tmp_path)]
-    show.show(parser.parse_args(words))
+    paper_report.show(parser.parse_args(words))
     assert carried == ([] if measured else ["pairs", "ours"])
     pairs = tasks_of(paper, ["pairs"], "flickr8k", [0], results)[0]
     pairs.folder.mkdir(parents=True)
     (pairs.folder / "paper.json").write_text(json.dumps(pairs.commands), encoding="utf-8")
     carried.clear()
-    show.show(parser.parse_args(words))
+    paper_report.show(parser.parse_args(words))
     assert carried == ([] if measured else ["ours"]), "what is made is not missing"
 
 

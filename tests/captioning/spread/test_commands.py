@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 from rich.console import Console
 
-from augmentation.image_replacement.pictures import make_ahead
+from augmentation.image_replacement.made_ahead import make_ahead
 from augmentation.run import augment
 from captioning.config.compose import compose_config
 from captioning.spread.base import Job

@@ -17,7 +17,7 @@ from captioning.runtime.files import read_json
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.pair_scores import PairScores
 from curation.capfilt import shards
-from curation.capfilt.run import capfilt, summary
+from curation.capfilt.offline_set import capfilt, summary
 from tests.matching_folders import save_blip_captioner, save_blip_matching
 from tests.tiny import CAPTIONS
 

@@ -23,11 +23,11 @@ from captioning.commands import check as command
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from captioning.vision import clip, joint_space
-from curation.check import check, run
+from curation.check import check, folder_check
+from curation.check.check_files import check_place, export_cleaned, write_result
 from curation.check.checks import CHECKS, TELLING, THRESHOLDS
 from curation.check.evidence import Scores
 from curation.check.result import CheckResult
-from curation.check.write import check_place, export_cleaned, write_result
 
 EVIL = "<script>alert(1)</script> a dog"
 
@@ -321,13 +321,13 @@ def test_one_chance_is_the_threshold_of_all_that_measure_one(options, expected) 
 )
 def test_a_space_of_open_clip_has_its_weights_and_their_commit(monkeypatch, space, built) -> None:
     monkeypatch.setattr(clip, "build_clip", lambda *, name, weights: (name, weights))
-    assert run.build_encoders(space, None) == (built, None)
+    assert folder_check.build_encoders(space, None) == (built, None)
 
 
 def test_the_packaged_space_and_word_networks_import_nothing_slow() -> None:
     program = """
 import sys, torch
-from curation.check.run import build_encoders
+from curation.check.folder_check import build_encoders
 from captioning.text.masked_words import FusedAdamW
 assert build_encoders("joint_space", None)[0].space == "joint-space"
 weights = [torch.nn.Parameter(torch.ones(2))]
@@ -343,10 +343,10 @@ def test_a_space_may_be_a_file_of_heads(monkeypatch) -> None:
     monkeypatch.setattr(
         joint_space, "build_joint_space", lambda *, weights, **parts: (weights, parts)
     )
-    (weights, parts), sentences = run.build_encoders("mine.safetensors", None)
+    (weights, parts), sentences = folder_check.build_encoders("mine.safetensors", None)
     assert weights == "mine.safetensors"
     assert parts["sentences"] is sentences
-    assert run.build_encoders("joint_space", None)[0][0] is None
+    assert folder_check.build_encoders("joint_space", None)[0][0] is None
 
 
 def test_a_caption_of_another_photo_is_found_by_a_space(tmp_path: Path) -> None:

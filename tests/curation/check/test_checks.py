@@ -12,11 +12,11 @@ from PIL import Image, ImageFilter, ImageOps
 from captioning.data.roster import build_roster
 from captioning.types import Sample
 from curation.check import check as run_check
-from curation.check import photos
+from curation.check import photo_checks
 from curation.check.checks import ALL_CHECKS, CHECKS, THRESHOLDS
 from curation.check.evidence import Evidence, PhotoFacts
-from curation.check.fit import fit_mixture
-from curation.check.photos import measured
+from curation.check.fit_checks import fit_mixture
+from curation.check.photo_checks import measured
 
 GOOD = [
     "A brown dog runs through the tall grass.",
@@ -345,7 +345,7 @@ def test_copies_of_photos_are_found_and_the_first_stays() -> None:
     facts |= dict.fromkeys((3, 5), facts[2])
     unlike = evidence(GOOD, facts=facts, photo_vectors=vectors)
     assert flagged("duplicate_photo", unlike) == [3, 4, 5]
-    found = photos.duplicates(unlike)
+    found = photo_checks.duplicates(unlike)
     assert [found.reasons[row] for row in (3, 5)] == ["a copy of photo_2.jpg"] * 2
 
 
@@ -360,7 +360,7 @@ def test_many_copies_of_a_placeholder_are_compared_with_the_first_alone(
     compared = []
     count = np.bitwise_count
     monkeypatch.setattr(np, "bitwise_count", lambda bits: compared.append(bits.size) or count(bits))
-    found = photos.duplicates(seen)
+    found = photo_checks.duplicates(seen)
     assert found.values.tolist() == [0] + [1] * 199
     assert set(found.reasons.values()) == {"a copy of photo_0.jpg"}
     assert sum(compared) <= 200

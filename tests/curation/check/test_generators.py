@@ -16,11 +16,11 @@ from PIL import Image
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from curation.check import check, generators
+from curation.check.check_files import export_cleaned
 from curation.check.checks import GENERATOR_CHECKS
 from curation.check.generator_folder import Purpose, found_trigger, is_odd, place_of, style_of
 from curation.check.generators import edits, usual_terms
 from curation.check.result import CheckResult
-from curation.check.write import export_cleaned
 from curation.export.tool_files import Style
 
 PLACES = ("a red sofa", "the beach", "an old chair", "a street", "the grass", "a boat", "a hill")

@@ -14,8 +14,9 @@ import pytest
 import torch
 from PIL import Image
 
-from curation.check import CheckResult, check, words
-from curation.check.write import export_cleaned
+from curation.check import CheckResult, check
+from curation.check import word_checks as words
+from curation.check.check_files import export_cleaned
 from tests.curation.check.worlds import COLORS, colourful
 
 Captions = Mapping[Path, list[str]]

@@ -8,7 +8,7 @@ from captioning.text.word_rows import row_words, word_rows
 from curation.base import WordDoubt
 from curation.check.mend import not_fitting
 from curation.check.support import NOTHING, Support, support_of
-from curation.check.words import THRESHOLD, chance_of
+from curation.check.word_checks import THRESHOLD, chance_of
 
 
 def doubt_of(caption: str, word: str, new: str) -> WordDoubt:

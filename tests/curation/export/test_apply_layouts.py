@@ -17,8 +17,8 @@ from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.readers.split_words import Split
 from captioning.types import Edit
 from curation.check import check
-from curation.check.run import read_all
-from curation.check.write import export_cleaned
+from curation.check.check_files import export_cleaned
+from curation.check.folder_check import read_all
 from curation.export.export import FORMATS, HOLD_PHOTOS
 from curation.journal.journal import Header, encode, write_journal
 from tests.packed_files import photo

@@ -14,7 +14,7 @@ from captioning.commands.main import main
 from captioning.data.readers.own.own import own_splits, read_own
 from captioning.data.roster import build_roster
 from curation.check import check
-from curation.check.write import export_cleaned
+from curation.check.check_files import export_cleaned
 from curation.export.export import FORMATS, HOLD_PHOTOS
 from tests.packed_files import photo
 

@@ -10,7 +10,7 @@ import pytest
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from curation.check import check
-from curation.check.write import export_cleaned
+from curation.check.check_files import export_cleaned
 from tests.packed_files import photo
 
 SKIP = ("duplicate_photo", "too_short")

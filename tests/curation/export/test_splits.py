@@ -10,7 +10,7 @@ import pytest
 
 from captioning.data.readers.own.own import own_splits, read_own
 from curation.check import check
-from curation.check.write import export_cleaned
+from curation.check.check_files import export_cleaned
 from curation.export.export import FORMATS
 from tests.packed_files import photo
 

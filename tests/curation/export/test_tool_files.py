@@ -15,7 +15,7 @@ from captioning.data.readers.own.own import read_own
 from captioning.data.roster import CurationView
 from captioning.types import Edit
 from curation.check import check
-from curation.check.write import export_cleaned
+from curation.check.check_files import export_cleaned
 from curation.export.export import export
 from curation.export.tool_files import QUESTION, Style
 from curation.journal.journal import Header, encode, write_journal

@@ -26,11 +26,11 @@ from PIL import Image
 from captioning.data.roster import CurationView, Dropped, build_roster
 from captioning.types import Edit, Sample
 from curation.base import WordDoubt
+from curation.check.check_page import write_page
 from curation.check.checks import CHECKS
 from curation.check.evidence import Scores
 from curation.check.mend import Replacement
-from curation.check.page import write_page
-from curation.check.words import NAME as WORDS
+from curation.check.word_checks import NAME as WORDS
 from curation.loop.keep import KeepList
 from curation.record import RunRecord
 from curation.review.app import app

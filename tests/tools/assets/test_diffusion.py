@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
 from augmentation.image_replacement.generator import Job
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
-from augmentation.image_replacement.training.prompts import load_pictures, photo_paths
+from augmentation.image_replacement.training.photos_and_prompts import load_pictures, photo_paths
 from captioning.training.rosters import read_roster
 from tools.assets.diffusion import (
     channel_weights,

@@ -14,7 +14,7 @@ from curation.base import WordDoubt
 from curation.check.checks import THRESHOLDS
 from curation.check.evidence import Scores
 from curation.check.result import CheckResult
-from curation.check.words import NAME
+from curation.check.word_checks import NAME
 
 STUDIES = Path(__file__).resolve().parents[3] / "tools" / "studies"
 sys.path.insert(0, str(STUDIES))

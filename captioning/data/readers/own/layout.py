@@ -34,7 +34,7 @@ from captioning.data.readers.generator_folders import (
     folder_captions,
 )
 from captioning.data.readers.own.kinds import KINDS, LAYOUTS, NAMES, Kind
-from captioning.data.readers.own.photos import folders_below, has_photos
+from captioning.data.readers.own.named_photos import folders_below, has_photos
 from captioning.data.readers.own.root import check_root
 from captioning.data.readers.record_keys import (
     has_photo,

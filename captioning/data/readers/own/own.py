@@ -48,7 +48,7 @@ from captioning.data.readers.own.layout import (
     split_of_file,
 )
 from captioning.data.readers.own.marks import split_marks
-from captioning.data.readers.own.photos import photo_folder
+from captioning.data.readers.own.named_photos import photo_folder
 from captioning.data.readers.own.splits import ReadPart, chosen, drawn, joined, share
 from captioning.data.readers.packed import Part
 from captioning.data.readers.read_once import files_kept

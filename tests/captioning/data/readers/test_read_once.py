@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 
-from captioning.data.quick_sample import MANY, lasting_records
+from captioning.data.readers.many_samples import MANY, lasting_records
 from captioning.data.readers.read_once import files_kept, read_once
 
 
@@ -26,7 +26,7 @@ def test_a_file_is_read_once_inside_and_not_kept_after() -> None:
 
 
 def test_many_records_are_left_out_of_later_collections(monkeypatch) -> None:
-    monkeypatch.setattr("captioning.data.quick_sample.MANY", 100)
+    monkeypatch.setattr("captioning.data.readers.many_samples.MANY", 100)
     gc.unfreeze()
     always = gc.get_freeze_count()  # Python 3.12 has some that never go
     with lasting_records():
@@ -45,7 +45,7 @@ def test_nothing_is_frozen_as_python_ends() -> None:
     code = f"""
 import atexit, gc
 atexit.register(lambda: print(gc.get_freeze_count()))  # called last
-from captioning.data.quick_sample import lasting_records
+from captioning.data.readers.many_samples import lasting_records
 with lasting_records():
     records = [[] for _ in range({MANY} + 1)]
 print(gc.get_freeze_count())

@@ -11,7 +11,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from captioning.decoding.greedy import GreedySearch
-from captioning.decoding.words import bind_search
+from captioning.decoding.words_to_tokens import bind_search
 from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 from tests.causal_folder import save_causal

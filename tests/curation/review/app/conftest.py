@@ -14,7 +14,7 @@ from PIL import Image
 
 from captioning.inference.captioner import Captioner
 from curation.check import check
-from curation.check.write import write_result
+from curation.check.check_files import write_result
 from curation.review.app import app
 from curation.review.page_server import PageServer
 

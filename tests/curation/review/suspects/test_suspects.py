@@ -20,7 +20,7 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.runtime.files import write_json
 from captioning.types import Edit, Sample
 from curation.check import check
-from curation.check.write import write_result
+from curation.check.check_files import write_result
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
 from curation.review.suspects import corrections, suspects

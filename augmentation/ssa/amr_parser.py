@@ -1,0 +1,433 @@
+"""Captions to AMR graphs by rule, from their dependency parses; needs no model but the tagger.
+
+The graphs have the parts of AMR that captions need: predicates with senses and numbered arguments,
+location, time, path, destination, direction, source, manner, purpose, modifiers, quantity,
+possession, parts, coordination. docs/ssa.md shows how accurate it is, and what fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from augmentation.ssa.builder import Builder
+from augmentation.ssa.dependency_parse import NOT, Words, parsed_words
+from augmentation.ssa.graph import MULTI_SENTENCE, Graph
+from augmentation.ssa.lexicon import (
+    AGENT_ROLES,
+    COLOURS,
+    MOTION,
+    PASSIVE_ROLES,
+    SENSES,
+    SOURCES,
+    TIMES,
+    concept_of,
+    subject_role,
+)
+from augmentation.ssa.phrases import Phrases
+from augmentation.ssa.prepositions import Places, Site
+from captioning.interfaces import AbstractParser
+from captioning.text.phrases import NOUNS, OBJECTS, PASSIVE_SUBJECTS, SUBJECTS
+from captioning.types import Parse
+
+CONTROL_VERBS = frozenset(
+    [
+        "try",
+        "attempt",
+        "prepare",
+        "start",
+        "begin",
+        "want",
+        "wait",
+        "help",
+        "continue",
+        "pretend",
+        "like",
+        "love",
+        "learn",
+        "need",
+    ]
+)
+PLACE_ADVERBS = frozenset(
+    [
+        "outside",
+        "outdoors",
+        "inside",
+        "indoors",
+        "nearby",
+        "here",
+        "there",
+        "underwater",
+        "overhead",
+        "below",
+        "above",
+        "behind",
+        "downstairs",
+        "upstairs",
+        "alongside",
+        "midair",
+        "underneath",
+        "ahead",
+    ]
+)
+DIRECTION_ADVERBS = frozenset(
+    ["down", "up", "away", "off", "out", "back", "forward", "backwards", "backward", "over"]
+)
+PATH_PARTICLES = frozenset(
+    ["down", "up", "off", "out", "over", "across", "through", "along", "around", "past"]
+)
+IGNORED_ADVERBS = frozenset(
+    ["while", "when", "then", "just", "as", "also", "apparently", "so", "not", "n't", "too"]
+)
+
+
+class Clauses:
+    """Reads the words of a caption into a builder, from the root down.
+
+    Args:
+        builder: to which nodes are added.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.words, self.tokens = builder.words, builder.words.tokens
+        self.phrases = Phrases(builder)
+        self.places = Places(builder, entity=self.entity, action=self.action)
+
+    def top(self, i: int) -> str | None:
+        """The node of a root of the parse; None for a sign or a word without a node."""
+        token = self.tokens[i]
+        if not any(char.isalnum() for char in token.text):
+            return None
+        if token.pos in ("VERB", "AUX"):
+            return self.clause(i, None)
+        if token.pos == "ADP":
+            objects = self.words.preposition(i)[1]
+            return self.entity(objects[0]) if objects else None
+        return self.entity(i)
+
+    def entity(self, i: int) -> str:
+        """The node of a noun phrase with its dependents; "and" for several nouns."""
+        conjuncts = self.phrases.conjuncts(i)
+        if any(self.tokens[j].pos in ("VERB", "AUX") and self.words.having(j, *SUBJECTS)
+               for j in conjuncts):  # fmt: skip
+            conjuncts = []  # "a man on a bike and a dog runs": not the bike and the running
+        return self.phrases.coordinate(i, [self._single(j) for j in (i, *conjuncts)])
+
+    def _single(self, i: int) -> str:
+        token = self.tokens[i]
+        if i in self.builder.variable_of:
+            return self.builder.variable_of[i]
+        if token.pos in ("VERB", "AUX"):
+            return self.action(i, None)
+        if token.pos == "PRON":
+            antecedent = self.builder.antecedent(i)
+            if antecedent is not None:
+                self.builder.variable_of[i] = antecedent
+                return antecedent
+        quantified = self.phrases.quantity_of(i)
+        if quantified != i:
+            variable = self.entity(quantified)
+            self.builder.variable_of[i] = variable
+            quantity = self.builder.add(token.lemma, token.lemma)
+            self.builder.link(variable, "quant", quantity)
+        else:
+            variable = self.phrases.noun(i)
+            self.phrases.describe(variable, i)
+        self._postmodifiers(variable, i, quantified)
+        return variable
+
+    def _postmodifiers(self, variable: str, i: int, quantified: int) -> None:
+        """Add the words after a noun."""
+        for j in self.words.children[i]:
+            token = self.tokens[j]
+            if token.dep == "prep" and not (quantified != i and token.lemma == "of"):
+                self.places.attach(Site(variable, self.tokens[quantified], agent=variable), j)
+            elif token.dep in ("acl", "relcl", "advcl"):
+                for k in (j, *self.phrases.conjuncts(j)):
+                    self.action(k, variable)
+            elif token.dep == "appos":
+                self.builder.link(variable, "mod", self.entity(j))
+            elif token.dep == "advmod":
+                self._adverb(variable, j)
+            elif token.dep in SUBJECTS and token.pos in NOUNS:
+                self.builder.link(variable, "mod", self.entity(j))
+
+    def clause(self, i: int, subject: str | None) -> str:
+        """The node of a verb and its conjuncts."""
+        verb_node = self.action(i, subject)
+        agent = self._subject(i, subject)
+        conjuncts = self.phrases.conjuncts(i)
+        for j in self.words.having(i, "advcl"):
+            if not self.words.having(j, "mark", "advmod", "aux"):
+                conjuncts += [j, *self.phrases.conjuncts(j)]
+        return self.phrases.coordinate(i, [verb_node, *(self.action(j, agent) for j in conjuncts)])
+
+    def _subject(self, i: int, subject: str | None) -> str | None:
+        subjects = [
+            j
+            for j in self.words.having(i, *SUBJECTS, *PASSIVE_SUBJECTS)
+            if self.tokens[j].tag not in ("WDT", "WP")
+        ]
+        return self.entity(subjects[0]) if subjects else subject
+
+    def action(self, i: int, subject: str | None) -> str:
+        """The node of a verb with its arguments.
+
+        Args:
+            i: the verb.
+            subject: node of its subject, where it has none of its own.
+        """
+        if i in self.builder.variable_of:
+            return self.builder.variable_of[i]
+        token = self.tokens[i]
+        if token.pos not in ("VERB", "AUX"):
+            return self.entity(i)
+        if token.lemma == "be":
+            return self._copula(i, subject)
+        verb, path_particles = self._with_particles(i)
+        variable = self.builder.add(concept_of(verb), verb, token=i)
+        agent = self._subject(i, subject)
+        if self._is_passive(i):
+            role = PASSIVE_ROLES.get(verb, "ARG1")
+        else:
+            has_object = not path_particles and bool(self.words.having(i, *OBJECTS))
+            role = "ARG0" if has_object else subject_role(verb)
+            if subject is not None and agent != subject and not has_object:
+                self.builder.link(variable, "ARG1", subject)  # "a stick that a dog has"
+        if agent is not None:
+            self.builder.link(variable, role, agent)
+        for particle in path_particles:
+            self._path(variable, particle, self._path_objects(i))
+        for j in self.words.children[i]:
+            if not (path_particles and self.tokens[j].dep in OBJECTS):
+                self._argument(variable, verb, agent, j)
+        return variable
+
+    def _with_particles(self, i: int) -> tuple[str, list[str]]:
+        """A verb with its particles, and particles of a path: "up" of "walks up a hill"."""
+        lemma = self.tokens[i].lemma
+        particles = [self.tokens[j].lemma for j in self.words.having(i, "prt")]
+        is_motion = lemma.rpartition("-")[2] in MOTION | {
+            "look",
+            "fall",
+            "stand",
+            "sit",
+            "lie",
+            "lay",
+        }
+        path_particles = [
+            p
+            for p in particles
+            if p in PATH_PARTICLES and is_motion and f"{lemma} {p}" not in SENSES
+        ]
+        return " ".join([lemma, *(p for p in particles if p not in path_particles)]), path_particles
+
+    def _path_objects(self, i: int) -> list[int]:
+        """Objects of a path, which depend on the verb or on its particle."""
+        particle_objects = (
+            k for j in self.words.having(i, "prt") for k in self.words.having(j, "pobj")
+        )
+        return [*self.words.having(i, *OBJECTS), *particle_objects]
+
+    def _path(self, variable: str, particle: str, objects: list[int]) -> None:
+        if objects and particle in SOURCES:
+            self.builder.link(variable, "source", self.entity(objects[0]), particle)
+            return
+        node = self.builder.add(particle, particle)
+        self.builder.link(variable, "path" if objects else "direction", node)
+        for j in objects[:1]:
+            self.builder.link(node, "op1", self.entity(j))
+
+    def _is_passive(self, i: int) -> bool:
+        if self.words.having(i, "auxpass", *PASSIVE_SUBJECTS):
+            return True
+        return self.tokens[i].tag == "VBN" and not self.words.having(i, "aux", *OBJECTS)
+
+    def _argument(self, variable: str, verb: str, agent: str | None, j: int) -> None:
+        token = self.tokens[j]
+        if token.dep in OBJECTS:
+            self.builder.link(variable, "ARG1", self.entity(j))
+        elif token.dep == "dative" and token.pos != "ADP":
+            self.builder.link(variable, "ARG2", self.entity(j))
+        elif token.dep == "agent":
+            for k in self.words.having(j, "pobj"):
+                self.builder.link(variable, AGENT_ROLES.get(verb, "ARG0"), self.entity(k))
+        elif token.dep in ("prep", "dative"):
+            self.places.attach(Site(variable, self.tokens[self._token(variable)], verb, agent), j)
+        elif token.dep in ("xcomp", "ccomp", "advcl"):
+            self._clause_below(variable, verb, agent, j)
+        elif token.dep in ("advmod", "npadvmod"):
+            self._adverb(variable, j)
+        elif token.dep in ("acomp", "oprd", "amod"):
+            word = token.text.lower()
+            self.builder.link(variable, "manner", self.builder.add(token.lemma, word, token=j))
+        elif token.dep == "neg":
+            self.builder.negate(variable)
+
+    def _token(self, variable: str) -> int:
+        return self.builder.nodes[variable].names[0].token
+
+    def _clause_below(self, variable: str, verb: str, agent: str | None, j: int) -> None:
+        marks = {self.tokens[k].lemma for k in self.words.having(j, "mark", "advmod")}
+        below = self.action(j, agent)
+        if marks & {"while", "as", "when", "whilst"}:
+            self.builder.link(variable, "time", below)
+        elif self.words.having(j, "aux"):
+            self.builder.link(variable, "ARG1" if verb in CONTROL_VERBS else "purpose", below)
+        elif self.tokens[j].dep != "advcl":
+            self.builder.link(variable, "ARG1", below)
+
+    def _adverb(self, variable: str, j: int) -> None:
+        token = self.tokens[j]
+        word = token.text.lower()
+        for k in self.words.having(j, "prep"):  # "away from a dog", "next to a tree"
+            head = self.tokens[self._token(variable)]
+            self.places.attach(Site(variable, head, head.lemma, None), j if word == "next" else k)
+        if word == "next" or word in IGNORED_ADVERBS or j in self.builder.variable_of:
+            return
+        role = "mod"
+        if word in PLACE_ADVERBS:
+            role = "location"
+        elif word in DIRECTION_ADVERBS:
+            role = "direction"
+        elif token.lemma in TIMES:
+            role = "time"
+        elif word.endswith("ly") or word == "together":
+            role = "manner"
+        self.builder.link(variable, role, self.builder.add(word, word, token=j))
+
+    def _copula(self, i: int, subject: str | None) -> str:
+        """Clauses with "be": existence, an attribute, or a place."""
+        subjects = self.words.having(i, *SUBJECTS, "attr")
+        if self.words.having(i, "expl") and subjects:
+            variable = self.entity(subjects[0])
+            self._negate(variable, i)
+            self._attach_to_copula(variable, i)
+            return variable
+        agent = self._subject(i, subject)
+        for j in self.words.having(i, "acomp", "attr", "oprd"):
+            conjuncts = self.phrases.conjuncts(j)
+            parts = [self._predicated(k, agent) for k in (j, *conjuncts)]
+            joints = self._joints(j, *conjuncts)
+            # "not brown or black" is neither, "not brown but white" is one; "and" tells nothing.
+            negated = parts if len(parts) == 1 or "or" in joints else parts[: int("but" in joints)]
+            for part in negated:
+                self._negate(part, i, j)
+            self._attach_to_copula(parts[0], i)
+            return self.phrases.coordinate(j, parts)
+        return self._located(i, agent)
+
+    def _negate(self, variable: str, *words: int) -> None:
+        """Say that a node is not so, where one of the words has "not"."""
+        for i in words:
+            if self.words.negations(i):
+                self.builder.negate(variable)
+
+    def _joints(self, *words: int) -> set[str]:
+        """Conjunctions that depend on words."""
+        return {self.tokens[j].lemma for i in words for j in self.words.having(i, "cc")}
+
+    def _predicated(self, j: int, agent: str | None) -> str:
+        """ "the dog is brown", "the man is a clown": the node of the predicate."""
+        lemma = self.tokens[j].lemma
+        if lemma in COLOURS:
+            predicate = self.builder.add(COLOURS[lemma], lemma, token=j)
+            if agent is not None:
+                self.builder.link(predicate, "ARG1", agent)
+        else:
+            predicate = self._single(j)
+            if agent is not None:
+                self.builder.link(agent, "mod", predicate)
+        return predicate
+
+    def _attach_to_copula(self, variable: str, i: int) -> None:
+        head = self.tokens[max(self._token(variable), 0)]
+        for j in self.words.having(i, "prep"):
+            self.places.attach(Site(variable, head, agent=variable), j)
+        for j in self.words.having(i, "acl", "advcl"):
+            self.action(j, variable)
+
+    def _located(self, i: int, agent: str | None) -> str:
+        variable = self.builder.add("be-located-at-91", "be", token=i)
+        if agent is not None:
+            self.builder.link(variable, "ARG1", agent)
+        negations = self.words.negations(i)
+        of_not = [k for j in negations for k in self.words.having(j, "prep")]
+        for j in (*self.words.having(i, "prep"), *of_not):
+            self.places.attach(Site(variable, self.tokens[i], "be", agent, bool(negations)), j)
+        for j in self.words.having(i, "advmod"):
+            word = self.tokens[j].text.lower()
+            if word not in IGNORED_ADVERBS:
+                self.builder.link(variable, "ARG2", self.builder.add(word, word, token=j))
+        if any(e.source == variable and e.role != "ARG1" for e in self.builder.edges):
+            self._negate(variable, i)  # else clothes have the "not"
+        return variable
+
+
+# Words between a word and its root, at most, because reading and merging are recursive. A
+# caption of 200 words that is all relative clauses has 100.
+MAX_DEPTH = 150
+NEGATIONS = NOT | {"no", "nor", "neither"}
+
+
+class RuleParser:
+    """Graphs of captions.
+
+    Args:
+        parser: gives words, tags and dependencies.
+    """
+
+    name = "rules"
+
+    def __init__(self, *, parser: AbstractParser) -> None:
+        self.parser = parser
+
+    def parse(self, captions: Sequence[str]) -> list[Graph | None]:
+        """A graph a caption, in order; None where `read_words` has none."""
+        parses = self.parser.parse(captions)
+        return [graph_of(caption, parse) for caption, parse in zip(captions, parses, strict=True)]
+
+
+def graph_of(caption: str, parse: Parse) -> Graph | None:
+    """The graph of a parsed caption, its nodes aligned with words by position.
+
+    `Name.token` counts the words of `parsed_words`, in which hyphens join.
+
+    Raises:
+        ValueError: the parse is not of this caption.
+    """
+    return read_words(parsed_words(caption, parse))
+
+
+def read_words(words: Words) -> Graph | None:
+    """The graph of words; None where nothing in them can be a node, or they are nested too deep."""
+    if _is_too_deep(words.tokens):
+        return None
+    builder = Builder(words)
+    clauses = Clauses(builder)
+    roots = [
+        variable
+        for i, token in enumerate(words.tokens)
+        if token.head == i and (variable := clauses.top(i)) is not None
+    ]
+    if not roots:
+        return None
+    if len(roots) == 1:
+        return builder.graph(roots[0])
+    root = builder.add(MULTI_SENTENCE)
+    for number, variable in enumerate(roots, start=1):
+        builder.link(root, f"snt{number}", variable)
+    return builder.graph(root)
+
+
+def loses_negation(graph: Graph, words: Words) -> bool:
+    """Whether words have more negations than their graph, so that it may say the opposite."""
+    negations = sum(token.text.lower() in NEGATIONS for token in words.tokens)
+    return sum(edge.role == "polarity" for edge in graph.edges) < negations
+
+
+def _is_too_deep(tokens: Parse) -> bool:
+    heads = range(len(tokens))
+    for _ in range(MAX_DEPTH):
+        heads = [tokens[head].head for head in heads]
+    return any(tokens[head].head != head for head in heads)

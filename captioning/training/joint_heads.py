@@ -1,0 +1,289 @@
+"""Train the heads of the small joint space: ``captioning train-space``.
+
+Photos and sentences go once through their frozen networks; what is trained, on the pooled features
+and sentence vectors, are the two heads of `captioning.vision.joint_space`. Settings are in
+``configs/joint_space.yaml``; they were chosen by the validation photos, and the test photos are
+looked at once, at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from captioning.config.build import build_part
+from captioning.data.features.store import FeatureStore
+from captioning.data.roster import Roster, build_roster
+from captioning.metrics.retrieval_scores import retrieval_scores
+from captioning.results.versions import versions
+from captioning.runtime.extras import write_sums
+from captioning.runtime.files import write_json
+from captioning.text.sentences import SentenceEncoder
+from captioning.training.inputs import cached_features
+from captioning.training.optim import cosine
+from captioning.training.rosters import read_roster
+from captioning.vision.joint_space import JointSpace, save_heads
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Photos and their captions as inputs of the heads.
+
+    Attributes:
+        pooled: ``(I, P) float16``, features from `JointSpace.pool`.
+        sentences: ``(N, S) float32``, vectors of the captions.
+        image_index: ``(N,) int64`` in [0, I), the photo of each caption.
+    """
+
+    pooled: Tensor
+    sentences: Tensor
+    image_index: Tensor
+
+
+def read_pairs(
+    roster: Roster, *, store: FeatureStore, sentences: SentenceEncoder, heads: JointSpace
+) -> Pairs:
+    """Features and sentence vectors of a roster.
+
+    Args:
+        roster: photos with captions.
+        store: holds the grid features of its photos.
+        sentences: the frozen sentence encoder.
+        heads: say how a grid is pooled.
+    """
+    rows = list(roster.rows_by_image.values())
+    positions = store.positions([roster.samples[first].image_path for first, *_ in rows])
+    parts = [
+        heads.pool(store.read(positions[start : start + 128])[0]).half()
+        for start in range(0, len(rows), 128)
+    ]
+    image_index = torch.empty(len(roster), dtype=torch.int64)
+    for number, of_image in enumerate(rows):
+        image_index[list(of_image)] = number
+    vectors = sentences.embed_texts([sample.caption for sample in roster.samples])
+    return Pairs(pooled=torch.cat(parts), sentences=vectors, image_index=image_index)
+
+
+def read_rosters(config: DictConfig) -> dict[str, Roster]:
+    """The splits ``train``, ``val`` and ``test`` of ``config.data``, and two of ``config.more``.
+
+    If that is given, its first ``config.num_more`` photos become ``train_more``, the others
+    ``test_more``.
+
+    Raises:
+        ValueError: ``config.more`` has no more than ``num_more`` photos.
+    """
+    rosters = {split: read_roster(config, split) for split in ("train", "val", "test")}
+    if config.get("more") is not None:
+        # emptied first: merging would keep the other data set's keys
+        other = DictConfig(OmegaConf.merge(config, {"data": None}, {"data": config.more}))
+        roster = read_roster(other, "train")
+        first = set(list(roster.rows_by_image)[: config.num_more])
+        parts = {"train_more": True, "test_more": False}
+        for split, is_first in parts.items():
+            samples = [s for s in roster.samples if (s.image_id in first) == is_first]
+            if not samples:
+                raise ValueError(
+                    f"more={config.more.name} has {len(roster.rows_by_image)} photos and "
+                    f"num_more={config.num_more} of them are trained on: none is left for the "
+                    "test; lower num_more"
+                )
+            rosters[split] = build_roster(f"{config.more.name}/{split}", samples, roster.dropped)
+    return rosters
+
+
+def join_pairs(parts: Sequence[Pairs]) -> Pairs:
+    """Photos and captions of several rosters as one set."""
+    starts = torch.tensor([0] + [len(part.pooled) for part in parts[:-1]]).cumsum(0)
+    return Pairs(
+        pooled=torch.cat([part.pooled for part in parts]),
+        sentences=torch.cat([part.sentences for part in parts]),
+        image_index=torch.cat(
+            [part.image_index + start for part, start in zip(parts, starts, strict=True)]
+        ),
+    )
+
+
+def first_captions(roster: Roster, number: int) -> Roster:
+    """The first ``number`` captions of every photo."""
+    rows_of_first = {row for rows in roster.rows_by_image.values() for row in rows[:number]}
+    samples = [sample for sample in roster.samples if sample.row in rows_of_first]
+    return build_roster(roster.name, samples, roster.dropped)
+
+
+def contrastive_loss(
+    images: Tensor, captions: Tensor, image_index: Tensor, scale: Tensor
+) -> Tensor:
+    """Mean of the losses of finding a caption's photo, and a photo's caption, in the batch.
+
+    InfoNCE (van den Oord et al., 2018) in both directions; other captions of the same photo do not
+    count as wrong answers.
+
+    Args:
+        images: ``(I, D)`` unit vectors of different photos.
+        captions: ``(C, D)`` unit vectors.
+        image_index: ``(C,) int64`` in [0, I).
+        scale: scalar, 1 / temperature.
+    """
+    logits = scale * captions @ images.T
+    of_caption = nn.functional.cross_entropy(logits, image_index)
+    matched_logits = logits.gather(1, image_index[:, None])[:, 0]
+    is_match = nn.functional.one_hot(image_index, len(images)).bool()
+    mismatched = logits.masked_fill(is_match, -torch.inf).logsumexp(0)[image_index]
+    of_image = (torch.logaddexp(matched_logits, mismatched) - matched_logits).mean()
+    return (of_caption + of_image) / 2
+
+
+def batches(
+    image_index: Tensor, *, batch_size: int, captions_per_image: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """One pass over the photos in random order, each with some of its captions.
+
+    Args:
+        image_index: ``(N,) int64``, the photo of each caption.
+        batch_size: photos in a batch; a last batch of less than half as many is left out.
+        captions_per_image: maximum number of captions of a photo, drawn anew in each pass.
+        generator: of the order and the captions.
+
+    Yields:
+        Photos ``(I,)``, captions ``(C,)``, and each caption's position ``(C,)`` among the photos.
+    """
+    num_images = int(image_index.max()) + 1
+    order = torch.randperm(len(image_index), generator=generator)
+    order = order[image_index[order].argsort(stable=True)]  # by photo, its captions shuffled
+    counts = torch.bincount(image_index, minlength=num_images)
+    first = (counts.cumsum(0) - counts)[image_index[order]]
+    chosen = order[torch.arange(len(order)) - first < captions_per_image]
+    for photos in torch.randperm(num_images, generator=generator).split(batch_size):
+        if len(photos) < min(batch_size, num_images) / 2:
+            continue
+        position = torch.full((num_images,), -1)
+        position[photos] = torch.arange(len(photos))
+        batch_position = position[image_index[chosen]]
+        yield photos, chosen[batch_position >= 0], batch_position[batch_position >= 0]
+
+
+def fit(
+    heads: JointSpace, train: Pairs, val: Pairs, *, settings: DictConfig, seed: int
+) -> tuple[JointSpace, list[dict[str, float]]]:
+    """Train heads.
+
+    Args:
+        heads: with new weights; trained in place.
+        train: what they are trained on.
+        val: scored every ``settings.val_every`` passes and at the end.
+        settings: the group ``training`` of ``configs/joint_space.yaml``.
+        seed: of batches and dropout.
+
+    Returns:
+        Heads with averaged weights, and the validation scores with their ``epoch`` (from 1).
+    """
+    torch.manual_seed(seed)  # dropout draws from the global generator
+    generator = torch.Generator().manual_seed(seed)
+    averaged = copy.deepcopy(heads).eval()
+    optimizer = torch.optim.AdamW(
+        heads.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
+    )
+    sampling = {k: settings[k] for k in ("batch_size", "captions_per_image")}
+    per_epoch = sum(1 for _ in batches(train.image_index, generator=generator, **sampling))
+    schedule = cosine(optimizer, horizon=settings.num_epochs * per_epoch, warmup=0.05)
+    history: list[dict[str, float]] = []
+    loss = heads.log_scale.new_zeros(())
+    for epoch in range(1, settings.num_epochs + 1):
+        for photos, captions, place in batches(train.image_index, generator=generator, **sampling):
+            loss = _loss(heads.train(), train, photos, captions, place)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            with torch.no_grad():
+                heads.log_scale.clamp_(max=4.6)  # 1 / temperature at most 100, as for CLIP
+                for mean, value in zip(averaged.parameters(), heads.parameters(), strict=True):
+                    mean.lerp_(value, 1 - settings.ema_decay)
+        if epoch % settings.val_every == 0 or epoch == settings.num_epochs:
+            history.append({"epoch": epoch, "loss": loss.item(), **score(averaged, val)})
+            log.info(" ".join(f"{name} {value:.3f}" for name, value in history[-1].items()))
+    return averaged, history
+
+
+def _loss(
+    heads: JointSpace, pairs: Pairs, photos: Tensor, captions: Tensor, place: Tensor
+) -> Tensor:
+    images = heads.embed_pooled(pairs.pooled[photos].float())
+    texts = heads.embed_sentences(pairs.sentences[captions])
+    return contrastive_loss(images, texts, place, heads.log_scale.exp())
+
+
+@torch.inference_mode()
+def score(heads: JointSpace, pairs: Pairs) -> dict[str, float]:
+    """Retrieval scores of heads, and the mean cosine of matched pairs."""
+    images = heads.eval().embed_pooled(pairs.pooled.float())
+    texts = heads.embed_sentences(pairs.sentences)
+    matched_cosine = (texts * images[pairs.image_index]).sum(1).mean()
+    scores = retrieval_scores(images, texts, pairs.image_index)
+    return scores | {"matched cosine": float(matched_cosine)}
+
+
+def train_joint_space(config: DictConfig) -> dict[str, Any]:
+    """Train as the config says, and write the heads with a card beside them.
+
+    Returns:
+        The card: settings, data, versions and scores.
+
+    Raises:
+        ValueError: wrong settings, or photos without captions.
+        OSError: files that cannot be read or written.
+    """
+    torch.manual_seed(config.seed)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    rosters = read_rosters(config)
+    trained_on = [split for split in rosters if split.startswith("train")]
+    if config.limit_captions is not None:
+        for split in trained_on:
+            rosters[split] = first_captions(rosters[split], config.limit_captions)
+    backbone, sentences = build_part(config.features.backbone), build_part(config.sentences)
+    samples = {s.image_path: s for roster in rosters.values() for s in roster.samples}
+    store = cached_features(config.features, backbone, samples)
+    heads = JointSpace(image_size=store.dim, sentence_size=sentences.dim, **config.heads)
+    parts = {"store": store, "sentences": sentences, "heads": heads}
+    pairs = {split: read_pairs(roster, **parts) for split, roster in rosters.items()}
+    train = join_pairs([pairs[split] for split in trained_on])
+    trained, history = fit(heads, train, pairs["val"], settings=config.training, seed=config.seed)
+    names = {"backbone": backbone.identity, "sentences": sentences.identity}
+    out = Path(config.out)
+    save_heads(trained, out, **names)
+    write_sums(out.with_suffix(".sha256"), [out])
+    settings: Any = OmegaConf.to_container(config.training, resolve=True)
+    card = {
+        "what": "heads of the small joint space over a frozen backbone and sentence encoder",
+        **names,
+        "data": {split: _described(roster) for split, roster in rosters.items()},
+        "heads": heads.settings,
+        "training": settings | {"seed": config.seed},
+        "versions": versions() | {"command": " ".join(["captioning", *sys.argv[1:]])},
+        "val": history,
+    }
+    card |= {split: score(trained, pairs[split]) for split in pairs if split.startswith("test")}
+    write_json(out.with_suffix(".json"), card)
+    return card
+
+
+def _described(roster: Roster) -> dict[str, Any]:
+    return {
+        "name": roster.name,
+        "photos": len(roster.rows_by_image),
+        "captions": len(roster),
+        "fingerprint": roster.fingerprint,
+    }
