@@ -31,13 +31,13 @@ __all__ = [
 
 _MODULES = {
     "Curation": "curation",
-    "CuratedDataset": "dataset",
+    "CuratedDataset": "curated_dataset",
     "LightningCuration": "lightning",
     "TrainerCuration": "trainer",
     "make_roster": "rosters",
     "per_sample_losses": "losses",
     "preset": "presets",
-    "with_rows": "dataset",
+    "with_rows": "curated_dataset",
 }
 
 
