@@ -29,6 +29,7 @@ from hydra.core.hydra_config import HydraConfig
 import captioning  # noqa: F401  # registers what configs use
 from captioning.config.plugins import import_plugins
 from captioning.results import versions
+from captioning.text import parser, tagger, word_tables
 from tests import changed
 from tests.browser import Browser, missing
 from tests.kept_configs import kept_configs
@@ -99,6 +100,28 @@ def git_is_asked_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions, "_git", functools.cache(versions._git))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def the_packaged_parser_is_loaded_once() -> Iterator[None]:
+    """Loading takes 0.6 s, parsing a caption a hundredth of that."""
+    load = parser.load_pipeline
+    kept = functools.cache(load)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (parser, tagger):
+            patch.setattr(
+                module,
+                "load_pipeline",
+                lambda folder: (kept if folder == parser.PACKAGED else load)(folder),
+            )
+        patch.setattr(word_tables, "Tokenizer", _Tokenizers)
+        yield
+
+
+class _Tokenizers:
+    """Tokenizers by file, each read once."""
+
+    from_file = staticmethod(functools.cache(word_tables.Tokenizer.from_file))
 
 
 @pytest.fixture(autouse=True, scope="session")
