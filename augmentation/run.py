@@ -36,7 +36,8 @@ from captioning.spread.base import AbstractSpread
 from captioning.spread.local import Local, chosen_spread
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.training.rosters import has_corpus, read_corpus, read_with_steps
+from captioning.training.rosters import read_corpus, read_with_steps
+from captioning.training.settings import Corpus, DataSettings
 
 # Keys that the set depends on; other keys belong to other commands, or change no byte of the set.
 PHOTO_KEYS = ("split", "first_images", "steps")
@@ -117,8 +118,11 @@ def _augment_texts(config: DictConfig, method: AbstractCorpusMethod) -> dict[str
     """Make a corpus of ``config.corpus``, with a card."""
     _refuse_max_augmented(config)
     folder = Path(config.out)
-    groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
-    rosters = {group: read_corpus(config, group) for group in groups}
+    groups = ["corpus", *(["prior"] if OmegaConf.select(config, "prior.train") else [])]
+    rosters = {
+        group: read_corpus(Corpus.of(config[group]), number=config.first_images, group=group)
+        for group in groups
+    }
     settings = without_execution_keys(plain_values(config, TEXT_SET_KEYS))
     if method.size_setting:  # a finished set may be extended
         *parts, size = method.size_setting.split(".")
@@ -294,13 +298,15 @@ def corpus_worker(config: DictConfig) -> Callable[[], Any]:
 
 def _corpus_worker(values: dict[str, Any]) -> Any:
     config = OmegaConf.create(values)
-    captions = [sample.caption for sample in read_corpus(config).samples]
+    roster = read_corpus(Corpus.of(config.corpus), number=config.first_images)
+    captions = [sample.caption for sample in roster.samples]
     return build_part(config.method).worker(captions)
 
 
 def read_photos(config: DictConfig) -> Roster:
     """The photos that are augmented and that patches are cut from."""
-    return relabel_roster(read_with_steps(config, config.split)[0], load_lemmas(LEMMAS))
+    roster, _ = read_with_steps(DataSettings.of(config), config.split)
+    return relabel_roster(roster, load_lemmas(LEMMAS))
 
 
 def plain_values(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from captioning import Captioner
 from captioning.config.compose import compose_config
-from captioning.inference.building import build_model
+from captioning.inference.building import CaptionerSettings, build_model
 from captioning.inference.loading import LoadedCaptioner, _inputs
 from captioning.inference.photo_batches import photo_samples
 from captioning.results.versions import versions
@@ -34,9 +34,10 @@ def random_captioner() -> Captioner:
     words = " ".join(f"word{number}" for number in range(NUM_WORDS))
     config = compose_config("train", ["model=updown_small", "data=flickr8k"])
     OmegaConf.update(config, "seed", 0)
-    inputs = _inputs(config, torch.device("cpu"))
+    settings = CaptionerSettings.of(config)
+    inputs = _inputs(settings, torch.device("cpu"))
     tokenizer = WordTokenizer.build([words], min_count=1)
-    model = build_model(config, tokenizer, inputs.pictures).eval().requires_grad_(False)
+    model = build_model(settings, tokenizer, inputs.pictures).eval().requires_grad_(False)
     parts: dict[str, Any] = {"model": model, "config": config, "readers": inputs.readers}
     return Captioner(LoadedCaptioner(**parts, device=torch.device("cpu"), backbone=inputs.cached))
 

@@ -31,7 +31,6 @@ import transformers
 from bench_blip import build as build_blip
 from bench_blip import make_batch as make_blip_batch
 from bench_blip import plain_loss as plain_blip_loss
-from omegaconf import OmegaConf
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
@@ -125,7 +124,7 @@ def vlm_case(options: argparse.Namespace, captions: int) -> Case:
         weights = "float32" if options.device == "cpu" else "bfloat16"
         search = BeamSearch.with_settings(**SEARCH)
         ours = Vlm(pretrained=folder, tokenizer=tokenizer, search=search, weights=weights)
-    add_low_rank(ours, OmegaConf.create(LORA))
+    add_low_rank(ours, **LORA)
     ours = ours.to(options.device)
     images = options.images or sizes["images"]
     batch = vlm_batch(processor, tokenizer, images, captions, options.words).to(options.device)

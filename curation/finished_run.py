@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from captioning.data.readers.own.own import read_own
 from captioning.data.readers.own.questions import own_questions
@@ -21,6 +20,7 @@ from captioning.results.folder_config import show_outside
 from captioning.results.run_folder import RunFolder
 from captioning.training.data_checks import check_opened
 from captioning.training.rosters import read_roster, read_train, trains_on_text
+from captioning.training.settings import DataSettings
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.journal.journal import find_journal, made_edits, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
@@ -48,8 +48,9 @@ def read_run(folder: str | Path) -> RunRecord:
     else:
         config = RunFolder(folder).config()
         journal = find_journal(folder)
-        roster, context = read_train(config)
-        check_opened(config, folder, {"train": roster})
+        settings = DataSettings.of(config)
+        roster, context = read_train(settings)
+        check_opened(settings, folder, {"train": roster})
         policy, truth = str(config.curation.name), context.truth
     header, edits = read_journal(journal)
     view = made_edits(roster, journal, header, edits)
@@ -65,15 +66,15 @@ def read_held_out(folder: str | Path) -> dict[Split, Roster]:
     folder = Path(folder)
     if is_loop_folder(folder):
         return {}
-    config = RunFolder(folder).config()
-    if trains_on_text(config):
+    settings = DataSettings.of(RunFolder(folder).config())
+    if trains_on_text(settings):
         return {}
     rosters: dict[Split, Roster] = {}
     for split in HELD_OUT:
-        if config.data.get(split) is not None:
-            rosters[split] = _read_held_out(config, split)
+        if split in settings.data.splits:
+            rosters[split] = _read_held_out(settings, split)
     if rosters:
-        check_opened(config, folder, {**rosters})
+        check_opened(settings, folder, {**rosters})
     return rosters
 
 
@@ -97,9 +98,9 @@ def read_asked(folder: str | Path, rosters: Mapping[Split, Roster]) -> dict[Spli
     return asked
 
 
-def _read_held_out(config: DictConfig, split: Split) -> Roster:
+def _read_held_out(settings: DataSettings, split: Split) -> Roster:
     try:
-        return read_roster(config, split)
+        return read_roster(settings, split)
     except (OSError, ValueError) as error:
         remedy = "--part train exports the training captions alone"
         raise ValueError(f"data.{split} of the run: {error}; {remedy}") from error

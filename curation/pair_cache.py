@@ -18,6 +18,7 @@ from captioning.config.build import build_part
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.local import chosen_spread
 from captioning.training.rosters import read_with_steps
+from captioning.training.settings import DataSettings
 from captioning.types import Sample
 from captioning.vision.pair_scores import Pair, PairScores
 from curation.score.caption_fit import waits_for_caption
@@ -120,7 +121,7 @@ def pair_configs(config: Any) -> Iterator[DictConfig]:
 
 def score_data(config: DictConfig) -> tuple[str, Sequence[float]]:
     """Score all captions of ``config.data``; their scores in order, and what they measure."""
-    roster, _ = read_with_steps(config, config.split)
+    roster, _ = read_with_steps(DataSettings.of(config), config.split)
     pairs = pairs_of(roster.samples)
     plugins = list(config.get("plugins") or [])
     scores = fill_cache(config.pairs, pairs, spread=chosen_spread(config), plugins=plugins)

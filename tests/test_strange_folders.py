@@ -196,7 +196,7 @@ def test_the_commands_end_with_one_line(run: Path, trace: Path, tmp_path: Path, 
 
 def test_what_is_only_compared_builds_nothing(run: Path, trace: Path, tmp_path: Path) -> None:
     put(run, "data.train", attacks(tmp_path, trace)["write_text"])
-    assert load_start(compose_config("train", [f"start_from={run}"])) is not None
+    assert load_start(f"{run}", features="") is not None
     options = [f"run_dir={run}", "resume=auto"]
     with pytest.raises(ValueError, match="holds a run of another config"):
         RunFolder(run).open(compose_config("train", options))

@@ -22,6 +22,7 @@ from captioning.data.roster import CurationView, Roster
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.local import chosen_spread
 from captioning.training.rosters import read_with_steps
+from captioning.training.settings import DataSettings
 
 FOLDER = "parts"
 
@@ -130,7 +131,7 @@ def make_ahead(config: DictConfig) -> dict[str, int]:
         ValueError: wrong settings or data.
         OSError: the cache cannot be written.
     """
-    roster, _ = read_with_steps(config, config.split)
+    roster, _ = read_with_steps(DataSettings.of(config), config.split)
     options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
     pictures = drawn_pictures(
         config.curation.image_source,

@@ -34,6 +34,7 @@ from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json, write_lines, write_text
 from captioning.spread.local import Local, chosen_spread
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def round_trip(config: DictConfig) -> dict[str, float]:
         options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
         elsewhere = partial(drawn_pictures, settings, spread=spread, **options)
     source = None if settings is None or elsewhere else build_part(settings)
-    roster = read_roster(config, config.split)
+    roster = read_roster(DataSettings.of(config), config.split)
     options = {"seed": config.seed, "per": config.per}
     pictures = make_pictures(source, roster, elsewhere=elsewhere, **options)
     write_text(out / CONFIG, OmegaConf.to_yaml(_row(config), resolve=True))

@@ -26,6 +26,7 @@ from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
 from captioning.runtime.files import write_atomically
 from captioning.training.rosters import read_corpus
+from captioning.training.settings import Corpus
 
 Item = TypeVar("Item")
 
@@ -157,7 +158,10 @@ def compare(config: DictConfig) -> dict[str, Any]:
     Raises:
         ValueError, OSError: a corpus cannot be read, or something cannot be written.
     """
-    rosters = {group: read_corpus(config, group) for group in ("corpus", "target")}
+    rosters = {
+        group: read_corpus(Corpus.of(config[group]), number=config.first_images, group=group)
+        for group in ("corpus", "target")
+    }
     tagger, folder = build_part(config.tagger), Path(config.out)
     statistics = {
         group: corpus_statistics(roster, tagger, Path(config.cache_folder))

@@ -34,6 +34,7 @@ from captioning.text.causal import causal_source, imported, leading_ids, load_ca
 from captioning.text.entities import as_sentence
 from captioning.text.tagger import Tagged
 from captioning.training.rosters import read_corpus
+from captioning.training.settings import Corpus
 from captioning.types import Mean
 
 NUM_NEAR_BATCHES = 8  # a batch is drawn of so many batches of captions of about its length
@@ -169,7 +170,10 @@ def teach(config: DictConfig) -> dict[str, Any]:
         raise ValueError(f"precision must be one of {PRECISIONS}: got {config.precision!r}")
     if config.threads:
         torch.set_num_threads(config.threads)
-    device, roster = chosen_device(config.device), read_corpus(config)
+    device, roster = (
+        chosen_device(config.device),
+        read_corpus(Corpus.of(config.corpus), number=config.first_images),
+    )
     tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
     lessons = read_lessons(roster, tokenizer, config)
     network: Any = load_causal(config.name)

@@ -13,8 +13,9 @@ def _prepare(config: Any) -> None:
     from rich.console import Console
 
     from captioning.training.prepare import prepare
+    from captioning.training.settings import PrepareSettings
 
-    if not prepare(config, Console()):
+    if not prepare(PrepareSettings.of(config), Console()):
         raise SystemExit(1)
 
 
@@ -31,8 +32,9 @@ def _prepare_metrics(options: Namespace) -> None:
 
 def _find_objects(config: Any) -> None:
     from captioning.training.find_objects import find_objects
+    from captioning.training.settings import FindObjectsSettings
 
-    out, number = find_objects(config)
+    out, number = find_objects(FindObjectsSettings.of(config))
     print(f"{out}: boxes of {number:,} photos")
 
 

@@ -32,7 +32,14 @@ from captioning.config.ranges import (
 from captioning.evaluation.settings import EvaluationPrecision
 from captioning.export.energy import CardFacts
 from captioning.metrics.coco import MetricName
-from captioning.training.settings import Corpus, Data, Metrics, Part
+from captioning.training.settings import (
+    Corpus,
+    Data,
+    FindObjectsSettings,
+    Metrics,
+    Part,
+    PrepareSettings,
+)
 from curation.capfilt.settings import CapFiltSettings
 
 
@@ -61,25 +68,6 @@ class Export(AbstractCommon, total=False):
     to: Name
     onnx: bool
     card: Annotated[Mapping[str, Any], ArgumentsOf(CardFacts)]
-
-
-class FindObjects(AbstractCommon, total=False):
-    """``find-objects``."""
-
-    data: Data
-    split: Name
-    detector: Part
-    batch_size: PositiveInt
-    out: Name
-
-
-class Prepare(AbstractCommon, total=False):
-    """``prepare``."""
-
-    data: Data
-    download: bool
-    verify: bool
-    spread: Part
 
 
 class AbstractOfRun(AbstractCommon, total=False):
@@ -228,8 +216,8 @@ SETTINGS: Mapping[str, type] = {
     "curate score": Score,
     "curate capfilt": CapFiltSettings,
     "export": Export,
-    "find-objects": FindObjects,
-    "prepare": Prepare,
+    "find-objects": FindObjectsSettings,
+    "prepare": PrepareSettings,
     "controllability": Controllability,
     "diverse-captions": DiverseCaptions,
     "image-distance": ImageDistance,

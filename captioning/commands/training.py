@@ -23,7 +23,7 @@ def _train(config: Any) -> float | None:
         from captioning.training.summary import print_summary
 
     scores = train(config, finished=report_ended)
-    print_summary(config, scores)
+    print_summary(f"{config.run_name}, seed {config.seed}", Path(config.run_dir), scores)
     return scores.get("CIDEr-D")
 
 
@@ -43,11 +43,11 @@ def _tell_of_scenes(data: str | None) -> None:
 def _check(config: Any) -> None:
     with quick_imports():
         from captioning.config.plugins import import_plugins
-        from captioning.training.preflight import check_settings, with_precision
+        from captioning.training.preflight import check_settings, settings_of, with_precision
         from captioning.training.speed import with_speed
 
     import_plugins(config.get("plugins") or [])
-    check_settings(with_speed(with_precision(config)))
+    check_settings(settings_of(with_speed(with_precision(config))))
 
 
 def _demo_arguments(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Ranges of settings, written beside the arguments that they are for.
+"""Ranges of settings, written beside the arguments that they are for; groups of settings.
 
 ``batch_size: PositiveInt`` in a signature gives the range of a config's value; type checkers only
 see the number, and `captioning.config.check` checks configs against the range. No float of a config
@@ -8,10 +8,14 @@ may be NaN or infinite.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
+
+if TYPE_CHECKING:  # inference takes ranges from here, and needs no configs for them
+    from omegaconf import DictConfig
 
 _DEVICE = re.compile(r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)")
 
@@ -60,3 +64,52 @@ class AlsoTakes:
     """Marks a part that gets further keys than its function's, which the code takes out of it."""
 
     keys: type  # a TypedDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractSettings:
+    """A group of settings: its fields are the keys of a config group, with types and ranges.
+
+    Attributes:
+        further: keys of the group that are no fields; other keys may refer to them.
+    """
+
+    further: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: DictConfig) -> Self:
+        """The record of a config; groups within it become records, parts stay in their place.
+
+        Args:
+            config: of a command or a run folder, or a group of it. A key that it lacks, such as one
+                that is newer than the run, has the field's default; so has one that is null where
+                the field takes no None.
+
+        Raises:
+            TypeError: a key without default is missing.
+        """
+        hints = get_type_hints(cls)
+        known = {entry.name for entry in fields(cls)} - {"further"}
+        values: dict[str, Any] = {}
+        for name in known & {str(key) for key in config}:
+            value, kinds = config.get(name), (hints[name], *get_args(hints[name]))
+            if value is None and not {None, type(None), Any} & {*kinds}:
+                continue
+            values[name] = _read(value, kinds)
+        further = {str(key): config.get(key) for key in config if key not in known}
+        return cls(**values, further=further)
+
+
+def _read(value: Any, kinds: Sequence[Any]) -> Any:
+    """A value as one of several annotations has it: groups as records, also within a list."""
+    for kind in () if value is None else kinds:
+        if is_group(kind):
+            return kind.of(value)
+        if get_origin(kind) is Sequence and is_group(get_args(kind)[0]):
+            return [get_args(kind)[0].of(entry) for entry in value]
+    return value
+
+
+def is_group(annotation: Any) -> bool:
+    """Whether an annotation is a group of settings."""
+    return isinstance(annotation, type) and issubclass(annotation, AbstractSettings)

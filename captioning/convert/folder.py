@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from captioning.config.compose import compose_config, setting
 from captioning.convert.converted import Converted, ConvertedNetwork, KeyUse, Options
 from captioning.convert.published_tensors import read_state
 from captioning.data.batches.base import AbstractBatchReader
+from captioning.inference.building import CaptionerSettings, Pictures, build_model
 from captioning.inference.bundle import check_shapes
 from captioning.results.checkpoints import LAST
 from captioning.results.versions import versions
@@ -82,7 +83,7 @@ def _check_keys(state: Mapping[str, Any], keys: tuple[KeyUse, ...], path: Path) 
 def _write_run(converted: Converted, options: Options, folder: Path, name: Path) -> None:
     overrides = [*converted.overrides, "monitor=last", *options.overrides]
     config = compose_config("train", [*overrides, setting("run_dir", name.resolve())])
-    model = _built(config, converted)
+    model = _built(CaptionerSettings.of(config), converted)
     ours = model.state_dict()
     weights = {key: ours[key] for key in converted.built if key in ours} | {**converted.weights}
     check_shapes(ours, weights, where=name)
@@ -99,12 +100,10 @@ def _write_run(converted: Converted, options: Options, folder: Path, name: Path)
     write_json(folder / "versions.json", versions())
 
 
-def _built(config: DictConfig, converted: Converted) -> Any:
+def _built(settings: CaptionerSettings, converted: Converted) -> Any:
     """The model, without data."""
-    from captioning.inference.building import Pictures, build_model
-
     pictures = Pictures(reader=_NoPictures(), feature_size=converted.feature_size)
-    return build_model(config, converted.tokenizer, pictures)
+    return build_model(settings, converted.tokenizer, pictures)
 
 
 class _NoPictures(AbstractBatchReader):

@@ -29,6 +29,7 @@ from captioning.results.runs import changed_settings
 from captioning.results.significance import has_means, paired_bootstrap, pool_runs
 from captioning.training.data_checks import check_opened
 from captioning.training.rosters import read_roster, read_train, trains_on_text
+from captioning.training.settings import DataSettings
 from captioning.training.start import SHIPPED
 
 RESAMPLES = 10_000
@@ -76,12 +77,12 @@ class Side:
     @cached_property
     def test(self) -> Roster | None:
         """The test photos of its data, which are as they were when it began; None: it has none."""
-        config = self.configs[0]
-        if config.data.get("test") is None:
+        settings = DataSettings.of(self.configs[0])
+        if settings.data.test is None:
             return None
-        roster = read_roster(config, "test")
+        roster = read_roster(settings, "test")
         for folder, own in zip(self.folders, self.configs, strict=True):
-            check_opened(own, folder, {"test": roster})
+            check_opened(DataSettings.of(own), folder, {"test": roster})
         return roster
 
 
@@ -179,7 +180,7 @@ def _common(first: Side, second: Side) -> _Common:
             f"{first.name} has no test photos: give the run first that has, or train with data "
             "that have a test split"
         )
-    keys = _keys(test, first.configs[0])
+    keys = _keys(test, first.configs[0].paths.cache)
     by_key: dict[str, list[str]] = {}
     for image_id in test.rows_by_image:
         by_key.setdefault(keys[image_id], []).append(image_id)
@@ -211,13 +212,13 @@ def _common(first: Side, second: Side) -> _Common:
     )
 
 
-def _keys(roster: Roster, config: DictConfig) -> dict[str, str]:
+def _keys(roster: Roster, cache: str) -> dict[str, str]:
     """The content of each image's photo.
 
     Raises:
         FileNotFoundError: a photo is not there.
     """
-    keys = photo_keys([roster], config.paths.cache)
+    keys = photo_keys([roster], cache)
     found: dict[str, str] = {}
     for image_id, rows in roster.rows_by_image.items():
         path = roster.samples[rows[0]].image_path
@@ -246,11 +247,11 @@ def _seen_by(folder: Path, split: Reading) -> set[str]:
     """From what the run kept, or, of an older one, from its data."""
     if kept := photos_of(folder, split):
         return set(kept)
-    config = RunFolder(folder).config()
-    if split == "train" and trains_on_text(config):
+    settings = DataSettings.of(RunFolder(folder).config())
+    if split == "train" and trains_on_text(settings):
         return set()
-    roster = read_train(config)[0] if split == "train" else read_roster(config, split)
-    return set(_keys(roster, config).values())
+    roster = read_train(settings)[0] if split == "train" else read_roster(settings, split)
+    return set(_keys(roster, settings.paths.cache).values())
 
 
 def _captions(
@@ -296,7 +297,7 @@ def _cleaned(second: Side, common: _Common) -> dict[str, list[str]]:
         return {}
     by_key: dict[str, list[str]] = {}
     texts = second.test.references()
-    for image_id, key in _keys(second.test, second.configs[0]).items():
+    for image_id, key in _keys(second.test, second.configs[0].paths.cache).items():
         by_key.setdefault(key, []).extend(texts[image_id])
     cleaned = {i: by_key[key] for i, key in common.keys.items() if key in by_key}
     original = common.roster.references()

@@ -26,6 +26,7 @@ from captioning.results.table_formats import markdown_lines
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json, write_text
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 
 FILE_NAME = "diverse.json"
 ORACLE = "oracle "
@@ -51,7 +52,7 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     searches = {
         str(n): with_number(config.search, n, min_captions=config.num_best) for n in config.numbers
     }
-    training = read_roster(RunFolder(folder).config(), "train")
+    training = read_roster(DataSettings.of(RunFolder(folder).config()), "train")
     scores: dict[str, dict[str, float]] = {}
     settings: dict[str, Any] = {}
     out = folder / "evaluation"

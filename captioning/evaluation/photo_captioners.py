@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from omegaconf import OmegaConf
 
 from captioning.config.ranges import Device, PositiveInt
 from captioning.data.batches.datamodule import CaptionDataModule
@@ -24,6 +24,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.runtime.devices import Precision, chosen_device, chosen_dtype, computing, leave
 from captioning.runtime.model_folder import weights_identity
 from captioning.runtime.processors import image_text_folder, load_processor
+from captioning.training.settings import TrainSettings
 from captioning.types import Sample
 from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
@@ -60,19 +61,19 @@ class RunCaptioner:
         self._wanted = None if precision is None else chosen_dtype(precision, self._device)
         self._dtype = torch.float32  # known once it is loaded
         folder = RunFolder(Path(run))
-        self._config = folder.config()
-        self._checkpoint = folder.tested_checkpoint(self._config.monitor)
+        self._settings = TrainSettings.of(folder.config())
+        self._checkpoint = folder.tested_checkpoint(self._settings.monitor)
         self._loaded: tuple[AbstractCaptioner, CaptionDataModule] | None = None
 
     @cached_property
     def name(self) -> str:
         """The model's name, and eight digits of the checkpoint's hash."""
-        return f"{self._config.model.name}@{self._digest[:8]}"
+        return f"{self._settings.model.name}@{self._digest[:8]}"
 
     @cached_property
     def identity(self) -> str:
         """Hash of the checkpoint, the search, and another precision than the run's weights have."""
-        is_plain = self._wanted == torch.float32 and not has_own_type(self._config)
+        is_plain = self._wanted == torch.float32 and not has_own_type(self._settings.model)
         other = "" if self._wanted is None or is_plain else f" {self._wanted}".replace("torch.", "")
         return f"run {self._digest} {self._search!r}{other}"
 
@@ -107,12 +108,11 @@ class RunCaptioner:
         return self._loaded
 
     def _load(self, roster: Roster) -> tuple[AbstractCaptioner, CaptionDataModule]:
-        config = self._config.copy()
-        OmegaConf.update(config, "steps", {}, merge=False)
+        settings = replace(self._settings, steps={})
         # Building a network draws random numbers, which a training under way must not miss.
         with torch.inference_mode(False), torch.random.fork_rng():
-            model, datamodule = restored_model(config, load_checkpoint(self._checkpoint), roster)
-        self._dtype = brought_to(self._wanted, model, config)
+            model, datamodule = restored_model(settings, load_checkpoint(self._checkpoint), roster)
+        self._dtype = brought_to(self._wanted, model, settings.model)
         return model, datamodule
 
     def release(self) -> None:

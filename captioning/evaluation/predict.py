@@ -23,6 +23,7 @@ from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.words_to_tokens import bind_search
 from captioning.evaluation.rerank import check_neighbours
 from captioning.evaluation.settings import EvaluationPrecision
+from captioning.inference.building import Model
 from captioning.inference.bundle import is_bundle
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
@@ -35,6 +36,7 @@ from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model
+from captioning.training.settings import Data, DataSettings, TrainSettings
 from captioning.training.speed import computing_as_tested
 from captioning.training.start import SHIPPED
 from captioning.types import Batch, Prediction
@@ -49,8 +51,8 @@ class LoadedRun:
     """A trained run, with a split to caption.
 
     Attributes:
-        trained: the config that it was trained with.
-        config: the same with the requested data and search.
+        trained: the settings that it was trained with.
+        settings: the same with the requested data and search.
         model: with its best or last weights, in evaluation mode, on the chosen device.
         datamodule: gives loaders of the split.
         roster: the split.
@@ -59,8 +61,8 @@ class LoadedRun:
             without TF32.
     """
 
-    trained: DictConfig
-    config: DictConfig
+    trained: TrainSettings
+    settings: TrainSettings
     model: AbstractCaptioner
     datamodule: CaptionDataModule
     roster: Roster
@@ -89,32 +91,31 @@ def load_run(
     """A finished or stopped run's model, and a split; see `predict_run`."""
     place = chosen_device(device)
     run = RunFolder(Path(folder))
-    config = run.config()
-    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
-    pl.seed_everything(config.seed, workers=True, verbose=False)
-    trained = config
-    if data is not None:
-        overrides = {"data": data, "first_images": None}
-        config = DictConfig(OmegaConf.merge(config, {"data": None}, overrides))
+    trained = settings = TrainSettings.of(run.config())
+    checkpoint = load_checkpoint(run.tested_checkpoint(trained.monitor))
+    pl.seed_everything(trained.seed, workers=True, verbose=False)
+    other = None if data is None else Data.of(data)
+    if other is not None:
+        settings = replace(settings, data=other, first_images=None)
     if search is not None:
-        config = DictConfig(OmegaConf.merge(config, {"search": None}, {"search": search}))
+        settings = replace(settings, search=search)
     if detections is not None:
-        config = _with_detections(config, detections)
+        settings = _with_detections(settings, detections)
     if imported is not None:
-        config = _with_features(config, imported)
-    changes = entity_changes(config, data, entities or {})
-    roster = read_roster(config, split)
+        settings = _with_features(settings, imported)
+    changes = entity_changes(settings.model, other, entities or {})
+    roster = read_roster(settings, split)
     if data is None:
-        check_opened(config, run.path, {split: roster}, accept=accept_changes)
+        check_opened(settings, run.path, {split: roster}, accept=accept_changes)
     else:
-        tell_of_trained(config, run.path, roster)
+        tell_of_trained(settings, run.path, roster)
     if first_images is not None:
         roster = first_photos(roster, first_images)
-    model, datamodule = restored_model(config, checkpoint, roster)
-    model.prepare_evaluation(_built(changes, config))
+    model, datamodule = restored_model(settings, checkpoint, roster)
+    model.prepare_evaluation(_built(changes, settings.model))
     return LoadedRun(
         trained=trained,
-        config=config,
+        settings=settings,
         model=model.to(place),
         datamodule=datamodule,
         roster=roster,
@@ -124,24 +125,22 @@ def load_run(
 
 
 def restored_model(
-    config: DictConfig, checkpoint: Mapping[str, Any], roster: Roster
+    settings: TrainSettings, checkpoint: Mapping[str, Any], roster: Roster
 ) -> tuple[AbstractCaptioner, CaptionDataModule]:
     """The captioner of a checkpoint, in evaluation mode, and loaders of a roster."""
     tokenizer = restored(checkpoint["captioner"]["tokenizer"])
-    inputs = load_inputs(config, only=roster)
-    model = build_model(config, tokenizer, inputs, horizon=1)
+    inputs = load_inputs(settings, only=roster)
+    model = build_model(settings, tokenizer, inputs, horizon=1)
     model.on_load_checkpoint(dict(checkpoint))
     model.load_state_dict(checkpoint["state_dict"])
-    return model.eval(), build_datamodule(config, inputs, tokenizer)
+    return model.eval(), build_datamodule(settings, inputs, tokenizer)
 
 
-def entity_changes(
-    config: DictConfig, data: DictConfig | None, chosen: Mapping[str, Any]
-) -> dict[str, Any]:
+def entity_changes(model: Model, data: Data | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What is published for a data set, or chosen, and is not as in a run's training.
 
     Args:
-        config: of the run.
+        model: of the run.
         data: the data set that is captioned; its ``entities`` count if the run's
             ``model.entities_of_data`` says so. None: the run's own, which changes nothing.
         chosen: ``photo_names``, ``threshold``, ``num_entities`` and ``temperature``, which count
@@ -153,17 +152,17 @@ def entity_changes(
         FileNotFoundError: no such list of names.
     """
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    module = config.model.get("module") or {}
+    module = model.module
     if not module.get("entities"):
         if chosen:
             raise ValueError(
-                f"entities.{next(iter(chosen))}: the run's model ({config.model.name}) finds no "
+                f"entities.{next(iter(chosen))}: the run's model ({model.name}) finds no "
                 "entities in photos; leave it out"
             )
         return {}
-    follows_data = data is not None and config.model.get("entities_of_data", False)
-    published = (data.get("entities") or {}) if data is not None and follows_data else {}
-    as_trained = {**module, "photo_names": config.model.get("photo_names")}
+    of_data = data.entities if data is not None and model.entities_of_data else None
+    published = {} if of_data is None else of_data.chosen()
+    as_trained = {**module, "photo_names": model.photo_names}
     changes = {
         name: value
         for name, value in {**published, **chosen}.items()
@@ -174,37 +173,35 @@ def entity_changes(
     return changes
 
 
-def _built(changes: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+def _built(changes: Mapping[str, Any], model: Model) -> dict[str, Any]:
     """The changes of `entity_changes` as arguments of the model, names of photos embedded."""
     arguments = {name: value for name, value in changes.items() if name != "photo_names"}
     if names := changes.get("photo_names"):
-        arguments["entities"] = build_part(config.model.module.entities, photo_names=names)
+        arguments["entities"] = build_part(model.module.entities, photo_names=names)
     return arguments
 
 
-def _with_features(config: DictConfig, folder: str) -> DictConfig:
-    """The config with other imported features.
+def _with_features(settings: TrainSettings, folder: str) -> TrainSettings:
+    """The settings with other imported features.
 
     Raises:
         ValueError: the run was not trained on imported ones.
     """
-    if not config.features.get("imported"):
+    if not settings.features.imported:
         raise ValueError(
-            f"imported={folder}: the run was trained with features={config.features.name}, which "
+            f"imported={folder}: the run was trained with features={settings.features.name}, which "
             "are computed from photos; leave imported out"
         )
-    return DictConfig(OmegaConf.merge(config, {"features": {"imported": folder}}))
+    return replace(settings, features=replace(settings.features, imported=folder))
 
 
-def _with_detections(config: DictConfig, files: Sequence[str]) -> DictConfig:
-    """The config with other files of detections, or with the data set's own boxes for none."""
-    steps = {k: v for k, v in (config.get("steps") or {}).items() if k != TAKE_DETECTIONS}
+def _with_detections(settings: TrainSettings, files: Sequence[str]) -> TrainSettings:
+    """The settings with other files of detections, or with the data set's own boxes for none."""
+    steps = {name: step for name, step in settings.steps.items() if name != TAKE_DETECTIONS}
     if files:
         target = f"{TakeDetections.__module__}.{TakeDetections.__qualname__}"
-        steps[TAKE_DETECTIONS] = {"_target_": target, "files": list(files)}
-    config = config.copy()
-    config.steps = steps
-    return config
+        steps[TAKE_DETECTIONS] = DictConfig({"_target_": target, "files": list(files)})
+    return replace(settings, steps=steps)
 
 
 def predict_run(
@@ -268,7 +265,7 @@ def predict_run(
     if choice is not None:
         predictions = choice(predictions)
     predictions.sort(key=lambda group: group[0].image_id)  # as a training's test writes them
-    parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
+    parts = {"search": run.settings.search, "rerank": rerank, "constraints": constraints}
     decoding = {name: part and OmegaConf.to_container(part) for name, part in parts.items()}
     if run.entities:
         decoding["entities"] = dict(run.entities)
@@ -278,12 +275,12 @@ def predict_run(
 def predict_images(folder: Path, roster: Roster, *, device: str = "auto") -> dict[str, str]:
     """A run's captions of a roster's images by id, as its test would write them."""
     run = RunFolder(folder)
-    config = run.config()
-    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
-    pl.seed_everything(config.seed, workers=True, verbose=False)
-    model, datamodule = restored_model(config, checkpoint, roster)
+    settings = TrainSettings.of(run.config())
+    checkpoint = load_checkpoint(run.tested_checkpoint(settings.monitor))
+    pl.seed_everything(settings.seed, workers=True, verbose=False)
+    model, datamodule = restored_model(settings, checkpoint, roster)
     model.to(chosen_device(device))
-    with computing_as_tested(config, model):
+    with computing_as_tested(settings, model):
         groups = _captioned(model, datamodule.eval_dataloader(roster), None)
     return {group[0].image_id: group[0].caption for group in groups}
 
@@ -325,7 +322,7 @@ def predict_photos(
         precision="float32" if single else None,
     )
     if (Path(place) / "config.yaml").is_file() and not is_bundle(Path(place)):
-        tell_of_trained(captioner.config, Path(place), roster)
+        tell_of_trained(DataSettings.of(captioner.config), Path(place), roster)
     firsts = {i: roster.samples[rows[0]] for i, rows in roster.rows_by_image.items()}
     boxes = [[region.box for region in sample.regions] for sample in firsts.values()]
     if captioner.takes_boxes and not any(boxes):
@@ -392,23 +389,23 @@ def _constrained(
 
 
 def _choice(
-    rerank: DictConfig, roster: Roster, config: DictConfig
+    rerank: DictConfig, roster: Roster, settings: TrainSettings
 ) -> Callable[[list[list[Prediction]]], list[list[Prediction]]]:
-    """What puts captions in another order, by the training photos of ``config``.
+    """What puts captions in another order, by the training photos of a run.
 
     It is made before the captions, so that what it lacks is told before hours of search.
 
     Raises:
         ValueError: no cached features, or too few training photos.
     """
-    train = read_roster(config, "train")
+    train = read_roster(settings, "train")
     other_samples = [
         sample for sample in train.samples if sample.image_id not in roster.rows_by_image
     ]
     train = build_roster(train.name, other_samples)
     check_neighbours(rerank.get("num_neighbours") or 0, train)
     both = build_roster("both", [*roster.samples, *other_samples])
-    pictures = load_pictures(config.features, [both]).reader
+    pictures = load_pictures(settings.features, [both]).reader
     if not isinstance(pictures, FeatureReader):
         raise ValueError("rerank needs cached features: this run has features=none")
     # Not through the config: Hydra would turn rosters, as dataclasses, into configs.

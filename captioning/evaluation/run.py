@@ -27,6 +27,7 @@ from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json
 from captioning.runtime.model_folder import data_folder
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 from captioning.types import Prediction
 
 OF_RUN = ("data", "steps")  # keys that parts of an evaluation may refer to
@@ -259,7 +260,7 @@ def _of_model(config: DictConfig) -> _Captioned:
     _split_of(config)
     out = Path(config.out or _folder_of_model(config))
     _check_free(out, config)
-    roster = read_roster(config, config.split)
+    roster = read_roster(DataSettings.of(config), config.split)
     keys = ("search", "prompt", "template", "device", "precision")
     options = {key: config.get(key) for key in keys}
     predictions, decoding = predict_photos(config.captioner, roster, **options)

@@ -2,17 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
+from annotated_types import MinLen
 from omegaconf import DictConfig
 from torch import nn
 
 from captioning.config.build import build_part
 from captioning.config.plugins import check_loadable
+from captioning.config.ranges import (
+    AbstractSettings,
+    DropRate,
+    Name,
+    PositiveFloat,
+    PositiveInt,
+)
 from captioning.data.batches.base import AbstractBatchReader
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features(AbstractSettings):
+    """The config group ``features``; its further keys are arguments of `ensure_features`."""
+
+    name: Name = "none"
+    kind: Literal["grid", "regions"] | None = None
+    backbone: DictConfig | None = None
+    encoder: DictConfig | None = None
+    imported: Name | None = None
+    reader: DictConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank(AbstractSettings):
+    """``model.lora``."""
+
+    rank: PositiveInt
+    alpha: PositiveFloat
+    dropout: DropRate
+    modules: Annotated[Sequence[str], MinLen(1)] | None = None
+    within: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(AbstractSettings):
+    """The config group ``model``."""
+
+    name: Name
+    module: DictConfig
+    word_vectors: DictConfig | None = None
+    texts: DictConfig | None = None
+    readers: Mapping[str, DictConfig | None] | None = None
+    checkpointing: bool | None = None
+    photo_names: Name | None = None
+    entities_of_data: bool = False
+    lora: LowRank | None = None
+    frozen: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractCaptionerSettings(AbstractSettings):
+    """What a captioner is built from; mappings with ``_target_`` are parts."""
+
+    model: Model
+    search: DictConfig
+    features: Features = field(default_factory=Features)
+    control: DictConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionerSettings(AbstractCaptionerSettings):
+    """These alone, of a run or an export that captions photos."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,49 +93,55 @@ class Pictures:
     backbone: nn.Module | None = None
 
 
-def further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
+def further_readers(
+    settings: AbstractCaptionerSettings,
+) -> dict[str, AbstractBatchReader]:
     """The reader of controls, then those that the model lists beside pictures."""
-    chosen = {"control": config.get("control"), **(config.model.get("readers") or {})}
+    chosen = {"control": settings.control, **(settings.model.readers or {})}
     return {name: build_part(part) for name, part in chosen.items() if part}
 
 
 def build_model(
-    config: DictConfig,
+    settings: AbstractCaptionerSettings,
     tokenizer: AbstractTokenizer,
     pictures: Pictures,
     *,
-    horizon: int | None = None,
+    training: Mapping[str, Any] | None = None,
 ) -> AbstractCaptioner[Any]:
     """The captioner, with its parts bound.
 
     Args:
-        config: of the run.
+        settings: of the run.
         tokenizer: of its captions.
         pictures: see there.
-        horizon: updates of its training; None: it is not trained, and neither optimizer nor
-            schedule is built.
+        training: optimizer, schedule and horizon, the updates of its training; None: it is not
+            trained.
     """
     parts: dict[str, Any] = {}
-    if config.model.get("word_vectors"):
-        parts["word_vectors"] = build_part(config.model.word_vectors, words=_words(tokenizer))
+    chosen = settings.model
+    if chosen.word_vectors:
+        parts["word_vectors"] = build_part(chosen.word_vectors, words=_words(tokenizer))
     if pictures.backbone is not None:
         parts["backbone"] = pictures.backbone
-    trained = {name: config.get(name) for name in ("optimizer", "schedule")}
-    if horizon is None:
-        check_loadable(trained)  # which a folder of strangers may not fill with anything either
-    else:
-        parts |= {name: build_part(part) for name, part in trained.items()} | {"horizon": horizon}
+    if training is not None:
+        parts |= training
+    else:  # which a folder of strangers may not fill with anything either
+        check_loadable({key: settings.further.get(key) for key in ("optimizer", "schedule")})
     model = build_part(
-        config.model.module,
+        chosen.module,
         tokenizer=tokenizer,
         feature_size=pictures.feature_size,
-        search=build_part(config.search),
+        search=build_part(settings.search),
         **parts,
     )
-    if config.model.get("lora") or config.model.get("frozen"):
-        from captioning.models.adapt import adapt
+    if chosen.lora or chosen.frozen:
+        from captioning.models.adapt import add_low_rank, freeze
 
-        adapt(model, config.model)
+        if lora := chosen.lora:
+            layers = {"modules": lora.modules, "within": lora.within}
+            add_low_rank(model, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout, **layers)
+        if chosen.frozen:
+            freeze(model, chosen.frozen)
     return model
 
 

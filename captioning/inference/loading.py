@@ -18,7 +18,13 @@ from torch.overrides import TorchFunctionMode
 from captioning.config.build import build_part
 from captioning.config.plugins import import_plugins
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.inference.building import Pictures, build_model, further_readers
+from captioning.inference.building import (
+    CaptionerSettings,
+    Model,
+    Pictures,
+    build_model,
+    further_readers,
+)
 from captioning.inference.bundle import (
     FEATURES_PREFIX,
     FILES,
@@ -218,7 +224,7 @@ def load_captioner(
         )
     wanted = None if precision is None else chosen_dtype(precision, chosen)
     loaded = build(folder, chosen, wanted)
-    return replace(loaded, dtype=brought_to(wanted, loaded.model, loaded.config))
+    return replace(loaded, dtype=brought_to(wanted, loaded.model, Model.of(loaded.config.model)))
 
 
 def _folder(place: str | Path) -> Path:
@@ -258,8 +264,9 @@ def _of_transformers(
     config.model.weights = str(weights).removeprefix("torch.")
     config.search.update({"beam_size": 3, "length_penalty": 1.0, "max_length": MAX_TOKENS})
     tokenizer = ImageTextTokenizer.of_model(name=str(folder), prompt=prompt, template=template)
-    inputs = _inputs(config, device)
-    model = build_model(config, tokenizer, inputs.pictures)
+    settings = CaptionerSettings.of(config)
+    inputs = _inputs(settings, device)
+    model = build_model(settings, tokenizer, inputs.pictures)
     return _ready(model, config, inputs, device)
 
 
@@ -270,8 +277,9 @@ def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> L
     run = RunFolder(folder)
     config = _with_precision(run.config(), wanted)
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
-    inputs = _inputs(config, device)
-    model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs.pictures)
+    settings = CaptionerSettings.of(config)
+    inputs = _inputs(settings, device)
+    model = build_model(settings, restored(checkpoint["captioner"]["tokenizer"]), inputs.pictures)
     model.on_load_checkpoint(checkpoint)
     try:
         model.load_state_dict(checkpoint["state_dict"])
@@ -289,10 +297,11 @@ def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -
     except (TypeError, AttributeError, KeyError) as error:
         raise ValueError(f"{folder}: its tokenizer is damaged ({error})") from error
     of_features, of_model = _divided(bundle)
-    inputs = _inputs(config, device, weights=of_features, where=folder / WEIGHTS)
+    settings = CaptionerSettings.of(config)
+    inputs = _inputs(settings, device, weights=of_features, where=folder / WEIGHTS)
     if of_model is not None:
-        _check_sizes(config, tokenizer, inputs, of_model, folder)
-    model = build_model(config, tokenizer, inputs.pictures)
+        _check_sizes(settings, tokenizer, inputs, of_model, folder)
+    model = build_model(settings, tokenizer, inputs.pictures)
     model.on_load_checkpoint({"captioner": dict(bundle.captioner)})
     if of_model is not None:
         restore(model, of_model, where=folder / WEIGHTS)
@@ -319,19 +328,19 @@ def _with_precision(config: DictConfig, wanted: torch.dtype | None) -> DictConfi
     return DictConfig(OmegaConf.merge(config, {"features": {"precision": precision}}))
 
 
-def has_own_type(config: DictConfig) -> bool:
+def has_own_type(chosen: Model) -> bool:
     """Whether the settings say what type the model's weights have."""
-    return OmegaConf.select(config, "model.module.weights") in DTYPES
+    return chosen.module.get("weights") in DTYPES
 
 
 def brought_to(
-    wanted: torch.dtype | None, model: AbstractCaptioner[Any], config: DictConfig
+    wanted: torch.dtype | None, model: AbstractCaptioner[Any], chosen: Model
 ) -> torch.dtype:
     """What a captioner is to compute in for a wanted precision; None: as it is.
 
     Weights that have a type of their own are converted, as autocast would mix it with others.
     """
-    if wanted is None or not has_own_type(config):
+    if wanted is None or not has_own_type(chosen):
         return wanted or torch.float32
     model.to(wanted)
     return torch.float32
@@ -388,7 +397,7 @@ _FILLS = (
 
 
 def _check_sizes(
-    config: DictConfig,
+    settings: CaptionerSettings,
     tokenizer: AbstractTokenizer,
     inputs: _Inputs,
     weights: Mapping[str, Tensor],
@@ -397,7 +406,7 @@ def _check_sizes(
     """Refuse settings of other sizes than the weights before memory is taken for them."""
     try:
         with torch.device("meta"), _WithoutFirstValues():
-            empty = build_model(config, tokenizer, inputs.pictures)
+            empty = build_model(settings, tokenizer, inputs.pictures)
     except (NotImplementedError, RuntimeError):
         return  # some models compute while they are built: sizes are checked afterwards
     if empty.backbone is None:
@@ -411,35 +420,36 @@ def _backbone(chosen: DictConfig, is_replaced: bool) -> Any:
 
 
 def _inputs(
-    config: DictConfig,
+    settings: CaptionerSettings,
     device: torch.device,
     *,
     weights: Mapping[str, Tensor] | None = None,
     where: Path = Path(),
 ) -> _Inputs:
     """Readers of single photos, and the backbone of cached features."""
-    chosen = config.features
-    if chosen.get("imported"):
+    chosen = settings.features
+    if chosen.imported:
         raise ValueError(
             "this run reads imported features, and has no backbone for photos: caption a data set "
             "with `captioning evaluate`, or train with features= of a backbone"
         )
-    backbone = _backbone(chosen.backbone, bool(weights)) if chosen.get("backbone") else None
+    backbone = _backbone(chosen.backbone, bool(weights)) if chosen.backbone else None
     if weights and backbone is not None:
         restore(backbone, weights, where=where)
     size = 0 if backbone is None else backbone.dim
-    if chosen.get("reader"):
+    if chosen.reader:
         built = {} if backbone is None else {"backbone": backbone}
         reader = build_part(chosen.reader, **built)
         pictures = Pictures(reader=reader, feature_size=size, backbone=backbone)
-    elif backbone is None:
+    elif backbone is None or chosen.kind is None:
         raise ValueError(f"features={chosen.name} needs one of backbone and reader")
     else:
-        options = {key: chosen[key] for key in ("max_boxes", "precision") if chosen.get(key)}
+        further = chosen.further
+        options = {key: further[key] for key in ("max_boxes", "precision") if further.get(key)}
         live = LiveFeatures(backbone=backbone, kind=chosen.kind, device=device, **options)
         pictures = Pictures(reader=live, feature_size=size)
     return _Inputs(
         pictures=pictures,
-        readers={"pictures": pictures.reader, **further_readers(config)},
-        cached=None if chosen.get("reader") else backbone,
+        readers={"pictures": pictures.reader, **further_readers(settings)},
+        cached=None if chosen.reader else backbone,
     )

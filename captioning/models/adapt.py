@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import DictConfig
 from torch import nn
 
 from captioning.models.base import AbstractCaptioner
@@ -38,15 +37,26 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
         raise ValueError("model.frozen leaves nothing to train: name fewer parameters")
 
 
-def add_low_rank(model: AbstractCaptioner[Any], settings: DictConfig) -> None:
+def add_low_rank(
+    model: AbstractCaptioner[Any],
+    *,
+    rank: int,
+    alpha: float,
+    dropout: float,
+    modules: Sequence[str] | None = None,
+    within: str | None = None,
+) -> None:
     """Freeze the model and train low-rank additions to some of its layers (Hu et al., 2022).
 
     Args:
         model: the captioner.
-        settings: ``rank``, ``alpha``, ``dropout``; ``modules``: last parts of the layers' names,
-            such as ``query``, or None for all linear layers of the language model but its head;
-            and ``within``: a shell pattern of complete names, such as ``"*language_model*"``, which
-            the layers' names must match; None for the language model, ``"*"`` for all.
+        rank: of the additions.
+        alpha: their scale, over the rank.
+        dropout: of their inputs, at least 0 and below 1.
+        modules: last parts of the layers' names, such as ``query``; None for all linear layers of
+            the language model but its head.
+        within: a shell pattern of complete names, such as ``"*language_model*"``, which the layers'
+            names must match; None for the language model, ``"*"`` for all.
 
     Raises:
         ModuleNotFoundError: peft is not installed.
@@ -54,10 +64,10 @@ def add_low_rank(model: AbstractCaptioner[Any], settings: DictConfig) -> None:
     """
     peft = import_extra("peft", extra="vlm", purpose="model.lora")
     config = peft.LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        target_modules=_layers(model, settings.get("modules"), settings.get("within")),
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules=_layers(model, modules, within),
     )
     model.requires_grad_(False)
     peft.inject_adapter_in_model(config, model)
@@ -103,16 +113,3 @@ def _layers(
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(sorted({name.rpartition(".")[2] for name in names}))
-
-
-def adapt(model: AbstractCaptioner[Any], settings: DictConfig) -> None:
-    """Carry out ``model.lora`` and ``model.frozen``, where the config has them.
-
-    Args:
-        model: the captioner.
-        settings: the config group ``model``.
-    """
-    if settings.get("lora"):
-        add_low_rank(model, settings.lora)
-    if settings.get("frozen"):
-        freeze(model, settings.frozen)

@@ -190,6 +190,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._opened = DictConfig({})
 
     def open(self, config: DictConfig) -> Path | None:
         """Prepare the folder for a run and say which checkpoint it goes on from.
@@ -202,6 +203,7 @@ class RunFolder:
             FileNotFoundError: ``resume`` names no file.
             PermissionError: the folder cannot be written.
         """
+        self._opened = config
         resume = str(config.resume)
         self.check_places(config)
         if resume not in ("auto", "never"):
@@ -220,6 +222,10 @@ class RunFolder:
         if resume == "auto":
             return None if self.finished() else self._latest(config) or branch
         return branch if resume == "never" else Path(resume)
+
+    def opened_with(self) -> str:
+        """The config that `open` has taken, as YAML."""
+        return OmegaConf.to_yaml(self._opened, resolve=True)
 
     def _latest(self, config: DictConfig) -> Path | None:
         """The checkpoint to go on from; the first process reads it against its sums."""
@@ -347,20 +353,18 @@ class RunFolder:
                 kept[key] = (old, new)
         return kept
 
-    def follow(self, config: DictConfig) -> None:
+    def follow(self) -> None:
         """Keep where the files lie now that the settings name, once they are known to be the same.
 
-        A folder without a config, such as that of a model built in a notebook, stays as it is.
-
-        Args:
-            config: of the run that goes on, which `open` has taken.
+        The settings are those that `open` has taken. A folder without a config, such as that of a
+        model built in a notebook, stays as it is.
         """
         if not self._config_path.is_file():
             return
-        saved, now = self._config(), _values(config)
+        saved, now = self._config(), _values(self._opened)
         moved = {
             key: new
-            for key, (_, new) in self._changed(saved, config).items()
+            for key, (_, new) in self._changed(saved, self._opened).items()
             if key in now and not is_below(key, (*NAME_KEYS, "branch_from"))
         }
         caches = [key for key in _values(saved) if is_below(key, ("paths", "features.folder"))]

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from captioning.data.batches.settings import Splits
 from captioning.data.data_record import (
     FILE_NAME,
@@ -22,16 +20,16 @@ from captioning.data.data_record import (
 )
 from captioning.data.roster import Roster
 from captioning.results.run_folder import RunFolder
-from captioning.training.rosters import imported_features
+from captioning.training.settings import AbstractDataSettings, TrainSettings
 
 log = logging.getLogger(__name__)
 
 
-def keys_of(config: DictConfig, rosters: Mapping[str, Roster]) -> dict[Path, str]:
+def keys_of(settings: AbstractDataSettings, rosters: Mapping[str, Roster]) -> dict[Path, str]:
     """Content of the rosters' photos by path; empty where features stand for them."""
-    if imported_features(config):
+    if settings.features.imported:
         return {}
-    return photo_keys(rosters.values(), config.paths.cache)
+    return photo_keys(rosters.values(), settings.paths.cache)
 
 
 def rosters_of(splits: Splits) -> dict[str, Roster]:
@@ -41,12 +39,16 @@ def rosters_of(splits: Splits) -> dict[str, Roster]:
 
 
 def check_opened(
-    config: DictConfig, folder: Path, rosters: Mapping[str, Roster], *, accept: bool | None = None
+    settings: AbstractDataSettings,
+    folder: Path,
+    rosters: Mapping[str, Roster],
+    *,
+    accept: bool | None = None,
 ) -> None:
     """Refuse splits that are no longer those of a run.
 
     Args:
-        config: of the run.
+        settings: of the run.
         folder: of the run.
         rosters: by split, as they are read now.
         accept: log what has changed instead; None: the caller has no setting for that.
@@ -55,12 +57,12 @@ def check_opened(
         ValueError: they have changed, see `check_record`.
     """
     if (folder / FILE_NAME).is_file():
-        check_record(folder, rosters, keys_of(config, rosters), accept=accept)
+        check_record(folder, rosters, keys_of(settings, rosters), accept=accept)
 
 
-def tell_of_trained(config: DictConfig, folder: Path, roster: Roster) -> None:
+def tell_of_trained(settings: AbstractDataSettings, folder: Path, roster: Roster) -> None:
     """Warn where photos of other data are those that a run was trained on."""
-    found = copies(photos_of(folder), roster, keys_of(config, {"": roster}))
+    found = copies(photos_of(folder), roster, keys_of(settings, {"": roster}))
     if found:
         log.warning(
             f"{len(found)} of {len(roster.rows_by_image)} photos of {roster.name} were training "
@@ -68,12 +70,12 @@ def tell_of_trained(config: DictConfig, folder: Path, roster: Roster) -> None:
         )
 
 
-def begin_with(config: DictConfig, folder: Path, splits: Splits) -> None:
+def begin_with(settings: TrainSettings, run: RunFolder, splits: Splits) -> None:
     """Compare the data of a run that goes on, keep those of a new one, and look for leaks.
 
     Args:
-        config: of the run.
-        folder: of the run.
+        settings: of the run.
+        run: its folder, opened with them.
         splits: as training sees them.
 
     Raises:
@@ -81,23 +83,22 @@ def begin_with(config: DictConfig, folder: Path, splits: Splits) -> None:
             run that ``start_from`` names.
     """
     rosters = rosters_of(splits)
-    keys = keys_of(config, rosters)
-    accept = bool(config.data.get("accept_changes"))
-    if not RunFolder(folder).has_results():
-        write_record(folder, rosters, keys)
-    elif check_record(folder, rosters, keys, accept=accept):
-        accept_changes(folder, rosters, keys)
-    RunFolder(folder).follow(config)
-    _refuse_leaks(config, rosters, keys)
+    keys = keys_of(settings, rosters)
+    if not run.has_results():
+        write_record(run.path, rosters, keys)
+    elif check_record(run.path, rosters, keys, accept=settings.data.accept_changes):
+        accept_changes(run.path, rosters, keys)
+    run.follow()
+    _refuse_leaks(settings, rosters, keys)
     _warn_of_copies(rosters, keys)
 
 
-def _refuse_leaks(config: DictConfig, rosters: Mapping[str, Roster], keys: Keys) -> None:
+def _refuse_leaks(settings: TrainSettings, rosters: Mapping[str, Roster], keys: Keys) -> None:
     """Refuse to test on photos that the captioner which training begins with was trained on."""
-    start = config.get("start_from")
-    if not start or not Path(str(start)).is_dir():
+    start = settings.start_from
+    if not start or not Path(start).is_dir():
         return
-    trained = photos_of(Path(str(start)))
+    trained = photos_of(Path(start))
     for split in ("val", "test"):
         found = copies(trained, rosters[split], keys) if split in rosters else {}
         if not found:
@@ -106,7 +107,7 @@ def _refuse_leaks(config: DictConfig, rosters: Mapping[str, Roster], keys: Keys)
             f"start_from={start}: {len(found)} of {len(rosters[split].rows_by_image)} {split} "
             f"photos were training photos of that run ({shown(found)}), so scores would be too good"
         )
-        if not config.data.get("accept_changes"):
+        if not settings.data.accept_changes:
             raise ValueError(
                 f"{problem}: take the splits of that run (the same data.seed and data.held_out), "
                 "or begin with another captioner; data.accept_changes=true trains all the same"

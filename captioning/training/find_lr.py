@@ -8,61 +8,31 @@ is suggested. The model is a new one, or that of ``start_from``, and is thrown a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
-import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.config.build import build_part
-from captioning.config.ranges import PositiveFloat, PositiveInt
 from captioning.results.figures import BLUE, GREY, VERMILION, figure_style, new_figure, save_figure
 from captioning.runtime.files import write_json, write_lines
 from captioning.training.callbacks import StepSeed
 from captioning.training.inputs import load_inputs
-from captioning.training.preflight import check_run, with_precision
-from captioning.training.run import build_captioner, suit_machine
-from captioning.training.speed import set_dropout, set_matmul_precision, with_speed
-from captioning.training.trainer import settings_and_plugins
+from captioning.training.preflight import check_run, settings_of, with_precision
+from captioning.training.run import build_captioner, set_up, suit_machine
+from captioning.training.settings import FindLr, Part, TrainSettings
+from captioning.training.speed import with_speed
+from captioning.training.trainer import trainer_and_plugins
 
 FOLDER = "find_lr"
 SMOOTHING = 0.9  # of the running mean of losses
 SKIPPED = 5  # first losses, which are of a running mean of few
 DIVERGED = 3.0  # the sweep ends where the smoothed loss is so many times its least
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepSettings:
-    """The key ``find_lr`` of a training's config.
-
-    Attributes:
-        lowest, highest: rates of the first and the last update.
-        num_updates: at least 20.
-
-    Raises:
-        ValueError: numbers that make no sweep.
-    """
-
-    lowest: PositiveFloat = 1e-7
-    highest: PositiveFloat = 1.0
-    num_updates: PositiveInt = 100
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lowest < self.highest or self.num_updates < 20:
-            raise ValueError(
-                "find_lr needs 0 < lowest < highest and num_updates of at least 20: got "
-                f"{self.lowest}, {self.highest} and {self.num_updates}"
-            )
-
-    def rate(self, update: int) -> float:
-        """The rate of an update, from 0."""
-        share = update / (self.num_updates - 1)
-        return self.lowest * (self.highest / self.lowest) ** share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +56,7 @@ class Suggestion:
 class Sweep(pl.Callback):
     """Sets the rate of every update, and ends training where the loss has gone out of hand."""
 
-    def __init__(self, settings: SweepSettings) -> None:
+    def __init__(self, settings: FindLr) -> None:
         self.settings = settings
         self.losses: list[float] = []
 
@@ -125,41 +95,36 @@ def find_lr(config: DictConfig) -> Suggestion:
         ValueError: the config makes no sense, its objective's loss does not tell how training
             goes, or no rate made the loss fall.
     """
-    config = with_speed(with_precision(config))
-    check_run(config)
-    _check_objective(config)
-    settings = SweepSettings(**(config.get("find_lr") or {}))
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    set_matmul_precision(config)
-    set_dropout(config)
-    pl.seed_everything(config.seed, workers=True, verbose=False)
-    sweep = Sweep(settings)
     constant = {"_target_": "captioning.training.optim.cosine", "_partial_": True, "floor": 1.0}
-    steady = DictConfig({**config, "schedule": constant})
-    model, datamodule = build_captioner(steady, load_inputs(steady))
-    suit_machine(config, model)
-    trainer = _trainer(config, settings.num_updates, sweep)
+    settings = settings_of(with_speed(with_precision(config)))
+    check_run(settings)
+    _check_objective(settings.objective)
+    settings = replace(settings, schedule=DictConfig(constant))
+    set_up(settings)
+    sweep = Sweep(settings.find_lr)
+    model, datamodule = build_captioner(settings, load_inputs(settings))
+    suit_machine(settings, model)
+    trainer = _trainer(settings, sweep)
     trainer.fit(model, datamodule)
-    return _suggested(settings, sweep.losses, Path(config.run_dir) / FOLDER)
+    return _suggested(settings.find_lr, sweep.losses, Path(settings.run_dir) / FOLDER)
 
 
-def _check_objective(config: DictConfig) -> None:
+def _check_objective(objective: Mapping[str, Any] | None) -> None:
     """Refuse policy gradients: their loss is around 0 however good the captions are."""
-    if str((config.get("objective") or {}).get("_target_")).endswith(".SelfCritical"):
+    if str((objective or {}).get("_target_")).endswith(".SelfCritical"):
         raise ValueError(
             "objective=self_critical: its loss does not fall as captions get better, so no rate "
             "can be read from it; find one with objective=likelihood, or set optimizer.lr by hand"
         )
 
 
-def _trainer(config: DictConfig, num_updates: int, sweep: Sweep) -> pl.Trainer:
-    arguments, plugins = settings_and_plugins(config)
+def _trainer(settings: TrainSettings, sweep: Sweep) -> pl.Trainer:
+    arguments, plugins = trainer_and_plugins(settings)
     return build_part(
         OmegaConf.masked_copy(arguments, _kept(arguments)),
         max_epochs=-1,
-        max_steps=num_updates,
-        callbacks=[StepSeed(seed=config.seed), sweep],
+        max_steps=settings.find_lr.num_updates,
+        callbacks=[StepSeed(seed=settings.seed), sweep],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -170,7 +135,7 @@ def _trainer(config: DictConfig, num_updates: int, sweep: Sweep) -> pl.Trainer:
     )
 
 
-def _kept(trainer: DictConfig) -> list[str]:
+def _kept(trainer: Part) -> list[str]:
     left_out = ("enable_progress_bar", "limit_val_batches", "check_val_every_n_epoch")
     return [str(key) for key in trainer if key not in left_out]
 
@@ -196,7 +161,7 @@ def steepest(rates: Sequence[float], smoothed: Sequence[float]) -> float | None:
     return float(rates[place]) if slopes[place] < 0 else None
 
 
-def _suggested(settings: SweepSettings, losses: Sequence[float], folder: Path) -> Suggestion:
+def _suggested(settings: FindLr, losses: Sequence[float], folder: Path) -> Suggestion:
     rates = [settings.rate(update) for update in range(len(losses))]
     smoothed = running_mean(losses)
     rows = zip(rates, losses, smoothed, strict=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from rich.progress import track
 
 from captioning.config.build import build_part
@@ -19,12 +19,13 @@ from captioning.data.roster import Roster
 from captioning.data.steps.take_detections import detection_line, read_detections
 from captioning.runtime.files import write_lines
 from captioning.training.rosters import read_roster
+from captioning.training.settings import FindObjectsSettings, Part
 from captioning.vision.detectors import AbstractDetector
 from captioning.vision.photos import load_rgb
 
 
-def find_objects(config: DictConfig) -> tuple[Path, int]:
-    """Look at all photos of a split that ``config.out`` does not have yet.
+def find_objects(settings: FindObjectsSettings) -> tuple[Path, int]:
+    """Look at all photos of a split that ``settings.out`` does not have yet.
 
     Returns:
         The file, and how many photos it has.
@@ -33,15 +34,15 @@ def find_objects(config: DictConfig) -> tuple[Path, int]:
         ValueError: wrong settings, or a file that another detector has written.
         OSError: files that cannot be read or written.
     """
-    out = Path(config.out)
-    roster = read_roster(config, config.split)
-    header = {"detector": config.detector._target_, "settings": _settings(config)}
+    out, chosen = Path(settings.out), settings.detector
+    roster = read_roster(settings, settings.split)
+    header = {"detector": chosen._target_, "settings": _arguments(chosen)}
     done = _finished_images(out, header)
     remaining = [image_id for image_id in roster.rows_by_image if image_id not in done]
     if remaining:
-        detector = build_part(config.detector)
+        detector = build_part(chosen)
         out.parent.mkdir(parents=True, exist_ok=True)
-        for lines in _lines(detector, roster, remaining, config.batch_size):
+        for lines in _lines(detector, roster, remaining, settings.batch_size):
             if not out.is_file():  # begun once there is something to say
                 lines.insert(0, json.dumps(header))
             with out.open("a", encoding="utf-8", newline="\n") as file:
@@ -49,9 +50,9 @@ def find_objects(config: DictConfig) -> tuple[Path, int]:
     return out, len(read_detections(out)[1])
 
 
-def _settings(config: DictConfig) -> dict[str, Any]:
-    settings: Any = OmegaConf.to_container(config.detector, resolve=True)
-    return {key: value for key, value in settings.items() if key not in ("_target_", "device")}
+def _arguments(detector: Part) -> dict[str, Any]:
+    values: Any = OmegaConf.to_container(detector, resolve=True)
+    return {key: value for key, value in values.items() if key not in ("_target_", "device")}
 
 
 def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:

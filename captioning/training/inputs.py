@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from captioning.config.build import build_part
 from captioning.data.batches.base import AbstractBatchReader
 from captioning.data.batches.pictures import FeatureReader
@@ -18,13 +16,11 @@ from captioning.data.features.store import FeatureStore
 from captioning.data.readers.read_once import files_kept
 from captioning.data.roster import Roster
 from captioning.data.steps.base import StepContext
-from captioning.inference.building import Pictures, further_readers
+from captioning.inference.building import Features, Pictures, further_readers
 from captioning.training.rosters import read_roster, read_train, trains_on_text
+from captioning.training.settings import AbstractDataSettings, TrainSettings
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
-
-# Keys of the group ``features`` that are no arguments of `ensure_features`.
-NO_SETTINGS = ("name", "backbone", "imported", "encoder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,60 +41,61 @@ class Inputs:
 
 
 def load_inputs(
-    config: DictConfig,
+    settings: TrainSettings,
     *,
     only: Roster | None = None,
     check: Callable[[Splits], None] | None = None,
 ) -> Inputs:
-    """Read everything that ``config`` names.
+    """Read everything that the settings name.
 
     Args:
-        config: of the run.
+        settings: of the run.
         only: for evaluation: this roster stands for all splits, and no step is taken.
         check: gets the splits before anything is computed from their photos.
     """
-    steps = StepContext(split="eval", seed=config.seed, cache_folder=Path(config.paths.cache))
+    cache = Path(settings.paths.cache)
+    steps = StepContext(split="eval", seed=settings.seed, cache_folder=cache)
     if only is not None:
         splits = Splits(train=only, val=only, test=only)
     else:
-        splits, steps = read_splits(config)
+        splits, steps = read_splits(settings)
     if check is not None:
         check(splits)
-    first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
-    controlled = bool(config.get("control"))
-    pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
-    readers = {**first, "pictures": pictures.reader, **further_readers(config)}
+    first = {} if splits.train_has_photos else {"texts": _text_reader(settings)}
+    controlled = bool(settings.control)
+    pictures = load_pictures(settings.features, splits.pictured, whole_first=controlled)
+    readers = {**first, "pictures": pictures.reader, **further_readers(settings)}
     return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
 
 
-def read_splits(config: DictConfig) -> tuple[Splits, StepContext]:
+def read_splits(settings: AbstractDataSettings) -> tuple[Splits, StepContext]:
     """All splits, from annotation files that are read once."""
     with files_kept():
-        train, steps = read_train(config)
+        train, steps = read_train(settings)
         splits = Splits(
             train=train,
-            val=read_roster(config, "val"),
-            test=read_roster(config, "test") if config.data.get("test") else None,
+            val=read_roster(settings, "val"),
+            test=read_roster(settings, "test") if settings.data.test else None,
             left_out=steps.left_out,
             words=steps.words,
             uncounted=steps.uncounted,
-            train_has_photos=not trains_on_text(config),
+            train_has_photos=not trains_on_text(settings),
         )
     return splits, steps
 
 
-def _text_reader(config: DictConfig) -> AbstractBatchReader:
+def _text_reader(settings: TrainSettings) -> AbstractBatchReader:
     """The reader that the model has for captions without photos."""
-    if not config.model.get("texts"):
+    if not settings.model.texts:
         raise ValueError(
-            f"corpus={config.corpus.name} is of captions without photos, from which "
-            f"model={config.model.name} cannot learn: choose model=viecap or corpus=none"
+            f"corpus={settings.corpus.name} is of captions without photos, from which "
+            f"model={settings.model.name} cannot learn: choose model=viecap or corpus=none"
         )
-    return build_part(config.model.texts)
+    return build_part(settings.model.texts)
 
 
 def load_pictures(
-    chosen: DictConfig, rosters: Sequence[Roster], *, whole_first: bool = False
+    chosen: Features, rosters: Sequence[Roster], *, whole_first: bool = False
 ) -> Pictures:
     """The reader of the rosters' photos; features are computed where they are missing.
 
@@ -110,13 +107,13 @@ def load_pictures(
     Raises:
         ValueError: the group does not say how photos are read.
     """
-    if chosen.get("imported"):
+    if chosen.imported:
         store = FeatureStore.open(chosen.imported)
         check_imported(store, rosters)
         reader = FeatureReader(store=store, whole_first=whole_first)
         return Pictures(reader=reader, feature_size=store.dim)
-    backbone = build_part(chosen.backbone) if chosen.get("backbone") else None
-    if chosen.get("reader"):
+    backbone = build_part(chosen.backbone) if chosen.backbone else None
+    if chosen.reader:
         built = {} if backbone is None else {"backbone": backbone}
         size = 0 if backbone is None else backbone.dim
         reader = build_part(chosen.reader, **built)
@@ -155,7 +152,7 @@ def check_imported(store: FeatureStore, rosters: Sequence[Roster]) -> None:
 
 
 def cached_features(
-    chosen: DictConfig,
+    chosen: Features,
     backbone: Backbone,
     samples: Mapping[Path, Sample],
     *,
@@ -174,12 +171,11 @@ def cached_features(
     boxes = None
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
-    settings = {str(k): v for k, v in chosen.items() if k not in NO_SETTINGS}
     return ensure_features(
         list(samples),
         backbone=backbone,
         boxes=boxes,
         progress=progress,
         elsewhere=elsewhere,
-        **settings,
+        **{"kind": chosen.kind, **chosen.further},
     )

@@ -12,7 +12,7 @@ import copy
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from captioning.text.sentences import SentenceEncoder
 from captioning.training.inputs import cached_features
 from captioning.training.optim import cosine
 from captioning.training.rosters import read_roster
+from captioning.training.settings import Data, DataSettings, Features
 from captioning.vision.joint_space import JointSpace, save_heads
 
 log = logging.getLogger(__name__)
@@ -84,11 +85,10 @@ def read_rosters(config: DictConfig) -> dict[str, Roster]:
     Raises:
         ValueError: ``config.more`` has no more than ``num_more`` photos.
     """
-    rosters = {split: read_roster(config, split) for split in ("train", "val", "test")}
+    settings = DataSettings.of(config)
+    rosters = {split: read_roster(settings, split) for split in ("train", "val", "test")}
     if config.get("more") is not None:
-        # emptied first: merging would keep the other data set's keys
-        other = DictConfig(OmegaConf.merge(config, {"data": None}, {"data": config.more}))
-        roster = read_roster(other, "train")
+        roster = read_roster(replace(settings, data=Data.of(config.more)), "train")
         first = set(list(roster.rows_by_image)[: config.num_more])
         parts = {"train_more": True, "test_more": False}
         for split, is_first in parts.items():
@@ -255,7 +255,7 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
             rosters[split] = first_captions(rosters[split], config.limit_captions)
     backbone, sentences = build_part(config.features.backbone), build_part(config.sentences)
     samples = {s.image_path: s for roster in rosters.values() for s in roster.samples}
-    store = cached_features(config.features, backbone, samples)
+    store = cached_features(Features.of(config.features), backbone, samples)
     heads = JointSpace(image_size=store.dim, sentence_size=sentences.dim, **config.heads)
     parts = {"store": store, "sentences": sentences, "heads": heads}
     pairs = {split: read_pairs(roster, **parts) for split, roster in rosters.items()}

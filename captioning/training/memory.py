@@ -8,10 +8,10 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.runtime.allocator import step_ended
+from captioning.training.settings import TrainSettings
 
 # How torch tells that the processor's memory is used up; it has no type of its own for that.
 OF_PROCESSOR = ("can't allocate memory", "not enough memory")
@@ -34,11 +34,11 @@ class GiveMemoryBack(pl.Callback):
 
 
 @contextmanager
-def memory_advice(config: DictConfig, model: nn.Module) -> Iterator[None]:
+def memory_advice(settings: TrainSettings, model: nn.Module) -> Iterator[None]:
     """Within it, an error of too little memory names the settings to lower.
 
     Args:
-        config: of the run.
+        settings: of the run.
         model: of the run; in training mode while an update is made.
 
     Raises:
@@ -54,34 +54,34 @@ def memory_advice(config: DictConfig, model: nn.Module) -> Iterator[None]:
         if not model.training:
             raise MemoryError(
                 f"out of memory while captions are generated ({reason[:200]}): "
-                f"{_when_generating(config)}; resume=auto goes on from the last epoch"
+                f"{_when_generating(settings)}; resume=auto goes on from the last epoch"
             ) from error
         raise MemoryError(
-            f"out of memory in training ({reason[:200]}): {_when_training(config)}; resume=auto "
+            f"out of memory in training ({reason[:200]}): {_when_training(settings)}; resume=auto "
             "goes on from the last epoch where these keys are the same"
         ) from error
 
 
-def _when_generating(config: DictConfig) -> str:
+def _when_generating(settings: TrainSettings) -> str:
     """What to lower for searches."""
-    beam = OmegaConf.select(config, "search.beam_size")
+    beam = settings.search.get("beam_size")
     smaller_beam = f", or search.beam_size={beam}" if beam else ""
-    return f"lower loader.eval_batch_size={config.loader.eval_batch_size}{smaller_beam}"
+    return f"lower loader.eval_batch_size={settings.loader['eval_batch_size']}{smaller_beam}"
 
 
-def _when_training(config: DictConfig) -> str:
+def _when_training(settings: TrainSettings) -> str:
     """What to lower for an update, of what this config has."""
-    size = config.loader.batch_size
-    number = config.trainer.get("accumulate_grad_batches", 1)
+    size = settings.loader["batch_size"]
+    number = settings.trainer.get("accumulate_grad_batches", 1)
     advice = [
         f"lower loader.batch_size={size} (loader.batch_size={max(1, size // 2)} with "
         f"trainer.accumulate_grad_batches={2 * number} makes as large updates)"
     ]
-    if OmegaConf.select(config, "model.checkpointing") is False:
+    if settings.model.checkpointing is False:
         advice.append("set model.checkpointing=true")
-    if str(config.trainer.get("precision")) in ("32", "32-true", "None"):
+    if str(settings.precision) in ("32", "32-true", "None"):
         advice.append("set trainer.precision=bf16-mixed")
-    side = OmegaConf.select(config, "features.backbone.image_size")
-    if side and config.features.get("reader"):
+    side = (settings.features.backbone or {}).get("image_size")
+    if side and settings.features.reader:
         advice.append(f"lower features.backbone.image_size={side}")
     return ", or ".join(advice)

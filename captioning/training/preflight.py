@@ -28,7 +28,7 @@ from captioning.metrics.evaluation import AbstractMetric
 from captioning.metrics.java import JavaError, find_java
 from captioning.training.loggers.tracking import need
 from captioning.training.rosters import check_data
-from captioning.training.settings import TrainSettings
+from captioning.training.settings import Features, Part, TrainSettings
 from captioning.training.start import check_start
 from captioning.training.trainer import check_trainer, ignore_srun_advice
 
@@ -50,62 +50,73 @@ FOREIGN_ERRORS = (
 MIN_FREE_BYTES = 512 * 2**20
 
 
-def check_run(config: DictConfig) -> None:
+def check_run(settings: TrainSettings) -> None:
     """Refuse a run that could not end well on this machine.
 
     Raises:
         ValueError, OSError: see `check_settings`; or devices that this machine does not have.
     """
-    check_settings(config)
-    _try("trainer", lambda: _build_trainer(config))
-    if NEEDS_JAVA & set(config.metrics.test):
+    check_settings(settings)
+    _try("trainer", lambda: _build_trainer(settings.trainer))
+    if NEEDS_JAVA & set(settings.metrics.test):
         try:
             find_java()
         except JavaError as error:
             log.warning(f"METEOR and SPICE will be missing: {error}")
 
 
-def check_settings(config: DictConfig) -> None:
-    """Refuse a run that could not end well on any machine, such as those of a queue.
+def settings_of(config: DictConfig) -> TrainSettings:
+    """The settings of a training on this machine.
+
+    Args:
+        config: composed.
 
     Raises:
         ValueError: settings out of their ranges, see `captioning.config.check`.
+    """
+    check_config(config, TrainSettings)
+    return TrainSettings.of(config)
+
+
+def check_settings(settings: TrainSettings) -> None:
+    """Refuse a run that could not end well on any machine, such as those of a queue.
+
+    Raises:
+        ValueError: settings that do not go together.
         PermissionError: the run folder cannot be written.
         FileNotFoundError: no keep-list at ``curation.keep``.
         OSError: too little space for checkpoints.
     """
-    check_config(config, TrainSettings)
-    _check_monitors(config)
-    check_start(config)
-    _check_keep(config)
-    _check_pictures(config)
-    _check_search(config)
-    for name in {"wandb", "mlflow"} & set(config.get("logger") or {}):
+    _check_monitors(settings)
+    check_start(settings.start_from, new_words=settings.new_words)
+    _check_keep(settings.curation.keep)
+    _check_pictures(settings.features)
+    _check_search(settings)
+    for name in {"wandb", "mlflow"} & set(settings.logger or {}):
         need(name, module=name)
-    check_trainer(config.trainer)
-    _try_foreign_parts(config)
-    check_data(config)
-    _check_folder(Path(config.run_dir))
+    check_trainer(settings.trainer)
+    _try_foreign_parts(settings)
+    check_data(settings)
+    _check_folder(Path(settings.run_dir))
 
 
-def _check_keep(config: DictConfig) -> None:
+def _check_keep(keep: str | None) -> None:
     """Refuse a keep-list that is not there: it is read when all features are computed."""
-    keep = OmegaConf.select(config, "curation.keep")
-    if keep is not None and not Path(str(keep)).is_file():
+    if keep is not None and not Path(keep).is_file():
         raise FileNotFoundError(
             f"curation.keep={keep}: no such keep-list; save one from the page of captioning "
             "report, or set curation.keep=null"
         )
 
 
-def _check_monitors(config: DictConfig) -> None:
+def _check_monitors(settings: TrainSettings) -> None:
     """Refuse a score that nothing logs: training would end after its first epoch."""
-    names = [f"val/{name}" for metric in config.metrics.val for name in scores_of(metric)]
+    names = [f"val/{name}" for metric in settings.metrics.val for name in scores_of(metric)]
     names.append("val/distinct")
-    validates = OmegaConf.select(config, "trainer.limit_val_batches") != 0
-    if config.monitor != "last":
-        _check_score("monitor", str(config.monitor), ["last", *names], is_logged=validates)
-    for name, callback in (config.get("callbacks") or {}).items():
+    validates = settings.trainer.get("limit_val_batches") != 0
+    if settings.monitor != "last":
+        _check_score("monitor", settings.monitor, ["last", *names], is_logged=validates)
+    for name, callback in (settings.callbacks or {}).items():
         if (callback.get("patience") or 0) < 0:
             raise ValueError(
                 f"callbacks.{name}.patience: must be a whole number of at least 0, got "
@@ -113,7 +124,7 @@ def _check_monitors(config: DictConfig) -> None:
             )
         score = str(callback.get("monitor") or "")
         # Of what is logged beside validation scores, the groups alone are known before a run.
-        of_plugin = bool(config.get("plugins")) and not score.startswith("val/")
+        of_plugin = bool(settings.plugins) and not score.startswith("val/")
         if score and not score.startswith(LOGGED) and not of_plugin:
             _check_score(f"callbacks.{name}.monitor", score, names, is_logged=validates)
 
@@ -131,21 +142,21 @@ def _check_score(key: str, score: str, known: Sequence[str], *, is_logged: bool)
         )
 
 
-def _check_pictures(config: DictConfig) -> None:
+def _check_pictures(chosen: Features) -> None:
     """Refuse features without a kind, a reader or imported features."""
-    chosen = config.features
-    if not any(chosen.get(key) for key in ("imported", "reader", "kind")):
+    if not (chosen.imported or chosen.reader or chosen.kind):
         raise ValueError(
             "features.kind: must be grid or regions where features.reader is not set, got null"
         )
 
 
-def _check_search(config: DictConfig) -> None:
-    model, search = locate(str(config.model.module.get("_target_"))), build_part(config.search)
+def _check_search(settings: TrainSettings) -> None:
+    search = build_part(settings.search)
+    model = locate(str(settings.model.module.get("_target_")))
     # What a function builds is checked once it is built.
     if isinstance(model, type) and issubclass(model, AbstractStepper):
         check_search(search, model)
-    for name, part in (config.get("extra_metrics") or {}).items():
+    for name, part in (settings.extra_metrics or {}).items():
         metric = locate(str(part.get("_target_")))
         if isinstance(metric, type) and issubclass(metric, AbstractMetric):
             _check_number(str(name), metric.min_captions, search)
@@ -175,21 +186,21 @@ def check_search(search: AbstractSearch, model: type[AbstractStepper]) -> None:
     search.check_model(model)
 
 
-def _try_foreign_parts(config: DictConfig) -> None:
+def _try_foreign_parts(settings: TrainSettings) -> None:
     """Build what torch and Lightning define: their ranges stand in their code alone."""
     number = torch.nn.Parameter(torch.zeros(1))
-    _try("optimizer", lambda: build_part(config.optimizer)([number]))
-    for name, callback in (config.get("callbacks") or {}).items():
+    _try("optimizer", lambda: build_part(settings.optimizer)([number]))
+    for name, callback in (settings.callbacks or {}).items():
         if str(callback.get("_target_")).startswith("pytorch_lightning."):
             _try(f"callbacks.{name}", partial(build_part, callback))
 
 
-def _build_trainer(config: DictConfig) -> None:
+def _build_trainer(trainer: Part) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     without = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     with warnings.catch_warnings():
         ignore_srun_advice()
-        build_part(config.trainer, **without)
+        build_part(trainer, **without)
 
 
 def _try(key: str, build: Callable[[], Any]) -> None:

@@ -7,10 +7,8 @@ The exit status is 1 when something is missing or wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -28,36 +26,14 @@ from captioning.data.features.build import FeatureStore
 from captioning.data.roster import Roster
 from captioning.runtime.file_lock import locked
 from captioning.training.inputs import cached_features, check_imported
-from captioning.training.rosters import imported_features, read_annotations, with_usable_photos
+from captioning.training.rosters import read_annotations, with_usable_photos
+from captioning.training.settings import NeededFile, PrepareSettings
 from captioning.training.spread_features import spread_features
 from captioning.vision.photo_places import photo_exists
 
 
-@dataclass(frozen=True, kw_only=True)
-class NeededFile:
-    """An entry of a data set's ``files``.
-
-    Attributes:
-        path: file or folder, relative to the data set's root.
-        what: what it holds.
-        source: who gives it, and where on their pages.
-        url: official address, or None where a person must ask for it.
-        sha256: digest of what ``url`` gives; without it nothing is fetched.
-        unpack: ``url`` gives a zip archive that holds ``path``.
-        photos: it holds photos, which imported features make needless.
-    """
-
-    path: str
-    what: str
-    source: str
-    url: str | None = None
-    sha256: str | None = None
-    unpack: bool = False
-    photos: bool = False
-
-
-def prepare(config: DictConfig, console: Console) -> bool:
-    """Check and fetch the files of ``config.data``, check its photos, build its features.
+def prepare(settings: PrepareSettings, console: Console) -> bool:
+    """Check and fetch the files of ``settings.data``, check its photos, build its features.
 
     Returns:
         Whether the data set is ready; what is missing was shown.
@@ -66,27 +42,28 @@ def prepare(config: DictConfig, console: Console) -> bool:
         ValueError: damaged annotations, photos or features.
         OSError: files that cannot be written or fetched.
     """
-    root = Path(config.data.root)
-    files = [NeededFile(**entry) for entry in config.data.get("files") or []]
-    if imported_features(config):
+    data = settings.data
+    root = Path(str(data.root))
+    files = list(data.files or ())
+    if settings.features.imported:
         files = [file for file in files if not file.photos]
     missing = [file for file in files if not (root / file.path).exists()]
-    if missing and config.download:
+    if missing and settings.download:
         problems = fetch_files(missing, root, console)
         for problem in problems:
             console.print(f"[red]not fetched:[/red] {problem}", soft_wrap=True)
         missing = [file for file in missing if not (root / file.path).exists()]
     if files:
-        console.print(files_table(files, root, config.data.name))
+        console.print(files_table(files, root, data.name))
     if missing:
         console.print(
-            f"{len(missing)} of {len(files)} files of {config.data.name} are missing in "
+            f"{len(missing)} of {len(files)} files of {data.name} are missing in "
             f"{root.absolute()}: put them there (or set CAPTIONING_DATA) and run this again",
             soft_wrap=True,
         )
         return False
-    rosters = _rosters(config, console)
-    return _features(config, rosters, console)
+    rosters = _rosters(settings, console)
+    return _features(settings, rosters, console)
 
 
 def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> list[str]:
@@ -144,51 +121,51 @@ def files_table(files: Sequence[NeededFile], root: Path, name: str) -> Table:
     return table
 
 
-def _rosters(config: DictConfig, console: Console) -> list[Roster]:
+def _rosters(settings: PrepareSettings, console: Console) -> list[Roster]:
     """All splits, their photos checked; what was left out is shown."""
     rosters: list[Roster] = []
-    table = Table(title=f"splits of {config.data.name}")
+    table = Table(title=f"splits of {settings.data.name}")
     for column in ("split", "captions", "images", "left out"):
         table.add_column(column)
-    for split, entry in config.data.items():
-        if not isinstance(entry, DictConfig) or "_target_" not in entry:
+    imported, cache = settings.features.imported, settings.paths.cache
+    for split, entry in settings.data.splits.items():
+        if "_target_" not in entry:
             continue
-        roster = read_annotations(config, entry)
-        if _has_photos(roster, config):
-            roster = with_usable_photos(roster, config, entry)
+        roster = read_annotations(entry, imported=imported)
+        if imported or _has_photos(roster):
+            roster = with_usable_photos(roster, entry, imported=imported, cache=cache)
         for item in roster.dropped:
             console.print(f"{roster.name}: left out {item.item}: {item.rule}", soft_wrap=True)
         numbers = (len(roster), len(roster.rows_by_image), len(roster.dropped))
-        table.add_row(str(split), *(f"{number:,}" for number in numbers))
+        table.add_row(split, *(f"{number:,}" for number in numbers))
         rosters.append(roster)
     console.print(table)
     return rosters
 
 
-def _has_photos(roster: Roster, config: DictConfig) -> bool:
-    """A roster of text alone names photos that lie nowhere; imported features need none."""
-    return bool(imported_features(config)) or any(
-        photo_exists(sample.image_path) for sample in roster.samples
-    )
+def _has_photos(roster: Roster) -> bool:
+    """A roster of text alone names photos that lie nowhere."""
+    return any(photo_exists(sample.image_path) for sample in roster.samples)
 
 
-def _features(config: DictConfig, rosters: Sequence[Roster], console: Console) -> bool:
-    chosen = config.features
-    samples = {s.image_path: s for r in rosters if _has_photos(r, config) for s in r.samples}
+def _features(settings: PrepareSettings, rosters: Sequence[Roster], console: Console) -> bool:
+    chosen = settings.features
+    pictured = rosters if chosen.imported else [r for r in rosters if _has_photos(r)]
+    samples = {s.image_path: s for roster in pictured for s in roster.samples}
     if not samples:
-        console.print(f"{config.data.name}: captions without photos, so no features are built")
+        console.print(f"{settings.data.name}: captions without photos, so no features are built")
         return True
-    if chosen.get("imported"):
+    if chosen.imported:
         store = FeatureStore.open(chosen.imported)
         check_imported(store, rosters)
-    elif chosen.get("kind") is None:
+    elif chosen.kind is None or chosen.backbone is None:
         console.print(f"features={chosen.name}: nothing to build, pixels are used")
         return True
     else:
         backbone = build_part(chosen.backbone)
-        elsewhere = spread_features(config, backbone.identity)
+        elsewhere = spread_features(settings, backbone.identity)
         store = cached_features(chosen, backbone, samples, elsewhere=elsewhere)
-    if config.get("verify"):
+    if settings.verify:
         store.verify()
         console.print(f"all {len(store):,} records of {store.folder} are intact", soft_wrap=True)
     console.print(

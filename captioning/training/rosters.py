@@ -3,97 +3,104 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from captioning.config.build import build_part
 from captioning.data.features.store import FeatureStore
 from captioning.data.photo_check import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import CORPUS, AbstractStep, StepContext, apply_steps
+from captioning.training.settings import AbstractDataSettings, Corpus, Part
 
 log = logging.getLogger(__name__)
 
 MAX_LOGGED = 5  # dropped items in the log
 
 
-def read_roster(config: DictConfig, split: str) -> Roster:
-    """One split of ``config.data``, as the steps for every split leave it.
+def read_roster(settings: AbstractDataSettings, split: str) -> Roster:
+    """One split of ``settings.data``, as the steps for every split leave it.
 
     It is cut to ``first_images`` and has no broken photos.
 
     Raises:
         ValueError: the data set has no such split, or a step does not suit it.
     """
-    steps = [step for step in build_steps(config) if step.every_split]
-    return apply_steps(_read_split(config, split), steps, _context(config, split))
+    steps = [step for step in build_steps(settings.steps) if step.every_split]
+    return apply_steps(_read_split(settings, split), steps, _context(settings, split))
 
 
-def read_with_steps(config: DictConfig, split: str) -> tuple[Roster, StepContext]:
-    """One split, or `CORPUS`, after all steps of ``config.steps``, and the steps' context.
+def read_with_steps(settings: AbstractDataSettings, split: str) -> tuple[Roster, StepContext]:
+    """One split, or `CORPUS`, after all steps of ``settings.steps``, and the steps' context.
 
     Raises:
         ValueError: the data set has no such split, or a step does not suit it.
     """
-    context = _context(config, split)
-    roster = read_corpus(config) if split == CORPUS else _read_split(config, split)
-    return apply_steps(roster, build_steps(config), context), context
+    context = _context(settings, split)
+    if split == CORPUS:
+        roster = read_corpus(settings.corpus, number=settings.first_images)
+    else:
+        roster = _read_split(settings, split)
+    return apply_steps(roster, build_steps(settings.steps), context), context
 
 
-def read_train(config: DictConfig) -> tuple[Roster, StepContext]:
+def read_train(settings: AbstractDataSettings) -> tuple[Roster, StepContext]:
     """The training set: the training split, or a corpus, after all steps; see `StepContext`."""
-    return read_with_steps(config, CORPUS if trains_on_text(config) else "train")
+    return read_with_steps(settings, CORPUS if trains_on_text(settings) else "train")
 
 
-def check_data(config: DictConfig) -> None:
+def check_data(settings: AbstractDataSettings) -> None:
     """Refuse wrong settings of the data before anything is read.
 
     Raises:
         ValueError: ``first_images`` or a setting of a step is missing or wrong.
     """
-    if config.get("first_images") is not None:
-        _check_number(config.first_images)
-    build_steps(config)
+    if settings.first_images is not None:
+        _check_number(settings.first_images)
+    build_steps(settings.steps)
 
 
-def build_steps(config: DictConfig) -> list[AbstractStep]:
-    """The steps of ``config.steps``, in order.
+def build_steps(chosen: Mapping[str, Part]) -> list[AbstractStep]:
+    """The steps of the config group ``steps``, in order.
 
     Raises:
         ValueError: a setting of a step is missing or wrong.
     """
     steps = []
-    for chosen in (config.get("steps") or {}).values():
-        if missing := sorted(OmegaConf.missing_keys(chosen)):
+    for part in chosen.values():
+        if missing := sorted(OmegaConf.missing_keys(part)):
             raise ValueError(f"give {missing[0]}=..., which has no default")
-        steps.append(build_part(chosen, _convert_="all"))
+        steps.append(build_part(part, _convert_="all"))
     return steps
 
 
-def _context(config: DictConfig, split: str) -> StepContext:
+def _context(settings: AbstractDataSettings, split: str) -> StepContext:
     return StepContext(
         split=split,
-        seed=config.get("seed", 0),
-        cache_folder=Path(config.paths.cache),
-        is_cut=config.get("first_images") is not None,
+        seed=settings.seed,
+        cache_folder=Path(settings.paths.cache),
+        is_cut=settings.first_images is not None,
     )
 
 
-def _read_split(config: DictConfig, split: str) -> Roster:
-    if config.data.get(split) is None:
-        known = [key for key, value in config.data.items() if OmegaConf.is_dict(value)]
-        raise ValueError(f"data.{split} is not set for {config.data.name}; its splits: {known}")
-    entry = config.data[split]
-    roster = with_usable_photos(_cut(read_annotations(config, entry), config), config, entry)
+def _read_split(settings: AbstractDataSettings, split: str) -> Roster:
+    data, imported = settings.data, settings.features.imported
+    if split not in data.splits:
+        raise ValueError(
+            f"data.{split} is not set for {data.name}; its splits: {list(data.splits)}"
+        )
+    entry = data.splits[split]
+    roster = _cut(read_annotations(entry, imported=imported), settings.first_images)
+    roster = with_usable_photos(roster, entry, imported=imported, cache=settings.paths.cache)
     _log_dropped(roster)
     return roster
 
 
-def _cut(roster: Roster, config: DictConfig) -> Roster:
-    number = config.get("first_images")
+def _cut(roster: Roster, number: int | None) -> Roster:
     return roster if number is None else first_images(roster, number)
 
 
@@ -104,37 +111,32 @@ def _log_dropped(roster: Roster) -> None:
         log.info(f"{roster.name}: left out {len(roster.dropped)} items in all")
 
 
-def trains_on_text(config: DictConfig) -> bool:
+def trains_on_text(settings: AbstractDataSettings) -> bool:
     """Whether training sees captions alone."""
-    return has_corpus(config, CORPUS)
+    return bool(settings.corpus.train)
 
 
-def has_corpus(config: DictConfig, group: str) -> bool:
-    """Whether a key holds a corpus."""
-    return bool((config.get(group) or {}).get("train"))
-
-
-def read_corpus(config: DictConfig, group: str = CORPUS) -> Roster:
-    """The captions of ``config.corpus``, whose photos are not looked at.
+def read_corpus(chosen: Corpus, *, number: int | None = None, group: str = CORPUS) -> Roster:
+    """The captions of a corpus, whose photos are not looked at.
 
     Args:
-        config: with ``first_images``.
-        group: another key of it that holds a corpus.
+        chosen: the corpus.
+        number: of images, from the first, whose captions are read; None: all.
+        group: key of the corpus, for errors.
 
     Raises:
         ValueError, OSError: there is no corpus or it cannot be read, or a share of it that makes
             no sense.
     """
-    chosen = config.get(group)
-    if not has_corpus(config, group):
+    if not chosen.train:
         where = "corpus" if group == CORPUS else f"corpus@{group}"
         raise ValueError(
-            f"{where}={(chosen or {}).get('name')} has no captions ({group}.train is null): choose "
+            f"{where}={chosen.name} has no captions ({group}.train is null): choose "
             f"one that has, such as {where}=coco, or {where}=lines {group}.train.path=FILE"
         )
-    roster = _cut(build_part(chosen.train), config)
+    roster = _cut(build_part(chosen.train), number)
     _log_dropped(roster)
-    if chosen.get("share") is None:
+    if chosen.share is None:
         return roster
     return random_share(roster, chosen.share, seed=chosen.share_seed, name=f"{group}.share")
 
@@ -160,24 +162,19 @@ def random_share(roster: Roster, share: float, *, seed: int, name: str) -> Roste
     return build_roster(roster.name, [roster.samples[row] for row in rows], roster.dropped)
 
 
-def imported_features(config: DictConfig) -> str | None:
-    """The folder of imported features, if these stand for the photos."""
-    return (config.get("features") or {}).get("imported")
-
-
-def read_annotations(config: DictConfig, entry: DictConfig) -> Roster:
+def read_annotations(entry: Part, *, imported: str | None) -> Roster:
     """The roster of a split's reader; where features were imported, its photos need not be there.
 
     Args:
-        config: with ``features``.
         entry: the reader and its arguments.
+        imported: folder of imported features, if these stand for the photos.
     """
-    if imported_features(config) and entry.get("missing_photos") == "error":
+    if imported and entry.get("missing_photos") == "error":
         return build_part(entry, missing_photos="keep")
     return build_part(entry)
 
 
-def with_usable_photos(roster: Roster, config: DictConfig, entry: DictConfig) -> Roster:
+def with_usable_photos(roster: Roster, entry: Part, *, imported: str | None, cache: str) -> Roster:
     """The roster as its photos allow, each of which is opened once.
 
     Photos that cannot be opened are recorded in ``dropped``. Where features were imported none is
@@ -186,16 +183,16 @@ def with_usable_photos(roster: Roster, config: DictConfig, entry: DictConfig) ->
 
     Args:
         roster: of a split.
-        config: with ``features``.
         entry: the reader and its arguments.
+        imported: folder of imported features, if these stand for the photos.
+        cache: folder that keeps which photos can be opened.
     """
-    folder = imported_features(config)
-    if folder:
-        return with_sizes(roster, FeatureStore.open(folder))
+    if imported:
+        return with_sizes(roster, FeatureStore.open(imported))
     if entry.get("missing_photos") == "keep":
         return roster
     paths = sorted({sample.image_path for sample in roster.samples})
-    broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
+    broken = check_photos(paths, cache_path=Path(cache) / "photos.json")
     return drop_photos(roster, broken) if broken else roster
 
 

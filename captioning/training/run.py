@@ -19,8 +19,9 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.config.build import build_part
 from captioning.data.batches.datamodule import CaptionDataModule
-from captioning.data.batches.settings import LoaderSettings
+from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.readers.many_samples import lasting_records
+from captioning.data.roster import build_roster
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
 from captioning.inference import building
@@ -33,14 +34,16 @@ from captioning.results.run_folder import RunFolder
 from captioning.runtime.devices import take_gpu
 from captioning.runtime.file_lock import held, lock_of
 from captioning.runtime.files import write_json
+from captioning.runtime.sample_dropout import use_torchs
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.data_checks import begin_with, check_opened, rosters_of
 from captioning.training.fit import fit, quieten_loaders
 from captioning.training.inputs import Inputs, load_inputs, read_splits
 from captioning.training.memory import memory_advice
-from captioning.training.preflight import check_run, check_search, with_precision
+from captioning.training.preflight import check_run, check_search, settings_of, with_precision
 from captioning.training.processes import ends_together
-from captioning.training.rosters import trains_on_text
+from captioning.training.rosters import read_corpus, trains_on_text
+from captioning.training.settings import TrainSettings
 from captioning.training.sharding import is_sharded, load_weights, shard
 from captioning.training.signals import Stopped, StopSignals
 from captioning.training.speed import (
@@ -48,7 +51,6 @@ from captioning.training.speed import (
     compile_model,
     own_device,
     set_cuda_graphs,
-    set_dropout,
     set_matmul_precision,
     tell_of_speed,
     uses_cuda,
@@ -93,12 +95,14 @@ def train(config: DictConfig, finished: Finished | None = None) -> dict[str, flo
         Stopped: a signal asked for it; what was computed is kept, and a job of Slurm queued anew.
     """
     config = with_speed(with_precision(config))
-    check_run(config)
-    folder = RunFolder(Path(config.run_dir))
+    settings = settings_of(config)
+    check_run(settings)
+    folder = RunFolder(Path(settings.run_dir))
+    ended = None if finished is None else partial(finished, config)
     with StopSignals() as signals:
         try:
             with _alone_in(folder.path):
-                return _train(config, folder, signals, finished)
+                return _train(settings, folder, folder.open(config), signals, ended)
         except Stopped as stopped:
             signals.pass_on(stopped)
             raise
@@ -116,30 +120,29 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _train(
-    config: DictConfig, folder: RunFolder, signals: StopSignals, finished: Finished | None
+    settings: TrainSettings,
+    folder: RunFolder,
+    checkpoint: Path | None,
+    signals: StopSignals,
+    finished: Callable[[CaptionDataModule | None], None] | None,
 ) -> dict[str, float]:
-    checkpoint = folder.open(config)
     _forget_failure(folder)
     if checkpoint is None and folder.finished():
-        _check_finished(config, folder.path)
+        _check_finished(settings, folder)
         log.info(f"{folder.path} is finished; resume=never trains it anew")
         if finished is not None:
-            rank_zero_only(finished)(config, None)
+            rank_zero_only(finished)(None)
         return {} if ended_untested(folder.path) else folder.scores("test")
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    _quieten(config, folder.path)
-    if uses_cuda(config):
-        take_gpu(own_device(config).index)
-    tell_of_speed(config)
-    set_matmul_precision(config)
-    set_dropout(config)
-    pl.seed_everything(config.seed, workers=True, verbose=False)
-    experiment = build(config, folder.path, signals)
+    _quieten(settings, folder.path)
+    if uses_cuda(settings.accelerator):
+        take_gpu(own_device(settings).index)
+    tell_of_speed(settings)
+    set_up(settings)
+    experiment = build(settings, folder, signals)
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
-        with memory_advice(config, experiment.model), ends_together(experiment.trainer):
+        with memory_advice(settings, experiment.model), ends_together(experiment.trainer):
             fit(
                 experiment.trainer,
                 experiment.model,
@@ -147,29 +150,38 @@ def _train(
                 checkpoint=checkpoint,
                 signals=signals,
             )
-            scores = _test(experiment, folder.tested_checkpoint(config.monitor))
+            scores = _test(experiment, folder.tested_checkpoint(settings.monitor))
         if experiment.evaluation.result is None:
             rank_zero_only(end_untested)(folder.path)
         _forget_failure(folder)
         if finished is not None and experiment.trainer.is_global_zero:
-            finished(config, experiment.datamodule)
+            finished(experiment.datamodule)
         return scores
     finally:
         _finish_loggers(experiment.trainer)
 
 
+def set_up(settings: TrainSettings) -> None:
+    """Give torch and the generators of random numbers what the settings say."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    set_matmul_precision(settings.speed.matmul_precision)
+    use_torchs(settings.speed.torch_dropout)
+    pl.seed_everything(settings.seed, workers=True, verbose=False)
+
+
 @rank_zero_only
-def _check_finished(config: DictConfig, folder: Path) -> None:
+def _check_finished(settings: TrainSettings, folder: RunFolder) -> None:
     """Refuse to pass old scores off as those of data that have changed since."""
     try:
         with lasting_records():
-            splits, _ = read_splits(config)
+            splits, _ = read_splits(settings)
     except OSError as error:
-        log.info(f"{folder}: its data are not compared with those of now: {error}")
+        log.info(f"{folder.path}: its data are not compared with those of now: {error}")
         return
-    accept = bool(config.data.get("accept_changes"))
-    check_opened(config, folder, rosters_of(splits), accept=accept)
-    RunFolder(folder).follow(config)
+    accept = settings.data.accept_changes
+    check_opened(settings, folder.path, rosters_of(splits), accept=accept)
+    folder.follow()
 
 
 @rank_zero_only
@@ -198,7 +210,7 @@ def _finish_loggers(trainer: pl.Trainer) -> None:
             logger.experiment.finish()
 
 
-def _quieten(config: DictConfig, folder: Path) -> None:
+def _quieten(settings: TrainSettings, folder: Path) -> None:
     """Silence irrelevant messages, and keep wandb's files in the run folder."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
@@ -209,79 +221,94 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     warnings.filterwarnings("ignore", ".*smaller than the logging interval.*")
     # All processes come to the same scores, as they have gathered captions and losses.
     warnings.filterwarnings("ignore", ".*sync_dist=True.*")
-    if "wandb" in (config.get("logger") or {}):
+    if "wandb" in (settings.logger or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
 
-def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) -> Experiment:
+def build(settings: TrainSettings, run: RunFolder, signals: StopSignals) -> Experiment:
     """Read the data, build the model, and join them to a trainer, which ends on signals."""
     with lasting_records():
-        begin = rank_zero_only(partial(begin_with, config, folder))
-        inputs = load_inputs(config, check=begin)
-        _write_dropped(inputs, folder)
-        _write_steps(inputs.steps, folder)
-        model, datamodule = build_captioner(config, inputs)
-    suit_machine(config, model)
-    further = config.get("extra_metrics") or {}
+        begin = rank_zero_only(partial(begin_with, settings, run))
+        inputs = load_inputs(settings, check=begin)
+        _write_dropped(inputs, run.path)
+        _write_steps(inputs.steps, run.path)
+        model, datamodule = build_captioner(settings, inputs)
+    suit_machine(settings, model)
     evaluation = CaptionEvaluation(
-        folder=folder,
-        metrics=config.metrics.test,
-        val_metrics=config.metrics.val,
-        tokenizer=config.metrics.tokenizer,
-        extra={name: build_part(part) for name, part in further.items()},
-        decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
-        plugins=config.get("plugins") or (),
+        folder=run.path,
+        metrics=settings.metrics.test,
+        val_metrics=settings.metrics.val,
+        tokenizer=settings.metrics.tokenizer,
+        extra={name: build_part(part) for name, part in (settings.extra_metrics or {}).items()},
+        decoding={"search": OmegaConf.to_container(settings.search, resolve=True), "rerank": None},
+        plugins=settings.plugins,
     )
-    truth = inputs.steps.truth
-    trainer = build_trainer(config, folder, evaluation=evaluation, truth=truth, signals=signals)
+    trainer = build_trainer(
+        settings,
+        run.path,
+        saved=run.opened_with(),
+        evaluation=evaluation,
+        truth=inputs.steps.truth,
+        signals=signals,
+    )
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
 
 
-def suit_machine(config: DictConfig, model: AbstractCaptioner) -> None:
+def suit_machine(settings: TrainSettings, model: AbstractCaptioner) -> None:
     """Let a model train as ``speed`` and ``trainer`` ask for.
 
     Raises:
         ValueError: the model cannot, see `check_speed` and `compile_model`.
     """
-    check_speed(config, model)
-    compile_model(config, model)
-    set_cuda_graphs(config, model)
-    if is_sharded(config.trainer.get("strategy")):
+    check_speed(settings, model)
+    compile_model(settings, model)
+    set_cuda_graphs(settings, model)
+    if is_sharded(settings.trainer.get("strategy")):
         shard(model)
 
 
 def build_captioner(
-    config: DictConfig, inputs: Inputs
+    settings: TrainSettings, inputs: Inputs
 ) -> tuple[AbstractCaptioner, CaptionDataModule]:
     """The model that training begins with, new or of another run, and its loaders."""
-    start = load_start(config)
+    start = load_start(settings.start_from, features=settings.features.name)
     if start is None:
-        splits = inputs.splits
-        tokenizer = build_tokenizer(config, splits.train, splits.words, splits.uncounted)
+        tokenizer = _new_tokenizer(settings, inputs.splits)
     else:
         captions = (sample.caption for sample in inputs.splits.train.samples)
-        tokenizer = start.tokenizer(captions, new_words=config.get("new_words"))
-    tokens = tokens_of(config, inputs.splits.train, tokenizer)
-    datamodule = build_datamodule(config, inputs, tokenizer, tokens=tokens)
-    horizon = num_updates(config, datamodule.updates_per_epoch)
-    model = build_model(config, tokenizer, inputs, horizon)
+        tokenizer = start.tokenizer(captions, new_words=settings.new_words)
+    tokens = tokens_of(inputs.splits.train, tokenizer, cache=settings.paths.cache)
+    datamodule = build_datamodule(settings, inputs, tokenizer, tokens=tokens)
+    horizon = num_updates(settings, datamodule.updates_per_epoch)
+    model = build_model(settings, tokenizer, inputs, horizon)
     check_search(model.search, type(model))
     if start is not None:
         start.begin(model)
-    model.objective = build_objective(config)
+    model.objective = build_objective(settings)
     return model, datamodule
 
 
-def build_objective(config: DictConfig) -> Objective | None:
+def _new_tokenizer(settings: TrainSettings, splits: Splits) -> AbstractTokenizer:
+    """A tokenizer of the training captions and of those that the vocabulary counts beside them."""
+    further = [build_roster("words", splits.words)] if splits.words else []
+    if settings.vocabulary.train:
+        number = settings.first_images
+        further.append(read_corpus(settings.vocabulary, number=number, group="vocabulary"))
+    cache = settings.paths.cache
+    return build_tokenizer(settings.tokenizer, splits.train, further, splits.uncounted, cache=cache)
+
+
+def build_objective(settings: TrainSettings) -> Objective | None:
     """What training minimises; None: the model's own loss."""
-    if not config.get("objective"):
+    objective = settings.objective
+    if not objective or not isinstance(objective, DictConfig):
         return None
-    if trains_on_text(config):
+    if trains_on_text(settings):
         raise ValueError(
-            f"objective={config.objective._target_} needs photos, and corpus={config.corpus.name} "
-            "has none: choose objective=likelihood"
+            f"objective={objective._target_} needs photos, and corpus={settings.corpus.name} has "
+            "none: choose objective=likelihood"
         )
-    return build_part(config.objective, seed=config.seed)
+    return build_part(objective, seed=settings.seed)
 
 
 @rank_zero_only
@@ -304,7 +331,7 @@ def _write_steps(steps: StepContext, folder: Path) -> None:
 
 
 def build_datamodule(
-    config: DictConfig,
+    settings: TrainSettings,
     inputs: Inputs,
     tokenizer: AbstractTokenizer,
     *,
@@ -315,14 +342,20 @@ def build_datamodule(
         splits=inputs.splits,
         tokenizer=tokenizer,
         readers=inputs.readers,
-        loader=LoaderSettings(**config.loader),
-        seed=config.seed,
+        loader=LoaderSettings(**settings.loader),
+        seed=settings.seed,
         tokens=tokens,
     )
 
 
 def build_model(
-    config: DictConfig, tokenizer: AbstractTokenizer, inputs: Inputs, horizon: int
+    settings: TrainSettings, tokenizer: AbstractTokenizer, inputs: Inputs, horizon: int
 ) -> AbstractCaptioner:
     """The captioner with its parts bound, as a module that Lightning trains."""
-    return trainable(building.build_model(config, tokenizer, inputs.pictures, horizon=horizon))
+    training = {
+        "optimizer": build_part(settings.optimizer),
+        "schedule": build_part(settings.schedule),
+        "horizon": horizon,
+    }
+    model = building.build_model(settings, tokenizer, inputs.pictures, training=training)
+    return trainable(model)

@@ -1,13 +1,19 @@
-"""The keys of ``train.yaml`` with their types and ranges; those of parts stand at their classes."""
+"""The settings of a training, with types and ranges; those of parts stand at their classes.
+
+`TrainSettings` is built once from the composed config, or from that of a run folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Lt, MinLen
+from omegaconf import DictConfig
 
 from captioning.config.ranges import (
+    AbstractSettings,
     AlsoTakes,
     ArgumentsOf,
     DropRate,
@@ -23,16 +29,21 @@ from captioning.config.ranges import (
 )
 from captioning.data.batches.settings import LoaderSettings
 from captioning.data.features.build import ensure_features
+from captioning.inference.building import AbstractCaptionerSettings, Features
 from captioning.metrics.coco import MetricName, TokenizerName
 
-Part = Callable[..., Any]
-"""A mapping with ``_target_``, which is built."""
+Part = DictConfig
+"""A mapping with ``_target_``, which `captioning.config.build.build_part` builds."""
 
 
 # Lightning's others are for double precision, and for an engine that is no part of the project.
 Precision = Literal[
     "32-true", "16-mixed", "bf16-mixed", "bf16-true", "16-true", "32", "16", "bf16", 32, 16
 ]
+
+
+MatmulPrecision = Literal["highest", "high", "medium"]
+"""Of products of ``float32`` matrices, as torch names it."""
 
 
 class OptimizerRanges(TypedDict):
@@ -63,7 +74,8 @@ Optimizer = Annotated[Part, AlsoTakes(OptimizerRanges)]
 Trainer = Annotated[Part, AlsoTakes(TrainerRanges)]
 
 
-class Metrics(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class Metrics(AbstractSettings):
     """The config group ``metrics``."""
 
     test: Annotated[Sequence[MetricName], MinLen(1)]
@@ -71,16 +83,18 @@ class Metrics(TypedDict):
     tokenizer: TokenizerName
 
 
-class Speed(TypedDict):
-    """The config group ``speed``."""
+@dataclass(frozen=True, kw_only=True)
+class Speed(AbstractSettings):
+    """The config group ``speed``; null for ``matmul_precision``: ``"highest"``."""
 
-    matmul_precision: Literal["highest", "high", "medium"] | None
-    compile: bool
-    torch_dropout: NotRequired[bool]
-    cuda_graphs: NotRequired[bool]
+    matmul_precision: MatmulPrecision | None = None
+    compile: bool = False
+    torch_dropout: bool = False
+    cuda_graphs: bool = False
 
 
-class Paths(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class Paths(AbstractSettings):
     """The config group ``paths``: folders."""
 
     data: Name
@@ -88,153 +102,213 @@ class Paths(TypedDict):
     runs: Name
 
 
-class File(TypedDict):
-    """An entry of ``data.files``, see `captioning.training.prepare.NeededFile`."""
+@dataclass(frozen=True, kw_only=True)
+class NeededFile(AbstractSettings):
+    """An entry of a data set's ``files``.
+
+    Attributes:
+        path: file or folder, relative to the data set's root.
+        what: what it holds.
+        source: who gives it, and where on their pages.
+        url: official address, or None where a person must ask for it.
+        sha256: digest of what ``url`` gives; without it nothing is fetched.
+        unpack: ``url`` gives a zip archive that holds ``path``.
+        photos: it holds photos, which imported features make needless.
+    """
 
     path: Name
     what: str
     source: str
-    url: NotRequired[Name | None]
-    sha256: NotRequired[Name | None]
-    unpack: NotRequired[bool]
-    photos: NotRequired[bool]
+    url: Name | None = None
+    sha256: Name | None = None
+    unpack: bool = False
+    photos: bool = False
 
 
-class Entities(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class Entities(AbstractSettings):
     """How a model finds a photo's entities; None: as the model says."""
 
-    photo_names: NotRequired[Name | None]
-    threshold: NotRequired[Fraction | None]
-    num_entities: NotRequired[NonNegativeInt | None]
-    temperature: NotRequired[PositiveFloat | None]
+    photo_names: Name | None = None
+    threshold: Fraction | None = None
+    num_entities: NonNegativeInt | None = None
+    temperature: PositiveFloat | None = None
+
+    def chosen(self) -> dict[str, Any]:
+        """Those that are not None, by name."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name != "further" and value is not None
+        }
 
 
-class Data(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class Data(AbstractSettings):
     """The config group ``data``: its splits, and what their readers share."""
 
     name: Name
-    train: NotRequired[Part | None]
-    val: NotRequired[Part | None]
-    test: NotRequired[Part | None]
-    test_in: NotRequired[Part | None]
-    test_near: NotRequired[Part | None]
-    test_out: NotRequired[Part | None]
-    root: NotRequired[Name | None]
-    entities: NotRequired[Entities | None]
-    files: NotRequired[Sequence[File] | None]
-    accept_changes: NotRequired[bool]
+    train: Part | None = None
+    val: Part | None = None
+    test: Part | None = None
+    test_in: Part | None = None
+    test_near: Part | None = None
+    test_out: Part | None = None
+    root: Name | None = None
+    entities: Entities | None = None
+    files: Sequence[NeededFile] | None = None
+    accept_changes: bool = False
+
+    @property
+    def splits(self) -> dict[str, Part]:
+        """The reader of each split by name; those of further keys come last."""
+        parts = {**vars(self), **self.further}
+        return {name: part for name, part in parts.items() if isinstance(part, DictConfig)}
 
 
-class Corpus(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class Corpus(AbstractSettings):
     """The config groups ``corpus`` and ``vocabulary``: captions without photos."""
 
-    name: Name
-    train: Part | None
-    share: NotRequired[Share | None]
-    share_seed: NotRequired[Seed]
+    name: Name = "none"
+    train: Part | None = None
+    share: Share | None = None
+    share_seed: Seed = 0
 
 
-class Features(TypedDict):
-    """The config group ``features``; its other keys are arguments of `ensure_features`."""
-
-    name: Name
-    kind: NotRequired[Literal["grid", "regions"] | None]
-    backbone: NotRequired[Part | None]
-    encoder: NotRequired[Part | None]
-    imported: NotRequired[Name | None]
-    reader: NotRequired[Part | None]
-
-
-class LowRank(TypedDict):
-    """``model.lora``."""
-
-    rank: PositiveInt
-    alpha: PositiveFloat
-    dropout: DropRate
-    modules: NotRequired[Annotated[Sequence[str], MinLen(1)] | None]
-    within: NotRequired[Name | None]
-
-
-class Model(TypedDict):
-    """The config group ``model``."""
-
-    name: Name
-    module: Part
-    word_vectors: NotRequired[Part | None]
-    texts: NotRequired[Part | None]
-    readers: NotRequired[Mapping[str, Part | None] | None]
-    checkpointing: NotRequired[bool]
-    photo_names: NotRequired[Name | None]
-    entities_of_data: NotRequired[bool]
-    lora: NotRequired[LowRank | None]
-    frozen: NotRequired[Sequence[str] | None]
-
-
-class Curation(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class Curation(AbstractSettings):
     """The config group ``curation``."""
 
     name: Name
     callback: Part | None
-    warmup: NotRequired[NonNegativeInt]
-    keep: NotRequired[Name | None]
+    warmup: NonNegativeInt = 0
+    keep: Name | None = None
     # Parts of the policy, which the callback refers to; there they are checked.
-    score: NotRequired[Any]
-    select: NotRequired[Any]
-    schedule: NotRequired[Any]
-    amend: NotRequired[Any]
-    probe: NotRequired[Any]
-    budget: NotRequired[Any]
-    image_source: NotRequired[Any]
-    prompt: NotRequired[Any]
+    score: Any = None
+    select: Any = None
+    schedule: Any = None
+    amend: Any = None
+    probe: Any = None
+    budget: Any = None
+    image_source: Any = None
+    prompt: Any = None
 
 
-class FindLr(TypedDict, total=False):
-    """``find_lr``, see `captioning.training.find_lr.SweepSettings`."""
+@dataclass(frozen=True, kw_only=True)
+class FindLr(AbstractSettings):
+    """``find_lr``: a sweep of learning rates.
 
-    lowest: PositiveFloat
-    highest: PositiveFloat
-    num_updates: Annotated[int, Ge(20)]
+    Attributes:
+        lowest, highest: rates of the first and the last update.
+        num_updates: at least 20.
+
+    Raises:
+        ValueError: numbers that make no sweep.
+    """
+
+    lowest: PositiveFloat = 1e-7
+    highest: PositiveFloat = 1.0
+    num_updates: Annotated[int, Ge(20)] = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lowest < self.highest or self.num_updates < 20:
+            raise ValueError(
+                "find_lr needs 0 < lowest < highest and num_updates of at least 20: got "
+                f"{self.lowest}, {self.highest} and {self.num_updates}"
+            )
+
+    def rate(self, update: int) -> float:
+        """The rate of an update, from 0."""
+        share = update / (self.num_updates - 1)
+        return self.lowest * (self.highest / self.lowest) ** share
 
 
-class TrainSettings(TypedDict):
-    """All keys of a training."""
+@dataclass(frozen=True, kw_only=True)
+class AbstractDataSettings(AbstractSettings):
+    """What decides which captions and photos a command reads."""
 
-    seed: Seed
+    data: Data
+    paths: Paths
+    seed: Seed = 0
+    first_images: PositiveInt | None = None
+    steps: Mapping[str, Part] = field(default_factory=dict)
+    corpus: Corpus = field(default_factory=Corpus)
+    features: Annotated[Features, ArgumentsOf(ensure_features)] = field(default_factory=Features)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings(AbstractDataSettings):
+    """These alone, of a command with further keys or of a finished run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings(AbstractDataSettings):
+    """Keys of ``captioning prepare``.
+
+    Attributes:
+        download: fetch files that have an address.
+        verify: read all features, those of other data in the same folder too.
+        spread: where features are computed; None: in this process.
+        plugins: packages that workers import.
+    """
+
+    download: bool = False
+    verify: bool = False
+    spread: Part | None = None
+    plugins: Sequence[Name] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindObjectsSettings(AbstractDataSettings):
+    """Keys of ``captioning find-objects``: photos of a split, a detector, and the file written."""
+
+    split: Name
+    detector: Part
+    batch_size: PositiveInt
+    out: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(AbstractDataSettings, AbstractCaptionerSettings):
+    """All keys of a training; those with defaults are missing in folders of older runs."""
+
     num_epochs: PositiveInt
-    ema_decay: Annotated[float, Gt(0), Lt(1)] | None
     monitor: Name
-    first_images: PositiveInt | None
-    threads: NumThreads | None
-    resume: Name
-    start_from: Name | None
-    new_words: NotRequired[PositiveInt | None]
-    branch_from: Name | None
-    keep_every_epoch: bool
-    checkpoint_minutes: PositiveFloat | None
     run_name: Name
     run_dir: Name
-    plugins: NotRequired[Sequence[Name]]
-    report: NotRequired[bool]
-    start_score: NotRequired[bool]
-    paths: Paths
-    data: Data
-    corpus: Corpus
-    vocabulary: Corpus
-    steps: Mapping[str, Part]
-    features: Annotated[Features, ArgumentsOf(ensure_features)]
     tokenizer: Part
     loader: Annotated[Mapping[str, Any], ArgumentsOf(LoaderSettings)]
-    model: Model
-    control: NotRequired[Part | None]
-    search: Part
     optimizer: Optimizer
     schedule: Part
-    objective: NotRequired[Part | Mapping[str, Any]]
     curation: Curation
     trainer: Trainer
-    speed: NotRequired[Speed]
-    callbacks: NotRequired[Mapping[str, Part] | None]
-    logger: NotRequired[Mapping[str, Part] | None]
     metrics: Metrics
-    extra_metrics: NotRequired[Mapping[str, Part] | None]
-    find_lr: NotRequired[FindLr]
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
+    threads: NumThreads | None = None
+    resume: Name = "auto"
+    start_from: Name | None = None
+    new_words: PositiveInt | None = None
+    branch_from: Name | None = None
+    keep_every_epoch: bool = False
+    checkpoint_minutes: PositiveFloat | None = None
+    plugins: Sequence[Name] = ()
+    report: bool = True
+    start_score: bool = True
+    vocabulary: Corpus = field(default_factory=Corpus)
+    objective: Part | Mapping[str, Any] | None = None
+    speed: Speed = field(default_factory=Speed)
+    callbacks: Mapping[str, Part] | None = None
+    logger: Mapping[str, Part] | None = None
+    extra_metrics: Mapping[str, Part] | None = None
+    find_lr: FindLr = field(default_factory=FindLr)
+
+    @property
+    def accelerator(self) -> str:
+        """Lightning's, by which it finds devices."""
+        return str(self.trainer.get("accelerator", "auto"))
+
+    @property
+    def precision(self) -> Precision | None:
+        """Lightning's, as the trainer has it."""
+        return self.trainer.get("precision")

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from captioning.models.base import AbstractCaptioner
 from captioning.runtime.devices import own_gpu, place_on_machine
-from captioning.runtime.sample_dropout import use_torchs
+from captioning.training.settings import MatmulPrecision, Speed, TrainSettings
 from captioning.training.sharding import is_sharded
 
 log = logging.getLogger(__name__)
@@ -79,88 +79,85 @@ def with_speed(config: DictConfig) -> DictConfig:
     known = inspect.signature(getattr(torch.optim, name, dict)).parameters
     scaled = config.trainer.precision in ("16-mixed", "16", 16)
     clipped = bool(config.trainer.get("gradient_clip_val"))
-    if "fused" in known and uses_cuda(config) and not (scaled and clipped):
+    accelerator = str(config.trainer.get("accelerator", "auto"))
+    if "fused" in known and uses_cuda(accelerator) and not (scaled and clipped):
         config.optimizer.fused = True
     else:
         del config.optimizer.fused
     return config
 
 
-def uses_cuda(config: DictConfig) -> bool:
-    """Whether a run trains on a GPU of NVIDIA or AMD."""
-    accelerator = str(config.trainer.get("accelerator", "auto"))
+def uses_cuda(accelerator: str) -> bool:
+    """Whether Lightning's ``accelerator`` is a GPU of NVIDIA or AMD here."""
     return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
 
 
-def own_device(config: DictConfig) -> torch.device:
+def own_device(settings: TrainSettings) -> torch.device:
     """The device that this process trains on, before Lightning has taken it.
 
     A network tried out on another GPU would leave some hundred MB there.
     """
-    if not uses_cuda(config):
+    if not uses_cuda(settings.accelerator):
         return torch.device("cpu")
-    chosen = config.trainer.get("devices")
+    chosen = settings.trainer.get("devices")
     if isinstance(chosen, ListConfig):
         return torch.device("cuda", chosen[place_on_machine()])
     return torch.device("cuda", own_gpu())
 
 
-def tell_of_speed(config: DictConfig) -> None:
+def tell_of_speed(settings: TrainSettings) -> None:
     """Where a GPU is used as exactly as a processor, log how it trains faster."""
-    speed = config.get("speed") or {}
-    exact = str(config.trainer.get("precision")) in ("32-true", "32")
-    if uses_cuda(config) and exact and not any(speed.values()):
+    exact = str(settings.precision) in ("32-true", "32")
+    if uses_cuda(settings.accelerator) and exact and settings.speed == Speed():
         log.info(
             f"{torch.cuda.get_device_name()}: with speed=gpu training is faster; two runs then no "
             "longer end in the same bits (docs/speed.md)"
         )
 
 
-def set_matmul_precision(config: DictConfig) -> None:
-    """Tell torch how precise products of ``float32`` matrices are to be.
+def set_matmul_precision(chosen: MatmulPrecision | None) -> None:
+    """Tell torch how precise products of ``float32`` matrices are to be; None: ``"highest"``.
 
     Convolutions and recurrent layers of cuDNN go with them: torch has them in TF32 by itself.
     """
-    chosen = OmegaConf.select(config, "speed.matmul_precision") or "highest"
-    torch.set_float32_matmul_precision(chosen)
-    torch.backends.cudnn.allow_tf32 = chosen != "highest"
+    torch.set_float32_matmul_precision(chosen or "highest")
+    torch.backends.cudnn.allow_tf32 = chosen not in (None, "highest")
 
 
-def set_dropout(config: DictConfig) -> None:
-    """Drop by sample, or by torch's generator where ``speed.torch_dropout`` says so."""
-    use_torchs(bool(OmegaConf.select(config, "speed.torch_dropout")))
-
-
-def set_cuda_graphs(config: DictConfig, model: AbstractCaptioner) -> None:
+def set_cuda_graphs(settings: TrainSettings, model: AbstractCaptioner) -> None:
     """Let a captioner train by CUDA graphs where ``speed.cuda_graphs`` says so.
 
     Graphs read weights in fixed places, which shards have not.
     """
-    chosen = OmegaConf.select(config, "speed.cuda_graphs")
-    if chosen and uses_cuda(config) and not is_sharded(config.trainer.get("strategy")):
+    chosen = settings.speed.cuda_graphs
+    if (
+        chosen
+        and uses_cuda(settings.accelerator)
+        and not is_sharded(settings.trainer.get("strategy"))
+    ):
         model.use_cuda_graphs()
 
 
-def precision_plugin(config: DictConfig) -> Precision | None:
+def precision_plugin(settings: TrainSettings) -> Precision | None:
     """What takes the place of Lightning's own for ``trainer.precision``, if anything does."""
-    precision = config.trainer.get("precision")
+    precision = settings.precision
     if precision in HALF:
         return HalfWeights(precision)
-    if precision in ("bf16-mixed", "bf16") and config.optimizer.get("fused"):
-        return MixedBfloat("bf16-mixed", "cuda" if uses_cuda(config) else "cpu")
+    if precision in ("bf16-mixed", "bf16") and settings.optimizer.get("fused"):
+        return MixedBfloat("bf16-mixed", "cuda" if uses_cuda(settings.accelerator) else "cpu")
     return None
 
 
 @contextmanager
-def computing_as_tested(config: DictConfig, model: AbstractCaptioner) -> Iterator[None]:
-    """Compute as a training of ``config`` does in its test, on the device of its captioner.
+def computing_as_tested(settings: TrainSettings, model: AbstractCaptioner) -> Iterator[None]:
+    """Compute as a training does in its test, on the device of its captioner.
 
     ``trainer.precision`` and ``speed.matmul_precision`` are meant. Weights of a training in half
     precision are converted and stay so.
     """
-    precision = str(config.trainer.get("precision"))
+    precision = str(settings.precision)
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    set_matmul_precision(config)
+    set_matmul_precision(settings.speed.matmul_precision)
     if precision in HALF:
         HalfWeights(precision).convert_module(model)  # pyright: ignore[reportArgumentType]
     mixed = precision in ("bf16-mixed", "bf16", "16-mixed", "16")
@@ -173,47 +170,47 @@ def computing_as_tested(config: DictConfig, model: AbstractCaptioner) -> Iterato
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
-def check_speed(config: DictConfig, model: AbstractCaptioner) -> None:
+def check_speed(settings: TrainSettings, model: AbstractCaptioner) -> None:
     """Refuse settings that would not train well together.
 
     Raises:
         ValueError: half precision with a model or an average that needs more, an average of
             weights that no process has completely, or shards of another kind.
     """
-    precision = config.trainer.get("precision")
+    precision = settings.precision
     if precision in HALF and not model.half_weights:
         raise ValueError(
             f"trainer.precision={precision}: {type(model).__name__} sums over many steps, for "
             "which half precision is too coarse; choose trainer.precision=bf16-mixed"
         )
-    if precision in HALF and config.ema_decay is not None:
+    if precision in HALF and settings.ema_decay is not None:
         raise ValueError(
-            f"ema_decay={config.ema_decay}: an average in half precision does not move; choose "
+            f"ema_decay={settings.ema_decay}: an average in half precision does not move; choose "
             f"ema_decay=null, or trainer.precision={str(precision).replace('true', 'mixed')}"
         )
-    strategy = config.trainer.get("strategy")
+    strategy = settings.trainer.get("strategy")
     if str(strategy).startswith("fsdp"):
         raise ValueError(
             f"trainer.strategy={strategy}: captioners call parts of their networks' layers, which "
             "could not gather their weights; choose trainer=fsdp"
         )
-    if is_sharded(strategy) and config.ema_decay is not None:
+    if is_sharded(strategy) and settings.ema_decay is not None:
         raise ValueError(
-            f"ema_decay={config.ema_decay}: with trainer=fsdp no process has all weights to "
+            f"ema_decay={settings.ema_decay}: with trainer=fsdp no process has all weights to "
             "average; choose ema_decay=null"
         )
 
 
-def compile_model(config: DictConfig, model: AbstractCaptioner) -> None:
+def compile_model(settings: TrainSettings, model: AbstractCaptioner) -> None:
     """Compile the networks of a captioner where ``speed.compile`` asks for it.
 
     Raises:
         ValueError: there is no compiler, or nothing in the model can be compiled.
     """
-    if not OmegaConf.select(config, "speed.compile"):
+    if not settings.speed.compile:
         return
     try:
-        torch.compile(lambda x: x + 1)(torch.zeros(1, device=own_device(config)))
+        torch.compile(lambda x: x + 1)(torch.zeros(1, device=own_device(settings)))
     except Exception as error:  # torch raises types of its own, of several modules
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(

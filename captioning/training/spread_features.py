@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from captioning.config.build import build_part
 from captioning.data.features.build import Elsewhere
 from captioning.data.features.extraction import Extraction, Photo, Records
 from captioning.runtime.devices import by_device, chosen_device
 from captioning.spread.base import Job
-from captioning.spread.local import Local, chosen_spread
+from captioning.spread.local import Local
+from captioning.training.settings import PrepareSettings
 from captioning.vision.photos import load_rgb
 
 FOLDER = "parts"
@@ -44,17 +45,19 @@ class FeatureWorker:
         return [record for records in batches for record in records]
 
 
-def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
-    """What computes features as ``config.spread`` says; None: this process itself.
+def spread_features(settings: PrepareSettings, identity: str) -> Elsewhere | None:
+    """What computes features as ``settings.spread`` says; None: this process itself.
 
     Args:
-        config: with ``features`` and ``spread``.
+        settings: with ``features`` and ``spread``.
         identity: of the backbone that this process has built.
     """
-    spread = chosen_spread(config)
-    if isinstance(spread, Local):
+    spread = None if settings.spread is None else build_part(settings.spread)
+    if spread is None or isinstance(spread, Local):
         return None
-    values: Any = OmegaConf.to_container(config.features, resolve=True)
+    chosen = settings.features
+    backbone = OmegaConf.to_container(chosen.backbone, resolve=True)
+    values: dict[str, Any] = {"backbone": backbone, "kind": chosen.kind, **chosen.further}
     device = values.get("device", "auto")
     # At least: threads work on several batches of them; on a GPU they decode one beside another.
     at_once = by_device(chosen_device(device), processor=64, gpu=512)
@@ -71,7 +74,7 @@ def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
             folder=Path(values["folder"]) / FOLDER,
             form="arrays",
             check=partial(_check, identity),
-            plugins=list(config.get("plugins") or []),
+            plugins=list(settings.plugins),
             uses_gpu=device != "cpu",
         )
         return spread.results(job)

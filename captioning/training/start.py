@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 
 from captioning.inference.bundle import (
@@ -104,22 +103,25 @@ class Start:
             ) from error
 
 
-def load_start(config: DictConfig) -> Start | None:
-    """What ``config.start_from`` names; None: new weights.
+def load_start(name: str | None, *, features: str) -> Start | None:
+    """What ``start_from`` names; None: new weights.
+
+    Args:
+        name: of a run, an export, or `SHIPPED`.
+        features: name of those of the run that begins with it.
 
     Raises:
         FileNotFoundError: no run, export or shipped captioner, or a run without checkpoint.
         ValueError: damaged files, or an export of a model of transformers.
     """
-    name = config.get("start_from")
     if not name:
         return None
     folder = start_folder(name)
     start = _of_bundle(name, folder) if is_bundle(folder) else _of_run(name, folder)
-    if start.features != config.features.name:
+    if start.features != features:
         log.warning(
             f"start_from={name}: its captioner was trained on features={start.features}, this run "
-            f"has features={config.features.name}: unless both come from the same backbone, it has "
+            f"has features={features}: unless both come from the same backbone, it has "
             "to learn to see anew"
         )
     return start
@@ -141,15 +143,14 @@ def start_folder(name: str) -> Path:
     return shipped_captioner(instead="name a run or an export by start_from=FOLDER")
 
 
-def check_start(config: DictConfig) -> None:
+def check_start(name: str | None, *, new_words: int | None = None) -> None:
     """Refuse to begin with what is not there, or with a run that has not got far enough.
 
     Raises:
         FileNotFoundError, ValueError: see `load_start`; ``new_words`` without ``start_from``.
     """
-    name = config.start_from
     if name is None:
-        if config.get("new_words") is not None:
+        if new_words is not None:
             raise ValueError(
                 "new_words: adds words to the vocabulary of start_from, which is null: leave it "
                 "out, or set tokenizer.min_count"

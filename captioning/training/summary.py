@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from omegaconf import DictConfig
 from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
 
 @rank_zero_only
-def print_summary(config: DictConfig, scores: Mapping[str, float]) -> None:
+def print_summary(name: str, folder: Path, scores: Mapping[str, float]) -> None:
     """Print the test scores and where the run's files are."""
     console = Console(soft_wrap=True)
     if scores:
-        table = Table(title=f"{config.run_name}, seed {config.seed}, test")
+        table = Table(title=f"{name}, test")
         table.add_column("metric")
         table.add_column("score", justify="right")
         for name, value in scores.items():
             table.add_row(name, f"{value:.4f}")
         console.print(table)
-    folder = Path(config.run_dir)
     console.print(f"run folder: {folder}")
     if (folder / "report.html").is_file():
         console.print(f"what happened, on a page: {folder / 'report.html'}")

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from captioning.config.build import build_part
 from captioning.data.roster import Roster, build_roster
@@ -24,8 +24,7 @@ from captioning.runtime.file_lock import locked
 from captioning.runtime.files import read_json, write_json
 from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.treebank import SplitCaptions
-from captioning.training.rosters import has_corpus, read_corpus
-from captioning.types import Sample
+from captioning.training.settings import Part
 
 log = logging.getLogger(__name__)
 
@@ -38,33 +37,34 @@ Value = TypeVar("Value")
 
 
 def build_tokenizer(
-    config: DictConfig,
+    chosen: Part,
     train: Roster,
-    words: Sequence[Sample] = (),
+    further: Sequence[Roster] = (),
     uncounted: Collection[str] = (),
+    *,
+    cache: str,
 ) -> AbstractTokenizer:
     """The tokenizer of a run; a vocabulary that was counted before is read.
 
     Args:
-        config: of the run.
-        train: captions of the vocabulary, with those of ``config.vocabulary``.
-        words: further ones, which are not trained on.
+        chosen: the tokenizer's class and settings.
+        train: captions of the vocabulary.
+        further: captions of the vocabulary that are not trained on.
         uncounted: origins of captions of ``train`` that the vocabulary leaves out.
+        cache: folder of what later starts and runs may use.
     """
     counted = _without(train, uncounted)
-    rosters = [counted, build_roster("words", words)] if words else [counted]
-    if has_corpus(config, "vocabulary"):
-        rosters.append(read_corpus(config, "vocabulary"))
-    build = build_part(config.tokenizer)
-    if config.tokenizer._target_ != COUNTED or sum(map(len, rosters)) < MIN_CAPTIONS:
+    rosters = [counted, *further]
+    build = build_part(chosen)
+    if chosen._target_ != COUNTED or sum(map(len, rosters)) < MIN_CAPTIONS:
         return build(_captions(rosters))
-    settings = OmegaConf.to_container(config.tokenizer, resolve=True)
-    path = _path(config, [settings, *(roster.fingerprint for roster in rosters)], ".json")
+    settings = OmegaConf.to_container(chosen, resolve=True)
+    path = _path(cache, [settings, *(roster.fingerprint for roster in rosters)], ".json")
 
     split: list[SplitCaptions] = []
 
     def make() -> AbstractTokenizer:
-        split[:] = [SplitCaptions(_captions(rosters), max_words=config.tokenizer.max_words)]
+        split[:] = [SplitCaptions(_captions(rosters), max_words=chosen.max_words)]
         return build(split[0])
 
     def save(tokenizer: AbstractTokenizer) -> None:
@@ -74,18 +74,18 @@ def build_tokenizer(
         # the words are at hand: `tokens_of` need not split the captions again
         ids, ends = split[0].encode(tokenizer, len(train))
         table = TokenTable(ids=ids.astype(id_type(tokenizer)), ends=ends)
-        table.save(_table_path(config, train, tokenizer))
+        table.save(_table_path(cache, train, tokenizer))
 
     return _kept(path, subject="the vocabulary", read=lambda: _restored(path), make=make, save=save)
 
 
-def tokens_of(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) -> TokenTable:
+def tokens_of(roster: Roster, tokenizer: AbstractTokenizer, *, cache: str) -> TokenTable:
     """Tokens of all captions of a roster; those that were made before are mapped into memory.
 
     Args:
-        config: with ``paths.cache``.
         roster: of N captions.
         tokenizer: of the run.
+        cache: folder of what later starts and runs may use.
     """
 
     def make() -> TokenTable:
@@ -93,7 +93,7 @@ def tokens_of(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) 
 
     if len(roster) < MIN_CAPTIONS:
         return make()
-    path = _table_path(config, roster, tokenizer)
+    path = _table_path(cache, roster, tokenizer)
     table = _kept(
         path,
         subject=f"the tokens of {roster.name}",
@@ -114,16 +114,16 @@ def _captions(rosters: list[Roster]) -> Iterator[str]:
     return (sample.caption for roster in rosters for sample in roster.samples)
 
 
-def _table_path(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) -> Path:
+def _table_path(cache: str, roster: Roster, tokenizer: AbstractTokenizer) -> Path:
     content = [type(tokenizer).__name__, tokenizer.state(), roster.fingerprint]
-    return _path(config, content, ".bin")
+    return _path(cache, content, ".bin")
 
 
-def _path(config: DictConfig, content: list[Any], suffix: str) -> Path:
+def _path(cache: str, content: list[Any], suffix: str) -> Path:
     """The file of something that depends on ``content`` and on versions."""
     text = json.dumps([*content, FORMAT, *map(version, PACKAGES)], sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:24]
-    return Path(config.paths.cache) / "tokens" / f"{name}{suffix}"
+    return Path(cache) / "tokens" / f"{name}{suffix}"
 
 
 def _restored(path: Path) -> AbstractTokenizer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import open_dict
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
 from pytorch_lightning.utilities.exceptions import (
@@ -33,6 +33,7 @@ from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.preemption import Preemption
 from captioning.training.processes import EndTogether
 from captioning.training.reserved import RESERVED
+from captioning.training.settings import Part, TrainSettings
 from captioning.training.signals import StopSignals
 from captioning.training.speed import precision_plugin
 
@@ -53,17 +54,17 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
         )
 
 
-def num_updates(config: DictConfig, batches_per_epoch: int) -> int:
+def num_updates(settings: TrainSettings, batches_per_epoch: int) -> int:
     """Updates of a whole run, the horizon of its schedule.
 
     Remaining batches at an epoch's end make an update of their own. The run ends early by
     ``trainer.limit_train_batches``, a number of batches (int) or a share of them (float) in each
     epoch, and by ``trainer.max_steps``; -1 or nothing for the latter is no limit.
     """
-    per_update = config.trainer.get("accumulate_grad_batches", 1)
-    batches = _limited(batches_per_epoch, config.trainer.get("limit_train_batches"))
-    updates = config.num_epochs * -(-batches // per_update)
-    max_steps = config.trainer.get("max_steps", -1)
+    trainer = settings.trainer
+    batches = _limited(batches_per_epoch, trainer.get("limit_train_batches"))
+    updates = settings.num_epochs * -(-batches // trainer.get("accumulate_grad_batches", 1))
+    max_steps = trainer.get("max_steps", -1)
     return min(updates, max_steps) if max_steps > 0 else updates
 
 
@@ -75,9 +76,10 @@ def _limited(batches: int, limit: float | None) -> int:
 
 
 def build_trainer(
-    config: DictConfig,
+    settings: TrainSettings,
     folder: Path,
     *,
+    saved: str = "",
     evaluation: CaptionEvaluation,
     truth: Mapping[str, str],
     signals: StopSignals | None = None,
@@ -85,8 +87,9 @@ def build_trainer(
     """The trainer of a run.
 
     Args:
-        config: of the run.
+        settings: of the run.
         folder: of the run.
+        saved: the run's config, which checkpoints amid an epoch hold.
         evaluation: logs the scores that other callbacks monitor, so it comes first.
         truth: the planted faults by sample, if any, for curation.
         signals: that ask the run to end; None: none do.
@@ -94,27 +97,27 @@ def build_trainer(
     Raises:
         ValueError: settings that Lightning refuses.
     """
-    settings, plugins = settings_and_plugins(config)
+    trainer, plugins = trainer_and_plugins(settings)
     try:
-        chosen = [_callback(name, entry) for name, entry in (config.get("callbacks") or {}).items()]
+        chosen = [_callback(name, entry) for name, entry in (settings.callbacks or {}).items()]
         return build_part(
-            settings,
-            max_epochs=config.num_epochs,
+            trainer,
+            max_epochs=settings.num_epochs,
             callbacks=[
                 evaluation,
                 Monitor(),
                 SampleCaptions(evaluation=evaluation),
-                *_default_callbacks(config, folder, truth, chosen),
+                *_default_callbacks(settings, folder, truth, chosen),
                 *chosen,
                 Preemption(
                     signals=signals or StopSignals(),
                     folder=folder,
-                    minutes=config.checkpoint_minutes,
-                    config=OmegaConf.to_yaml(config, resolve=True),
+                    minutes=settings.checkpoint_minutes,
+                    config=saved,
                 ),
-                *_checkpoints(config, folder),
+                *_checkpoints(settings, folder),
             ],
-            logger=[build_part(entry) for entry in (config.get("logger") or {}).values()] or False,
+            logger=[build_part(entry) for entry in (settings.logger or {}).values()] or False,
             default_root_dir=folder,
             plugins=plugins,
             reload_dataloaders_every_n_epochs=1,
@@ -124,17 +127,17 @@ def build_trainer(
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
 
 
-def settings_and_plugins(config: DictConfig) -> tuple[DictConfig, list[Any]]:
-    """The config's own arguments of a trainer, and the plugins that go with them."""
-    settings, plugins = config.trainer, [AtomicCheckpointIO(), *_environment()]
-    if (precision := precision_plugin(config)) is not None:
-        settings, plugins = _without(settings, "precision"), [*plugins, precision]
-    if settings.get("num_sanity_val_steps") is None:
+def trainer_and_plugins(settings: TrainSettings) -> tuple[Part, list[Any]]:
+    """The trainer with its own arguments, and the plugins that go with them."""
+    trainer, plugins = settings.trainer, [AtomicCheckpointIO(), *_environment()]
+    if (precision := precision_plugin(settings)) is not None:
+        trainer, plugins = _without(trainer, "precision"), [*plugins, precision]
+    if trainer.get("num_sanity_val_steps") is None:
         # a search or decoder of the user's own is tried before an epoch is spent
-        settings = settings.copy()
-        with open_dict(settings):
-            settings.num_sanity_val_steps = int(bool(config.get("plugins")))
-    return settings, plugins
+        trainer = trainer.copy()
+        with open_dict(trainer):
+            trainer.num_sanity_val_steps = int(bool(settings.plugins))
+    return trainer, plugins
 
 
 def ignore_srun_advice() -> None:
@@ -157,14 +160,14 @@ def _environment() -> list[SLURMEnvironment]:
         raise ValueError(f"Slurm: {error}") from error
 
 
-def _without(settings: DictConfig, key: str) -> DictConfig:
-    settings = settings.copy()
-    with open_dict(settings):  # Hydra's configs take no deletion otherwise
-        del settings[key]
-    return settings
+def _without(part: Part, key: str) -> Part:
+    part = part.copy()
+    with open_dict(part):  # Hydra's configs take no deletion otherwise
+        del part[key]
+    return part
 
 
-def _callback(name: str, entry: DictConfig) -> pl.Callback:
+def _callback(name: str, entry: Part) -> pl.Callback:
     callback = build_part(entry)
     if not isinstance(callback, pl.Callback):
         raise ValueError(
@@ -175,7 +178,7 @@ def _callback(name: str, entry: DictConfig) -> pl.Callback:
 
 
 def _default_callbacks(
-    config: DictConfig, folder: Path, truth: Mapping[str, str], chosen: Sequence[pl.Callback]
+    settings: TrainSettings, folder: Path, truth: Mapping[str, str], chosen: Sequence[pl.Callback]
 ) -> list[pl.Callback]:
     """Callbacks of every run; they stand before the callbacks ``chosen`` by its config.
 
@@ -184,49 +187,49 @@ def _default_callbacks(
     """
     callbacks = [
         EndTogether(folder=folder),
-        StepSeed(seed=config.seed),
+        StepSeed(seed=settings.seed),
         FiniteLoss(),
         GiveMemoryBack(),
         Speed(folder=folder),
         StayStopped(),
     ]
-    if config.get("start_score", True):
-        name, metrics = config.get("start_from"), config.metrics.val
+    if settings.start_score:
+        name, metrics = settings.start_from, settings.metrics.val
         callbacks.append(StartScore(folder=folder, name=name, metrics=metrics))
-    shows_progress = config.trainer.get("enable_progress_bar", True)
+    shows_progress = settings.trainer.get("enable_progress_bar", True)
     if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):
         callbacks.append(ProgressBar())
-    if config.ema_decay is not None:
-        callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
-    if config.curation.get("callback"):
-        settings = {"run_folder": folder, "seed": config.seed, "truth": truth or None}
-        callbacks.append(build_part(config.curation.callback, **settings))
+    if settings.ema_decay is not None:
+        callbacks.append(WarmWeightAveraging(decay=settings.ema_decay))
+    if settings.curation.callback:
+        of_run = {"run_folder": folder, "seed": settings.seed, "truth": truth or None}
+        callbacks.append(build_part(settings.curation.callback, **of_run))
     return callbacks
 
 
-def _checkpoints(config: DictConfig, folder: Path) -> list[ModelCheckpoint]:
+def _checkpoints(settings: TrainSettings, folder: Path) -> list[ModelCheckpoint]:
     """``best.ckpt`` when the monitored score rises, then ``last.ckpt``, which knows of it.
 
     One callback with ``save_last`` would not do: it writes the last checkpoint only when there is a
     new best one.
     """
-    settings = {
+    options = {
         "dirpath": folder / "checkpoints",
         # After curation has edited the epoch's samples: a checkpoint holds epoch k and its edits.
         "save_on_train_epoch_end": True,
         "enable_version_counter": False,
     }
-    last = ModelCheckpoint(filename="last", save_top_k=1, **settings)
+    last = ModelCheckpoint(filename="last", save_top_k=1, **options)
     callbacks = [last]
-    if config.monitor != "last":
-        best = ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings)
+    if settings.monitor != "last":
+        best = ModelCheckpoint(filename="best", monitor=settings.monitor, mode="max", **options)
         callbacks.insert(0, best)
-    if config.keep_every_epoch:
+    if settings.keep_every_epoch:
         every_epoch = {
             "filename": "epoch{epoch}",
             "auto_insert_metric_name": False,
             "save_top_k": -1,
         }
         # Lightning tells checkpoint callbacks apart by what they monitor.
-        callbacks.append(ModelCheckpoint(monitor="epoch", **every_epoch, **settings))
+        callbacks.append(ModelCheckpoint(monitor="epoch", **every_epoch, **options))
     return callbacks

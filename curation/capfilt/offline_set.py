@@ -24,6 +24,7 @@ from captioning.results.versions import versions
 from captioning.runtime.files import write_json, write_lines
 from captioning.spread.local import Local, chosen_spread
 from captioning.training.rosters import read_with_steps
+from captioning.training.settings import DataSettings
 from captioning.types import UNPAIRED, Sample
 from curation.amend.capfilt import CapFilt
 from curation.amend.model_caption import ORIGIN, CaptionSource
@@ -246,7 +247,7 @@ def capfilt(config: DictConfig) -> dict[str, Any] | None:
     """
     folder = Path(config.out)
     shard = None if config.shard in (None, MERGE) else Shard.parse(config.shard)
-    roster, _ = read_with_steps(config, config.split)
+    roster, _ = read_with_steps(DataSettings.of(config), config.split)
     data = {"roster": roster.name, "fingerprint": roster.fingerprint}
     claim_folder(folder, {"data": data, "parts": config.parts, "per_photo": config.per_photo})
     spread = chosen_spread(config)

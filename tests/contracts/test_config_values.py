@@ -26,7 +26,7 @@ from captioning.config.check.check import Problem, problems
 from captioning.config.check.values import resolved
 from captioning.config.compose import compose_config
 from captioning.evaluation.settings import EvaluateSettings
-from captioning.training.preflight import check_run, with_precision
+from captioning.training.preflight import check_run, settings_of, with_precision
 from captioning.training.settings import TrainSettings
 from tools.assets.__main__ import COMMANDS as MAKERS
 
@@ -258,7 +258,7 @@ def test_a_wrong_value_is_told_in_a_line_before_any_work(override: str, line: st
     chosen = ["callbacks=[early_stopping]"] if "early_stopping" in override else []
     config = with_precision(compose_config("train", [f"run_dir={tmp_path}", *chosen, override]))
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(line)) as raised:
-        check_run(config)
+        check_run(settings_of(config))
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -273,12 +273,12 @@ def test_scores_of_validation_are_not_waited_for_without_validation(limit, tmp_p
 
     never = r"is never logged with trainer\.limit_val_batches=0; leave one of the two out"
     with pytest.raises(ValueError, match=rf"callbacks\.early_stopping\.monitor: .* {never}"):
-        check_run(settings("monitor=last", "callbacks=[early_stopping]"))
+        check_run(settings_of(settings("monitor=last", "callbacks=[early_stopping]")))
     with pytest.raises(ValueError, match=rf"monitor: val/CIDEr-D {never}, or set monitor=last"):
-        check_run(settings("monitor=val/CIDEr-D"))
-    check_run(settings("monitor=last"))
+        check_run(settings_of(settings("monitor=val/CIDEr-D")))
+    check_run(settings_of(settings("monitor=last")))
     on_loss = "callbacks.early_stopping.monitor=train/loss"
-    check_run(settings("monitor=last", "callbacks=[early_stopping]", on_loss))
+    check_run(settings_of(settings("monitor=last", "callbacks=[early_stopping]", on_loss)))
 
 
 def test_all_wrong_values_are_told_at_once_by_the_keys_that_they_come_from():
@@ -359,7 +359,11 @@ def test_what_hydra_refuses_is_told_in_a_line(override: str, line: str):
 def test_callbacks_of_a_plugin_may_monitor_what_they_log_or_nothing(tmp_path: Path):
     further = ["plugins=[my_package]", "callbacks=[early_stopping,learning_rate]"]
     monitor = "callbacks.early_stopping.monitor=mine/score"
-    check_run(with_precision(compose_config("train", [f"run_dir={tmp_path}", *further, monitor])))
+    check_run(
+        settings_of(
+            with_precision(compose_config("train", [f"run_dir={tmp_path}", *further, monitor]))
+        )
+    )
 
 
 @pytest.mark.parametrize("experiment", ["viecap/coco", "blip/fine_tuning", "cic_bart/flickr30k"])

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from omegaconf import OmegaConf
 from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional
@@ -29,7 +28,7 @@ from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.constraints import constrain
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.search import AbstractSearch
-from captioning.models.adapt import adapt
+from captioning.models.adapt import add_low_rank
 from captioning.models.vlm import Vlm
 from captioning.runtime.processors import PHOTOS_ALONE, load_processor, model_kind
 from captioning.text.prompts import chat_template
@@ -400,7 +399,7 @@ def test_low_rank_additions_go_to_the_language_model(family: str) -> None:
     name = str(case.folder)
     model = Vlm(pretrained=name, tokenizer=case.tokenizer, search=case.model.search)
     lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": None, "within": None}
-    adapt(model, OmegaConf.create({"lora": lora}))
+    add_low_rank(model, **lora)
     trained = [n for n, p in model.named_parameters() if p.requires_grad]
     assert len(trained) >= 4
     assert not [n for n in trained if "vision" in n or "visual" in n or "image_encoder" in n]

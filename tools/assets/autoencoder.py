@@ -27,6 +27,7 @@ from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 from captioning.vision.backbones import Backbone
 
 NUM_START = 400
@@ -201,7 +202,8 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     if config.threads:
         torch.set_num_threads(config.threads)
-    rosters = {split: read_roster(config, split) for split in ("train", "val")}
+    data = DataSettings.of(config)
+    rosters = {split: read_roster(data, split) for split in ("train", "val")}
     train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
     val = val[: config.num_val]
     model: Any = starting_model(config, train)

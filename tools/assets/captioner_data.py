@@ -15,6 +15,7 @@ from captioning.config.compose import compose_config, setting
 from captioning.data.roster import Roster
 from captioning.runtime.files import write_lines
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 
 COCO_TEST = 500  # photos
 SPLITS = ("train", "val", "test")
@@ -23,7 +24,7 @@ SPLITS = ("train", "val", "test")
 def roster_of(data: Path, name: str, split: str, *overrides: str) -> Roster:
     """A split of ``data=NAME`` below a folder."""
     choices = [f"data={name}", setting("paths.data", data), *overrides]
-    return read_roster(compose_config("train", choices), split)
+    return read_roster(DataSettings.of(compose_config("train", choices)), split)
 
 
 def photo_lines(roster: Roster, *, data: Path) -> list[str]:

@@ -55,6 +55,7 @@ from captioning.runtime.extras import write_sums
 from captioning.runtime.files import write_atomically
 from captioning.runtime.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 from captioning.vision.photo_places import photo_exists, photo_stamp
 from tools.assets.autoencoder import latents_of
 
@@ -207,7 +208,8 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     if config.threads:
         torch.set_num_threads(config.threads)
-    rosters = {split: read_roster(config, split) for split in ("train", "val")}
+    data = DataSettings.of(config)
+    rosters = {split: read_roster(data, split) for split in ("train", "val")}
     autoencoder, tokenizer, denoiser = starting_parts(config, rosters["train"])
     parts = {"autoencoder": autoencoder, "tokenizer": tokenizer}
     data = {

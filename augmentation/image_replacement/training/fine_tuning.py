@@ -47,6 +47,7 @@ from augmentation.training.weights_card import write_card
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 from captioning.vision.photo_keys import NUM_THREADS
 
 TUNINGS = ("full", "lora")
@@ -146,7 +147,8 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     pipeline = load_pipeline(config.generator)
     pipeline.to(device)
     choose_trained(pipeline, config)
-    rosters = {split: read_roster(config, split) for split in ("train", "val")}
+    data = DataSettings.of(config)
+    rosters = {split: read_roster(data, split) for split in ("train", "val")}
     data = {split: _data(roster, pipeline, config) for split, roster in rosters.items()}
     noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
     denoiser = Denoiser(

@@ -6,7 +6,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import (
     Any,
     Literal,
@@ -16,7 +17,6 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 from omegaconf import DictConfig
@@ -28,6 +28,7 @@ from captioning.config.check.rules import (
     choices_of,
     described,
     fits,
+    has_keys,
     is_allowed,
     is_mapping,
     is_sequence,
@@ -38,7 +39,7 @@ from captioning.config.check.rules import (
 )
 from captioning.config.check.values import resolved, source_of
 from captioning.config.plugins import check_targets, locate
-from captioning.config.ranges import AlsoTakes, ArgumentsOf
+from captioning.config.ranges import AlsoTakes, ArgumentsOf, is_group
 
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 TARGET = "_target_"
@@ -92,9 +93,9 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
 
     Args:
         config: of a command; the key ``hydra`` is not looked at.
-        settings: the ``TypedDict`` of the command's keys; None to look at parts with
-            ``_target_`` alone. A key that it does not require may hold references that cannot be
-            resolved: it is for some uses of the command.
+        settings: the `AbstractSettings` or ``TypedDict`` of the command's keys; None to look at
+            parts with ``_target_`` alone. A key that it does not require may hold references that
+            cannot be resolved: it is for some uses of the command.
 
     Raises:
         ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
@@ -198,10 +199,10 @@ def _check_list(values: list[Any], annotation: Any, key: str) -> Iterator[Proble
 def _check_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[Problem]:
     base, constraints = unwrapped(annotation)
     functions = [signature_of(mark.target) for mark in constraints if type(mark) is ArgumentsOf]
-    if functions or is_typeddict(base):
-        group = _group(base) if is_typeddict(base) else NO_KEYS
+    if functions or has_keys(base):
+        group = _group(base) if has_keys(base) else NO_KEYS
         key_problems = list(_check_keys(values, _with_arguments(group, functions), key))
-        records = [] if is_typeddict(base) else [mark.target for mark in constraints]
+        records = [] if has_keys(base) else [mark.target for mark in constraints]
         yield from key_problems or (
             p for target in records for p in _check_record(target, values, key)
         )
@@ -216,8 +217,12 @@ def _check_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iter
 
 @functools.cache
 def _group(base: Any) -> Signature:
-    """A ``TypedDict`` as if it were a function."""
+    """A group of settings, or a ``TypedDict``, as if it were a function."""
     hints = get_type_hints(base, include_extras=True)
+    if is_group(base):
+        given = [f.name for f in fields(base) if f.default is f.default_factory is NO_DEFAULT]
+        hints.pop("further")
+        return Signature(annotations=hints, required=frozenset(given), takes_further_keywords=True)
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
     return Signature(
         annotations={n: get_args(h)[0] if n in optional else h for n, h in hints.items()},

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 import annotated_types
 
+from captioning.config.ranges import is_group
+
 MISSING = "???"
 SEQUENCES = (list, tuple, set, frozenset, Sequence, Collection, Iterable, AbstractSet)
 LARGEST = 2**63 - 1
@@ -46,7 +48,12 @@ def is_sequence(annotation: Any) -> bool:
 
 def is_mapping(annotation: Any) -> bool:
     """Whether mappings of a config are meant."""
-    return is_typeddict(annotation) or (get_origin(annotation) or annotation) in (dict, Mapping)
+    return has_keys(annotation) or (get_origin(annotation) or annotation) in (dict, Mapping)
+
+
+def has_keys(annotation: Any) -> bool:
+    """Whether an annotation lists the keys of a mapping."""
+    return is_typeddict(annotation) or is_group(annotation)
 
 
 def is_allowed(value: Any, annotation: Any) -> bool:
@@ -141,7 +148,7 @@ def _named(base: Any) -> str:
     if is_mapping(base):
         return "a mapping"
     name = getattr(base, "__name__", str(base))
-    return "a mapping with _target_" + ("" if name == "Callable" else f" ({name})")
+    return "a mapping with _target_" + ("" if name in ("Callable", "DictConfig") else f" ({name})")
 
 
 def shown(value: Any) -> str:

@@ -26,6 +26,7 @@ from captioning.results.runs import (
 from captioning.runtime.files import read_json
 from captioning.training.data_checks import check_opened
 from captioning.training.rosters import read_roster, read_train
+from captioning.training.settings import DataSettings
 from curation.finished_run import has_journal, read_run, record_of
 from curation.loop.ledger import read_history
 from curation.loop.planted_faults import load_truth
@@ -223,18 +224,18 @@ def _kept(folder: Path, run: Run, rosters: Rosters) -> RunRecord | None:
 
 
 def _view(folder: Path) -> CurationView:
-    config = RunFolder(folder).config()
-    roster, _ = read_train(config)
-    check_opened(config, folder, {"train": roster})
+    settings = DataSettings.of(RunFolder(folder).config())
+    roster, _ = read_train(settings)
+    check_opened(settings, folder, {"train": roster})
     return CurationView(roster=roster)
 
 
 def _test(folder: Path) -> Roster | None:
-    config = RunFolder(folder).config()
-    if config.data.get("test") is None:
+    settings = DataSettings.of(RunFolder(folder).config())
+    if settings.data.test is None:
         return None
-    roster = read_roster(config, "test")
-    check_opened(config, folder, {"test": roster})
+    roster = read_roster(settings, "test")
+    check_opened(settings, folder, {"test": roster})
     return roster
 
 

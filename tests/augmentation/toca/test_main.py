@@ -16,6 +16,7 @@ from augmentation.toca.corpus_similarity import compare
 from captioning.commands.main import main
 from captioning.config.compose import compose_config
 from captioning.training.rosters import read_corpus
+from captioning.training.settings import Corpus
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -117,7 +118,7 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
     assert len(captions) == card["counts"]["captions"] == 24
     config = OmegaConf.load(ROOT / "configs/corpus/lines.yaml")
     config.train.path = str(out / "captions.txt")
-    roster = read_corpus(OmegaConf.create({"corpus": config, "first_images": None}))
+    roster = read_corpus(Corpus.of(config))
     assert [sample.caption for sample in roster.samples] == captions
     near = [f"corpus.train.path={out / 'captions.txt'}", f"paths.cache={tmp_path / 'cache'}"]
     target = ["corpus@target=lines", f"target.train.path={corpus}", "figure.ratios=[]"]

@@ -21,6 +21,7 @@ from captioning.config.compose import compose_config
 from captioning.text.causal import DOCUMENT_BREAK, imported, load_causal
 from captioning.text.tagger import CaptionTagger
 from captioning.training.rosters import read_corpus
+from captioning.training.settings import Corpus
 from tests.augmentation.toca.conftest import Filler
 from tests.causal_folder import save_causal
 
@@ -173,7 +174,7 @@ def test_few_words_of_each_template_are_asked_for(gold, corpus: Path, tmp_path: 
         max_given_words=3,
         pace={"num_captions": 8},
     )
-    method.synthesise(read_corpus(settings(tmp_path, corpus)), tmp_path)
+    method.synthesise(read_corpus(Corpus.of(settings(tmp_path, corpus).corpus)), tmp_path)
     lines = (tmp_path / "provenance.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     assert {len(record["words"]) for record in records} == {1, 2, 3}

@@ -143,7 +143,9 @@ def test_settings_of_a_training_are_refused_in_the_same_words(
     monkeypatch.chdir(tmp_path)
     begun, kept = _train("start_from=nowhere"), _train("curation=remove", "curation.keep=nowhere")
 
-    assert _line(lambda: look_first("train", begun)) == _line(lambda: start.check_start(begun))
+    assert _line(lambda: look_first("train", begun)) == _line(
+        lambda: start.check_start(begun.start_from)
+    )
     assert _line(lambda: look_first("train", kept)) == _line(lambda: preflight._check_keep(kept))
 
 

@@ -19,6 +19,7 @@ from captioning.export.export import _portable, _with_lists, export
 from captioning.inference.bundle import FEATURES_PREFIX, in_eight_bits, in_full
 from captioning.inference.loading import _with_folder
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 from tests.hub_server import SENDS_FILES_AS_DATA, TOKEN, running_hub
 
 POLICY = ("steps=[plant_swap20]", "curation=remove", "curation.select.ratio=0.1")
@@ -34,7 +35,7 @@ def test_photos(run: Path) -> tuple[list[Path], list[str]]:
     """Photos of the test split, and the captions that the run gave them."""
     predictions = json.loads((run / "predictions.json").read_text())
     captions = {entry["image_id"]: entry["caption"] for entry in predictions}
-    roster = read_roster(OmegaConf.load(run / "config.yaml"), "test")
+    roster = read_roster(DataSettings.of(OmegaConf.load(run / "config.yaml")), "test")
     paths = {sample.image_id: sample.image_path for sample in roster.samples}
     return [paths[image_id] for image_id in captions], list(captions.values())
 

@@ -14,6 +14,7 @@ from PIL import Image
 from captioning.config.compose import compose_config
 from captioning.data.features.build import ensure_features
 from captioning.inference import loading
+from captioning.inference.building import CaptionerSettings
 from captioning.inference.loading import LiveFeatures
 from captioning.inference.photo_batches import photo_samples
 from captioning.vision.backbones import Backbone, build_backbone
@@ -88,6 +89,6 @@ def test_on_a_gpu_one_thread_stays_at_the_network(backbone, photo, tmp_path, mon
 def test_a_run_tells_them_its_precision():
     chosen = ("backbone.name=test_efficientnet", "backbone.weights=random", "precision=bfloat16")
     config = compose_config("train", [f"features.{entry}" for entry in chosen])
-    reader = loading._inputs(config, torch.device("cpu")).readers["pictures"]
+    reader = loading._inputs(CaptionerSettings.of(config), torch.device("cpu")).readers["pictures"]
     assert isinstance(reader, LiveFeatures)
     assert reader._precision == "bfloat16"

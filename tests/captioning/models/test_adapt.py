@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 
-from captioning.models.adapt import adapt
+from captioning.models.adapt import add_low_rank, freeze
 from tests.tiny import build, make_batch
 
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["query", "value"]}
 
 
-def settings(**values):
-    return OmegaConf.create(values)
-
-
 def test_frozen_parameters_get_no_gradient():
     model = build("blip").train()
-    adapt(model, settings(frozen=["project.*", "*.crossattention.*"]))
+    freeze(model, ["project.*", "*.crossattention.*"])
     model.losses(make_batch()).total.backward()
     for name, parameter in model.named_parameters():
         frozen = name.startswith("project.") or ".crossattention." in name
@@ -28,11 +23,11 @@ def test_frozen_parameters_get_no_gradient():
 def test_wrong_names_are_refused():
     model = build("blip")
     with pytest.raises(ValueError, match=r"no parameter is named like 'vision\.\*'"):
-        adapt(model, settings(frozen=["vision.*"]))
+        freeze(model, ["vision.*"])
     with pytest.raises(ValueError, match="nothing to train"):
-        adapt(model, settings(frozen=["*"]))
+        freeze(model, ["*"])
     with pytest.raises(ValueError, match="no layer is named q_proj"):
-        adapt(build("blip"), settings(lora=LORA | {"modules": ["q_proj", "query"]}))
+        add_low_rank(build("blip"), **(LORA | {"modules": ["q_proj", "query"]}))
 
 
 def test_low_rank_additions_alone_are_trained():
@@ -40,7 +35,7 @@ def test_low_rank_additions_alone_are_trained():
     model, batch = build("blip").train(), make_batch()
     before = model.losses(batch).per_sample
     captions = model.eval().generate(batch)
-    adapt(model, settings(lora=LORA))
+    add_low_rank(model, **LORA)
     assert torch.equal(model.train().losses(batch).per_sample, before)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert trained

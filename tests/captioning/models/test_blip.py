@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from tokenizers import Tokenizer
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
@@ -18,7 +17,7 @@ from transformers import BlipConfig, BlipForConditionalGeneration
 
 from captioning.config.compose import compose_config
 from captioning.decoding.greedy import GreedySearch
-from captioning.models.adapt import adapt
+from captioning.models.adapt import add_low_rank
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.restore import restored
 from captioning.text.tokenizers.subwords import SubwordTokenizer
@@ -154,7 +153,7 @@ def test_low_rank_additions_are_saved_as_part_of_the_weights(folder: Path, tmp_p
     model, batch = build(folder).eval(), pixels_batch(SubwordTokenizer.of_blip(name=str(folder)))
     plain = model.losses(batch).per_sample
     lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["query", "value", "qkv"]}
-    adapt(model, OmegaConf.create({"lora": lora}))
+    add_low_rank(model, **lora)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
@@ -178,7 +177,7 @@ def test_additions_to_shared_weights_are_not_merged(folder: Path, tmp_path: Path
     pytest.importorskip("peft", reason="needs peft")
     model = build(folder)
     lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["word_embeddings"]}
-    adapt(model, OmegaConf.create({"lora": lora}))
+    add_low_rank(model, **lora)
     with pytest.raises(ValueError, match="word_embeddings shares its weights"):
         model.save_pretrained(tmp_path)
 

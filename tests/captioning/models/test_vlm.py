@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from captioning.decoding.beam import BeamSearch
@@ -21,7 +20,7 @@ from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
-from captioning.models.adapt import adapt
+from captioning.models.adapt import add_low_rank
 from captioning.models.vlm import Vlm
 from captioning.types import Batch
 from captioning.vision.prompt_tensors import PromptedProcessor
@@ -174,7 +173,7 @@ def test_tied_words_that_stay_frozen_are_in_no_checkpoint() -> None:
     pytest.importorskip("peft", reason="needs peft")
     model = captioner(model_folder("paligemma"))
     lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["q_proj", "v_proj"]}
-    adapt(model, OmegaConf.create({"lora": lora}))
+    add_low_rank(model, **lora)
     checkpoint = {"state_dict": dict(model.state_dict())}
     model.on_save_checkpoint(checkpoint)
     trained = {name for name, value in model.named_parameters() if value.requires_grad}

@@ -47,7 +47,7 @@ def test_another_spelling_is_the_same_run(run: RunFolder, spelling: str, tmp_pat
     config = config_of(run.path, spelling.format(tmp_path), [f"{tmp_path}/models/words.txt"])
 
     assert run.open(config) is not None
-    run.follow(config)
+    run.follow()
     assert run.config() == saved  # as it was typed first
 
 
@@ -62,7 +62,7 @@ def test_files_that_moved_are_known_by_what_they_hold(run: RunFolder, models: Pa
     config = config_of(run.path, "moved/small", ["moved/words.txt"])
 
     assert run.open(config) is not None
-    run.follow(config)
+    run.follow()
     assert run.config().model.pretrained == "moved/small"
     assert run.config().steps.add.files == ["moved/words.txt"]
 
@@ -87,7 +87,7 @@ def test_another_cache_is_the_same_run_and_is_kept(run: RunFolder) -> None:
     config = config_of(run.path, "models/small", ["models/words.txt"], **other)
 
     assert run.open(config) is not None
-    run.follow(config)
+    run.follow()
     assert run.config().paths.cache == "other"
 
 

@@ -17,6 +17,7 @@ from captioning.spread.base import Job
 from captioning.spread.ray_data import Order
 from captioning.training import spread_features
 from captioning.training.prepare import prepare
+from captioning.training.settings import PrepareSettings
 from curation.pair_cache import score_data
 from tests.captioning.spread.toy_work import Backwards
 
@@ -101,7 +102,7 @@ def test_features(tmp_path: Path, orders: list[Order]):
         options = (f"features.folder={folder}", "+features.chunk_size=64", *splits)
         config = compose("prepare", tmp_path, "data.train.num_scenes=70", *options, *spread)
         config.features.backbone = {"_target_": f"{TOYS}.seeded_backbone"}
-        assert prepare(config, Console(quiet=True))
+        assert prepare(PrepareSettings.of(config), Console(quiet=True))
         stores.append(contents(folder))
     assert stores[0] == stores[1]
     assert sorted(Path(name).name for name in stores[0]) == [
@@ -124,7 +125,7 @@ def test_photos_of_several_batches_are_decoded_one_beside_another_on_a_gpu(
         chosen: Any = lambda _, device=device: torch.device(device)  # noqa: E731
         monkeypatch.setattr(spread_features, "chosen_device", chosen)
         config.features.batch_size = batch_size
-        computed = spread_features.spread_features(config, "a backbone")
+        computed = spread_features.spread_features(PrepareSettings.of(config), "a backbone")
         assert computed is not None
         list(computed(()))
     assert [job.unit for job in jobs] == [64, 512, 576]

@@ -14,6 +14,7 @@ from captioning.config.plugins import import_plugins
 from captioning.training.inputs import load_inputs
 from captioning.training.rosters import read_train
 from captioning.training.run import build_datamodule, train
+from captioning.training.settings import TrainSettings
 from tests.pages import write_files
 
 
@@ -34,14 +35,14 @@ def follow(repository: Path, tmp_path: Path, monkeypatch) -> Callable[[str], str
 def test_a_step_of_ones_own_leaves_captions_out(small, follow, tmp_path) -> None:
     overrides = (follow("add_a_data_step.md"), "steps=[min_words]", "steps.min_words.number=6")
     config = small("num_epochs=1", *overrides)
-    every = read_train(small("num_epochs=1"))[0]
+    every = read_train(TrainSettings.of(small("num_epochs=1")))[0]
     short = [s.sample_id for s in every.samples if len(s.caption.split()) < 6]
     assert 0 < len(short) < len(every)
     train(config)
     dropped = json.loads((tmp_path / "run" / "dropped.json").read_text())
     rules = {item["item"]: item["rule"] for item in dropped["miniworld_tiny/train"]}
     assert rules == dict.fromkeys(short, "fewer than 6 words")
-    assert len(read_train(config)[0]) == len(every) - len(short)
+    assert len(read_train(TrainSettings.of(config))[0]) == len(every) - len(short)
     with pytest.raises(ValueError, match=r"steps\.min_words\.number must be at least 1: got 0"):
         train(small(*overrides, "steps.min_words.number=0", folder="other"))
 
@@ -49,9 +50,12 @@ def test_a_step_of_ones_own_leaves_captions_out(small, follow, tmp_path) -> None
 def test_a_reader_of_ones_own_gives_batches_its_tensors(small, follow) -> None:
     model = ("model=updown_sizes", "num_epochs=1")
     config = small(follow("add_a_batch_reader.md"), *model)
-    inputs = load_inputs(config)
+    settings = TrainSettings.of(config)
+    inputs = load_inputs(settings)
     captions = [sample.caption for sample in inputs.splits.train.samples]
-    module = build_datamodule(config, inputs, build_part(config.tokenizer)(captions))
+    module = build_datamodule(
+        TrainSettings.of(config), inputs, build_part(config.tokenizer)(captions)
+    )
     batch = next(iter(module.train_dataloader()))
     sizes = torch.full((len(batch.image_ids), 2), 0.96)
     torch.testing.assert_close(batch.extras["photo_sizes"], sizes)

@@ -13,6 +13,7 @@ from captioning.evaluation.predict import load_run, predict_run
 from captioning.evaluation.run import evaluate
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
+from captioning.training.settings import DataSettings
 
 
 def test_a_run_says_the_words_asked_for(
@@ -72,7 +73,7 @@ def test_boxes_of_a_detector_say_the_words_of_another_split(
 ) -> None:
     trained = small("num_epochs=1", "search.max_length=20")
     train(trained)
-    near = read_roster(trained, "test_near").rows_by_image
+    near = read_roster(DataSettings.of(trained), "test_near").rows_by_image
     path = laptops(tmp_path / "near.jsonl", near)
 
     def captions(*overrides: str) -> dict[str, dict]:
@@ -98,7 +99,10 @@ def test_boxes_of_a_detector_say_the_words_of_another_split(
 
 def test_boxes_of_training_give_way(small, tmp_path: Path) -> None:
     trained = small("num_epochs=1", "data.train.num_scenes=24")
-    rosters = [read_roster(trained, split).rows_by_image for split in ("train", "val", "test")]
+    rosters = [
+        read_roster(DataSettings.of(trained), split).rows_by_image
+        for split in ("train", "val", "test")
+    ]
     seen = {image for roster in rosters for image in roster}
     path = laptops(tmp_path / "trained.jsonl", seen)
     take = ("steps=[take_detections]", f"steps.take_detections.files=[{path}]")

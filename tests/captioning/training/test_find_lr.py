@@ -20,13 +20,13 @@ from captioning.config.compose import compose_config
 from captioning.runtime import sample_dropout
 from captioning.training.find_lr import (
     Sweep,
-    SweepSettings,
     _suggested,
     find_lr,
     running_mean,
     steepest,
 )
 from captioning.training.run import train
+from captioning.training.settings import FindLr
 from captioning.training.speed import MixedBfloat
 from captioning.training.summary import print_suggestion
 from tests.captioning.conftest import SMALL
@@ -53,7 +53,7 @@ def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> No
 
 
 def test_a_sweep_keeps_a_loss_an_update_however_many_batches_it_has() -> None:
-    sweep, trainer = Sweep(SweepSettings()), SimpleNamespace(global_step=0, should_stop=False)
+    sweep, trainer = Sweep(FindLr()), SimpleNamespace(global_step=0, should_stop=False)
     for updates, loss in ((0, 5.0), (0, 4.0), (1, 3.0), (1, 9.0), (2, 2.0)):
         trainer.global_step = updates
         outputs: Any = {"loss": torch.tensor(loss / 3), "update_loss": torch.tensor(loss)}
@@ -120,13 +120,13 @@ def test_the_running_mean_is_without_bias() -> None:
 
 def test_a_sweep_that_is_none_is_refused(small, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"0 < lowest < highest .* got 1.0, 0.1 and 100"):
-        SweepSettings(lowest=1.0, highest=0.1)
+        FindLr(lowest=1.0, highest=0.1)
     with pytest.raises(ValueError, match=r"find_lr.num_updates: must be .* at least 20, got 3"):
         find_lr(small("+find_lr.num_updates=3"))
     with pytest.raises(ValueError, match=r"objective=likelihood, or set optimizer.lr by hand"):
         find_lr(small("objective=self_critical"))
     with pytest.raises(ValueError, match="made the loss fall; see"):
-        _suggested(SweepSettings(), [float(number) for number in range(30)], tmp_path)
+        _suggested(FindLr(), [float(number) for number in range(30)], tmp_path)
     assert (tmp_path / "curve.png").stat().st_size > 0
 
 

@@ -18,6 +18,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks, preflight
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
+from captioning.training.settings import DataSettings
 
 
 def test_a_metric_of_several_captions_is_refused_where_the_search_gives_one(small_settings) -> None:
@@ -47,7 +48,7 @@ def test_further_metrics_see_all_captions_of_an_image(small, tmp_path: Path) -> 
     first = {image_id: group[:1] for image_id, group in captions.items()}
     assert read_results(folder / "predictions.json") == first
     assert scores["uniqueness"] == pytest.approx(fmean(len({*g}) / 3 for g in captions.values()))
-    references = read_roster(config, "test").references()
+    references = read_roster(DataSettings.of(config), "test").references()
     best, single = (
         evaluate_oracle(groups, references, metrics=["BLEU"], tokenize=tokenize_python)
         for groups in (captions, first)

@@ -12,6 +12,7 @@ import torch
 from captioning.training import callbacks
 from captioning.training.rosters import read_train
 from captioning.training.run import train
+from captioning.training.settings import DataSettings
 from curation.journal.journal import read_journal, replay
 
 REPLACE = ("curation=replace_image", "curation.select.ratio=0.2")
@@ -52,7 +53,7 @@ def test_replaced_pictures_are_trained_on_and_kept_in_the_run_folder(small, toy,
         assert edit.origin.startswith("toy:0 ")
     shutil.rmtree(tmp_path / "pictures")  # the run folder is enough, wherever it lies
     moved = shutil.move(folder, tmp_path / "elsewhere")
-    view = replay(read_train(config)[0], moved)
+    view = replay(read_train(DataSettings.of(config))[0], moved)
     replaced = [sample for sample in view.samples() if sample.origin.startswith("toy:")]
     assert len({sample.sample_id for sample in replaced}) == len({e.sample_id for e in edits})
     assert all(sample.image_path.is_file() for sample in replaced)

@@ -20,6 +20,7 @@ from captioning.training import callbacks
 from captioning.training.inputs import load_inputs
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
+from captioning.training.settings import TrainSettings
 
 COS_CVAE = (
     "model=cos_cvae_small",
@@ -75,9 +76,9 @@ def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
         latent(*share, "model.readers.contexts.all_photos=true"),
         latent(*share, folder="own"),
     )
-    inputs = load_inputs(every)
+    inputs = load_inputs(TrainSettings.of(every))
     lent = {sample.image_id for sample in inputs.steps.left_out}
-    roster = read_roster(every, "train")
+    roster = read_roster(TrainSettings.of(every), "train")
     assert not lent & inputs.splits.train.rows_by_image.keys()
     assert lent | inputs.splits.train.rows_by_image.keys() == roster.rows_by_image.keys()
     train(every)

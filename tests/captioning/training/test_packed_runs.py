@@ -13,6 +13,7 @@ from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.training import callbacks
 from captioning.training.rosters import read_train
 from captioning.training.run import train
+from captioning.training.settings import DataSettings
 from captioning.vision.photo_places import place_in_shard
 from curation.export.export import export
 from curation.finished_run import read_run
@@ -156,7 +157,7 @@ def test_photos_that_cannot_be_opened_are_recorded(config_of, tmp_path):
     members = {"x.jpg": b"no photo", "x.json": caption, "y.jpg": b"", "y.json": caption}
     good = {"z.jpg": PHOTOS[0], "z.json": caption}
     write_tar(shard, members | good)
-    roster, _ = read_train(config)
+    roster, _ = read_train(DataSettings.of(config))
     rules = {Path(drop.item).name: drop.rule for drop in roster.dropped}
     assert rules == {"x.jpg": "photo is not an image", "y.jpg": "photo is an empty file"}
 

@@ -16,6 +16,7 @@ from captioning.results.checkpoints import load_checkpoint
 from captioning.runtime.files import read_json, write_json
 from captioning.training.rosters import read_train
 from captioning.training.run import train
+from captioning.training.settings import DataSettings
 from captioning.types import Batch, CaptionLosses
 
 HELD_OUT = (
@@ -64,11 +65,15 @@ def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -
     overrides = ("+steps.hold_out.classes.cake=[cake]", "steps.hold_out.samples_per_photo=1")
     config = small("num_epochs=1", *HELD_OUT, *overrides)
     train(config)
-    remaining = [s.caption for s in read_train(config)[0].samples if "cakes" in s.caption.lower()]
+    remaining = [
+        s.caption
+        for s in read_train(DataSettings.of(config))[0].samples
+        if "cakes" in s.caption.lower()
+    ]
     assert remaining
     assert read_json(tmp_path / "run" / "held_out_left.json") == {"cakes": len(remaining)}
     assert f"still have held-out words, by number: cakes ({len(remaining)}); to hold" in caplog.text
-    assert read_train(small("num_epochs=1"))[1].held_out_remaining is None
+    assert read_train(DataSettings.of(small("num_epochs=1")))[1].held_out_remaining is None
 
 
 def test_two_steps_of_partially_supervised_training(small: Small, first: Path, tmp_path) -> None:
@@ -160,11 +165,11 @@ def test_pairs_of_a_folder_are_trained_on_too(small: Small, tmp_path: Path) -> N
     boxes = {"images": [photo], "annotations": [], "categories": []}
     write_json(folder / "instances.json", boxes)
     added = ("steps=[hold_out,add_pairs]", f"steps.add_pairs.folders=[{folder}]")
-    roster, context = read_train(small(*HELD_OUT, *added))
+    roster, context = read_train(DataSettings.of(small(*HELD_OUT, *added)))
     assert roster.samples[-1].caption == "a red laptop"
     assert roster.samples[-1].origin == "added:more"
     assert "laptop" not in " ".join(sample.caption for sample in roster.samples[:-1])
     # the pairs are made to say the held-out words
     assert context.held_out_remaining == {}
     with pytest.raises(FileNotFoundError, match=r"folders: nowhere has no captions\.json"):
-        read_train(small("steps=[add_pairs]", "steps.add_pairs.folders=[nowhere]"))
+        read_train(DataSettings.of(small("steps=[add_pairs]", "steps.add_pairs.folders=[nowhere]")))

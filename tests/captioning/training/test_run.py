@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from captioning.runtime.file_lock import held
 from captioning.training import callbacks, preflight, run
 from captioning.training.inputs import load_inputs
 from captioning.training.run import build_model, train
+from captioning.training.settings import TrainSettings
 
 REPLACE = ("steps=[plant_swap20]", "curation=replace_caption", "curation.select.ratio=0.1")
 
@@ -250,7 +252,7 @@ def test_a_search_that_cannot_work_is_refused_before_anything_is_read(
 )
 def test_a_search_that_fits_the_model_may_train(small_settings, tmp_path, overrides) -> None:
     own = [*small_settings, f"run_dir={tmp_path / 'run'}", *overrides]
-    preflight._check_search(compose_config("train", own))
+    preflight._check_search(TrainSettings.of(compose_config("train", own)))
 
 
 def built_by_a_function(**parts: Any) -> UpDown:
@@ -262,9 +264,10 @@ def test_a_search_is_checked_with_what_a_function_has_built(small, monkeypatch) 
     config = small("search=latents", "search.max_length=8")
     target = f"{__name__}.{built_by_a_function.__name__}"
     config.model.module._target_ = target
-    preflight._check_search(config)
+    settings = TrainSettings.of(config)
+    preflight._check_search(settings)
     with pytest.raises(ValueError, match="search=latents needs a model with latents"):
-        run.build_captioner(config, load_inputs(config))
+        run.build_captioner(settings, load_inputs(settings))
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(small) -> None:
@@ -384,7 +387,9 @@ class Pieces(AbstractTokenizer):
 
 
 def test_word_vectors_without_words_name_the_tokenizer() -> None:
-    config = OmegaConf.create({"model": {"word_vectors": {"_target_": "no.matter"}}})
+    settings = TrainSettings.of(compose_config("train", ["model=updown_small"]))
+    vectors = OmegaConf.create({"_target_": "no.matter"})
+    settings = replace(settings, model=replace(settings.model, word_vectors=vectors))
     nothing = SimpleNamespace(backbone=None)
     with pytest.raises(ValueError, match=r"got Pieces; choose tokenizer=words"):
-        build_model(config, Pieces(), inputs=SimpleNamespace(pictures=nothing), horizon=1)
+        build_model(settings, Pieces(), inputs=SimpleNamespace(pictures=nothing), horizon=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import torch
 from omegaconf import OmegaConf
 from torch.utils.data import DataLoader
 
+from captioning.config.compose import compose_config
 from captioning.models.blip import Blip
 from captioning.models.layers.graphed_recurrence import GraphedRecurrence
 from captioning.models.training_steps import trainable
+from captioning.runtime.sample_dropout import use_torchs
 from captioning.training import run as running
-from captioning.training.run import train
+from captioning.training.run import set_up, train
+from captioning.training.settings import TrainSettings
 from captioning.training.speed import (
     HalfWeights,
     MixedBfloat,
@@ -25,7 +29,6 @@ from captioning.training.speed import (
     own_device,
     precision_plugin,
     set_cuda_graphs,
-    set_dropout,
     set_matmul_precision,
     tell_of_speed,
     with_speed,
@@ -48,6 +51,17 @@ def config(**settings: Any) -> Any:
         "ema_decay": None,
     }
     return OmegaConf.merge(OmegaConf.create(base), OmegaConf.create(settings))
+
+
+@functools.cache
+def composed() -> Any:
+    """A training's config that takes further keys."""
+    return OmegaConf.create(OmegaConf.to_container(compose_config("train"), resolve=True))
+
+
+def settings_of(**settings: Any) -> TrainSettings:
+    """The settings of a training with those that speed depends on."""
+    return TrainSettings.of(OmegaConf.merge(composed(), config(**settings)))
 
 
 @pytest.fixture
@@ -101,13 +115,13 @@ def test_an_exact_training_on_a_gpu_is_told_how_to_be_faster(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     with caplog.at_level("INFO"):
-        tell_of_speed(config(**settings))
+        tell_of_speed(settings_of(**settings))
     assert (caplog.messages == []) is not told
     assert all(line.startswith("a GPU: with speed=gpu") for line in caplog.messages)
 
 
 def test_gradients_of_fused_updates_are_clipped_in_bfloat16(tmp_path: Path) -> None:
-    chosen = config(optimizer={"fused": True}, trainer={"precision": "bf16-mixed"})
+    chosen = settings_of(optimizer={"fused": True}, trainer={"precision": "bf16-mixed"})
     plugin = precision_plugin(chosen)
     assert isinstance(plugin, MixedBfloat)
     model = build("blip").train()
@@ -157,14 +171,14 @@ def test_networks_that_were_read_in_evaluation_mode_train_with_dropout(
 @pytest.mark.parametrize("is_on", [True, False])
 def test_dropout_is_torchs_where_that_is_asked_for(is_on: bool) -> None:
     model, batch = captioner(PROCESS_CASES["blip"]).train(), make_batch()
-    set_dropout(config(speed={"torch_dropout": is_on}))
+    set_up(settings_of(speed={"torch_dropout": is_on}))
     try:
         torch.manual_seed(0)
         first = model.losses(batch).per_sample
         torch.manual_seed(0)
         other = model.losses(replace(batch, rows=batch.rows + 10)).per_sample
     finally:
-        set_dropout(config())
+        use_torchs(False)
     assert torch.equal(first, other) is is_on
 
 
@@ -172,7 +186,7 @@ def test_dropout_is_torchs_where_that_is_asked_for(is_on: bool) -> None:
 def test_convolutions_are_as_precise_as_products(is_exact: bool, monkeypatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", is_exact)
     try:
-        set_matmul_precision(config(speed={"matmul_precision": None if is_exact else "high"}))
+        set_matmul_precision(None if is_exact else "high")
         assert torch.backends.cudnn.allow_tf32 is not is_exact
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -212,7 +226,7 @@ def test_bytes_are_normalised_in_full_precision_whatever_the_weights(tmp_path: P
 )
 def test_what_would_not_train_well_is_refused(name: str, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_speed(config(**settings), build(name))
+        check_speed(settings_of(**settings), build(name))
 
 
 def test_networks_are_compiled_and_a_missing_compiler_is_told(monkeypatch) -> None:
@@ -222,7 +236,7 @@ def test_networks_are_compiled_and_a_missing_compiler_is_told(monkeypatch) -> No
         compiled.append(function)
         return function
 
-    chosen = config(speed={"compile": True})
+    chosen = settings_of(speed={"compile": True})
     monkeypatch.setattr(torch, "compile", stand_in)
     model, batch = pixels_model()
     expected = model.losses(batch).total
@@ -246,13 +260,13 @@ def test_what_is_compiled_is_tried_on_the_device_of_the_process(with_gpu, monkey
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.delenv("SLURM_LOCALID", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert own_device(config(trainer={"accelerator": "cpu"})) == torch.device("cpu")
-    assert own_device(config()) == torch.device("cuda", 0)
+    assert own_device(settings_of(trainer={"accelerator": "cpu"})) == torch.device("cpu")
+    assert own_device(settings_of()) == torch.device("cuda", 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert own_device(config(trainer={"devices": 2})) == torch.device("cuda", 1)
-    assert own_device(config(trainer={"devices": [2, 5]})) == torch.device("cuda", 5)
+    assert own_device(settings_of(trainer={"devices": 2})) == torch.device("cuda", 1)
+    assert own_device(settings_of(trainer={"devices": [2, 5]})) == torch.device("cuda", 5)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # of those that it is shown
-    assert own_device(config()) == torch.device("cuda", 0)
+    assert own_device(settings_of()) == torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +279,7 @@ def test_what_is_compiled_is_tried_on_the_device_of_the_process(with_gpu, monkey
     ],
 )
 def test_graphs_are_used_where_that_is_asked_for(settings: dict, used: bool, with_gpu) -> None:
-    chosen = config(**{"speed": {"cuda_graphs": True}, **settings})
+    chosen = settings_of(**{"speed": {"cuda_graphs": True}, **settings})
     models = [build(name) for name in ("updown", "cos_cvae", "cic_bart")]
     for model in models:
         set_cuda_graphs(chosen, model)

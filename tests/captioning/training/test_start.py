@@ -11,19 +11,33 @@ import torch
 from omegaconf import DictConfig
 
 from captioning.config.compose import compose_config
+from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.export.export import export
 from captioning.inference import loading
+from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 from captioning.training.callbacks import StartScore
 from captioning.training.inputs import load_inputs
-from captioning.training.preflight import check_settings
+from captioning.training.preflight import check_settings, settings_of
 from captioning.training.run import build_captioner, train
+from captioning.training.settings import TrainSettings
 from captioning.training.start import Start, load_start
 from captioning.vision.backbones import build_backbone
 from tests import tiny
 
 Small = Callable[..., DictConfig]
+
+
+def begun(config: DictConfig) -> tuple[AbstractCaptioner, CaptionDataModule]:
+    """The captioner that a training begins with, and its data."""
+    settings = TrainSettings.of(config)
+    return build_captioner(settings, load_inputs(settings))
+
+
+def started(config: DictConfig) -> Start | None:
+    """What the config's ``start_from`` names."""
+    return load_start(config.start_from, features=config.features.name)
 
 
 @pytest.fixture
@@ -39,7 +53,7 @@ def test_an_export_begins_as_its_run_does(small: Small, run: Path, tmp_path: Pat
     exported = export(run, tmp_path / "exported")
     for place in (run, exported):
         config = small(f"start_from={place}")
-        model, _ = build_captioner(config, load_inputs(config))
+        model, _ = begun(config)
         for name, tensor in weights_of(run).items():
             assert torch.equal(model.state_dict()[name], tensor), name
 
@@ -50,7 +64,7 @@ def test_new_words_stand_behind_the_others_and_are_learnt(
     known = load_checkpoint(run / "checkpoints" / "best.ckpt")
     words = known["captioner"]["tokenizer"]["words"]
     config = small(f"start_from={run}", "new_words=1", "num_epochs=1", folder="second")
-    model, _ = build_captioner(config, load_inputs(config))
+    model, _ = begun(config)
     assert isinstance(model.tokenizer, WordTokenizer)
     grown = model.tokenizer.words[len(SPECIAL) :]
     assert list(grown[: len(words)]) == words
@@ -166,7 +180,7 @@ def test_what_cannot_be_begun_with_is_refused_before_training(
 ) -> None:
     def refused(error: type[Exception], text: str, *overrides: str) -> None:
         with pytest.raises(error, match=text):
-            check_settings(small(*overrides, folder="other"))
+            check_settings(settings_of(small(*overrides, folder="other")))
 
     refused(ValueError, "new_words: adds words to the vocabulary of start_from", "new_words=2")
     nowhere = f"start_from={tmp_path / 'nowhere'}"
@@ -179,13 +193,13 @@ def test_what_cannot_be_begun_with_is_refused_before_training(
 def test_another_size_is_refused_with_what_to_choose(small: Small, run: Path) -> None:
     config = small(f"start_from={run}", "model.module.hidden_size=16")
     with pytest.raises(ValueError, match="first: .*choose the model= and features= of that run"):
-        build_captioner(config, load_inputs(config))
+        begun(config)
 
 
 def test_features_of_another_name_are_said(small: Small, run: Path, caplog) -> None:
-    assert load_start(small(f"start_from={run}")) is not None
+    assert started(small(f"start_from={run}")) is not None
     assert not caplog.records
-    assert load_start(small(f"start_from={run}", "features.name=others")) is not None
+    assert started(small(f"start_from={run}", "features.name=others")) is not None
     assert "has features=others: unless both come from the same backbone" in caplog.text
 
 
@@ -200,10 +214,10 @@ def test_a_captioner_of_cached_features_goes_on_with_its_backbone(
     exported = export(run, tmp_path / "exported")
     for place in (run, exported):
         config = small(f"start_from={place}", *pixels())
-        model, _ = build_captioner(config, load_inputs(config))
+        model, _ = begun(config)
         for name, tensor in weights_of(run).items():
             assert torch.equal(model.state_dict()[name], tensor), name
-        start = load_start(config)
+        start = started(config)
         assert start is not None
         assert bool(start.backbone) == (place == exported)
         for name, tensor in start.backbone.items():
@@ -218,7 +232,7 @@ def test_a_trained_backbone_makes_the_features_that_its_captioner_goes_on_with(
     checkpoint = tmp_path / "first" / "checkpoints" / "best.ckpt"
     cached = (f"features.backbone.weights={checkpoint}", f"start_from={tmp_path / 'first'}")
     config = small(*cached)
-    model, _ = build_captioner(config, load_inputs(config))
+    model, _ = begun(config)
     assert not any(name.startswith("backbone.") for name in model.state_dict())
     assert torch.equal(model.state_dict()["embed.weight"], first["embed.weight"])
     backbone = build_backbone(name="test_resnet.r160_in1k", weights=checkpoint)
@@ -228,7 +242,7 @@ def test_a_trained_backbone_makes_the_features_that_its_captioner_goes_on_with(
 
 def test_the_captioner_in_the_package_fits_the_default_model() -> None:
     config = compose_config("train", ["start_from=shipped"])
-    start = load_start(config)
+    start = started(config)
     assert start is not None
     assert start.features == config.features.name
     sizes = {name: config.model.module[f"{name}_size"] for name in ("hidden", "projection")}

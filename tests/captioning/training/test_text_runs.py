@@ -12,12 +12,14 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.roster import Roster
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.restore import restored
 from captioning.training import run as run_module
 from captioning.training.rosters import read_corpus
 from captioning.training.run import train
+from captioning.training.settings import Corpus
 from tests.captioning.conftest import SMALL
 
 # A cell of the small backbone's grid has 96 values; their mean stands for a photo's embedding.
@@ -158,17 +160,22 @@ def test_a_vocabulary_knows_the_words_of_another_corpus_too(composed, tmp_path: 
         train(composed(*overrides, *further, "vocabulary.share=5", folder="none"))
 
 
+def corpus_of(config: DictConfig) -> Roster:
+    """The corpus of a training, cut as it says."""
+    return read_corpus(Corpus.of(config.corpus), number=config.first_images)
+
+
 def test_a_share_of_a_corpus(composed) -> None:
-    corpus = read_corpus(composed("corpus=lines"))
-    half, few = (read_corpus(composed("corpus=lines", f"corpus.share={s}")) for s in (0.5, 0.01))
+    corpus = corpus_of(composed("corpus=lines"))
+    half, few = (corpus_of(composed("corpus=lines", f"corpus.share={s}")) for s in (0.5, 0.01))
     assert (len(corpus), len(half), len(few)) == (20, 10, 1)  # the first 20 of 40
     ids = [[sample.image_id for sample in roster.samples] for roster in (corpus, half, few)]
     assert ids[1] == [sample_id for sample_id in ids[0] if sample_id in ids[1]]
     assert set(ids[2]) <= set(ids[1])
-    other = read_corpus(composed("corpus=lines", "corpus.share=0.5", "corpus.share_seed=1"))
+    other = corpus_of(composed("corpus=lines", "corpus.share=0.5", "corpus.share_seed=1"))
     assert {sample.image_id for sample in other.samples} != set(ids[1])
     with pytest.raises(ValueError, match=r"corpus\.share must be above 0 and at most 1: got 5"):
-        read_corpus(composed("corpus=lines", "corpus.share=5"))
+        corpus_of(composed("corpus=lines", "corpus.share=5"))
 
 
 def test_a_corpus_without_captions_names_the_remedy() -> None:
@@ -176,9 +183,9 @@ def test_a_corpus_without_captions_names_the_remedy() -> None:
     with pytest.raises(
         ValueError, match=r"^corpus=none has no captions .*corpus\.train\.path=FILE"
     ):
-        read_corpus(config)
+        read_corpus(Corpus.of(config.corpus))
     with pytest.raises(ValueError, match=r"^corpus@target=none has no captions \(target\.train is"):
-        read_corpus(config, "target")
+        read_corpus(Corpus.of(config.target), group="target")
 
 
 @pytest.mark.long

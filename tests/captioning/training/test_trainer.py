@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping, RichProgressBar
 
 from captioning.training.run import train
+from captioning.training.settings import TrainSettings
 from captioning.training.trainer import RESERVED, build_trainer, check_trainer, num_updates
 
 STOPPING = (
@@ -62,7 +63,7 @@ def test_the_callbacks_of_a_config_stand_between_ours_and_the_checkpoints(small,
         "callbacks=[early_stopping]", f"+callbacks.mine={{_target_: {class_path}, number: 3}}"
     )
     evaluation = pl.Callback()
-    trainer = build_trainer(config, tmp_path, evaluation=evaluation, truth={})
+    trainer = build_trainer(TrainSettings.of(config), tmp_path, evaluation=evaluation, truth={})
     assert trainer.callbacks[0] is evaluation
     assert names(trainer) == [
         "Callback",
@@ -90,11 +91,11 @@ def test_the_callbacks_of_a_config_stand_between_ours_and_the_checkpoints(small,
 
 def test_there_is_one_progress_bar_or_none(small, tmp_path: Path) -> None:
     silent = small("trainer.enable_progress_bar=false")
-    trainer = build_trainer(silent, tmp_path, evaluation=pl.Callback(), truth={})
+    trainer = build_trainer(TrainSettings.of(silent), tmp_path, evaluation=pl.Callback(), truth={})
     assert "ProgressBar" not in names(trainer)
     target = "pytorch_lightning.callbacks.RichProgressBar"
     other = small(f"+callbacks.bar={{_target_: {target}, refresh_rate: 7}}")
-    trainer = build_trainer(other, tmp_path, evaluation=pl.Callback(), truth={})
+    trainer = build_trainer(TrainSettings.of(other), tmp_path, evaluation=pl.Callback(), truth={})
     (bar,) = [c for c in trainer.callbacks if isinstance(c, RichProgressBar)]
     assert bar.refresh_rate == 7
 
@@ -176,7 +177,7 @@ def test_the_state_of_early_stopping_is_resumed(small, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(("per_update", "updates"), [(1, 12), (2, 6), (3, 6), (4, 3), (9, 3)])
 def test_updates_of_a_run(small, per_update: int, updates: int) -> None:
     config = small("num_epochs=3", f"trainer.accumulate_grad_batches={per_update}")
-    assert num_updates(config, 4) == updates
+    assert num_updates(TrainSettings.of(config), 4) == updates
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_updates_of_a_run(small, per_update: int, updates: int) -> None:
 )
 def test_updates_of_a_run_that_is_cut_short(small, limits: list[str], updates: int) -> None:
     config = small("num_epochs=3", *(f"++trainer.{limit}" for limit in limits))
-    assert num_updates(config, 8) == updates
+    assert num_updates(TrainSettings.of(config), 8) == updates
 
 
 def test_a_schedule_ends_with_the_last_update_of_limited_epochs(small, tmp_path) -> None:

@@ -19,6 +19,7 @@ from augmentation.image_replacement.generator import Job
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
 from augmentation.image_replacement.training.photos_and_prompts import load_pictures, photo_paths
 from captioning.training.rosters import read_roster
+from captioning.training.settings import DataSettings
 from tools.assets.diffusion import (
     channel_weights,
     encode,
@@ -96,7 +97,7 @@ def test_a_small_run_writes_a_pipeline(
 def test_latents_are_kept_by_photos_and_weights(
     config: Callable[..., DictConfig], autoencoder: Path, tmp_path: Path
 ) -> None:
-    paths = photo_paths(read_roster(config("diffusion"), "val"))
+    paths = photo_paths(read_roster(DataSettings.of(config("diffusion")), "val"))
     model = PatchAutoencoder.from_pretrained(autoencoder).requires_grad_(False)
     settings = {"size": 32, "cache": tmp_path}
     latents = encode(model, paths, **settings)

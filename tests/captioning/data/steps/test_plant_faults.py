@@ -233,7 +233,7 @@ def test_a_caption_that_every_image_has_gets_no_other_photo():
 @pytest.mark.parametrize("name", ["swap20", "mixed"])
 def test_configs_plant_faults(repository, name, tmp_path):
     config = compose_config("train", [f"steps=[plant_{name}]", "seed=5", f"paths.cache={tmp_path}"])
-    (step,) = build_steps(config)
+    (step,) = build_steps(config.steps)
     context = StepContext(split="train", seed=5, cache_folder=tmp_path)
     planted = step(roster_of(), context)
     assert planted.planted == context.truth

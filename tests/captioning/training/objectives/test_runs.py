@@ -9,6 +9,7 @@ import torch
 
 from captioning.training import callbacks
 from captioning.training.run import build_objective, train
+from captioning.training.settings import TrainSettings
 
 CRITICAL = ("objective=self_critical", "objective.num_samples=3", "optimizer.lr=1e-3")
 CRITICAL += ("steps=[plant_swap20]", "curation=remove", "curation.select.ratio=0.1")
@@ -55,4 +56,4 @@ def test_captions_without_photos_are_refused(small) -> None:
     config = small("objective=self_critical")
     config.corpus = {"name": "lines", "train": {"_target_": "no.matter"}}
     with pytest.raises(ValueError, match="needs photos, and corpus=lines has none"):
-        build_objective(config)
+        build_objective(TrainSettings.of(config))
