@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.setting_error import AbstractSettingError, Setting, SettingNotFoundError
-from captioning.results.run_folder import RunFolder
+from captioning.results.run_folder import RunFolder, check_places
 
 SHIPPED = "shipped"  # the captioner in the package
 CHECKED = "issues.csv"  # of a folder that a check has written
@@ -211,6 +211,10 @@ def _keep(config: DictConfig) -> None:
         )
 
 
+def _places(config: DictConfig) -> None:
+    check_places(resume=str(config.resume), branch_from=config.branch_from)
+
+
 def _run(config: DictConfig) -> None:
     if config.get("run") is not None:
         RunFolder(Path(config.run)).check_there()
@@ -229,7 +233,7 @@ def _exported(config: DictConfig) -> None:
     look_for_captioner(config.run)
 
 
-_TRAINED = (_start, _keep, _trained_data, RunFolder.check_places)
+_TRAINED = (_start, _keep, _trained_data, _places)
 _LOOKS: Mapping[str, Sequence[Callable[[DictConfig], None]]] = {
     "train": _TRAINED,
     "find-lr": _TRAINED,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from captioning.export.energy import CardFacts, energy
+from captioning.inference.building import Model
 from captioning.runtime.files import read_json, written_lines
+from captioning.training.settings import Data, TrainSettings
 
 USE = """```python
 from captioning import Captioner
@@ -46,9 +46,9 @@ class BaseModel:
     commit: str | None = None
 
 
-def base_model(config: DictConfig) -> BaseModel | None:
+def base_model(model: Model) -> BaseModel | None:
     """The pretrained model of a run's captioner; None: its weights began at random."""
-    place = config.model.get("pretrained") or config.model.module.get("pretrained")
+    place = model.further.get("pretrained") or model.module.get("pretrained")
     if not place:
         return None
     place = str(place)
@@ -65,7 +65,7 @@ def write_card(
     folder: Path,
     *,
     run: Path,
-    config: DictConfig,
+    settings: TrainSettings,
     num_weights: int,
     of_transformers: bool,
     extra: Sequence[str],
@@ -76,62 +76,62 @@ def write_card(
     Args:
         folder: of the export.
         run: the folder of the run.
-        config: of the run.
+        settings: of the run.
         num_weights: numbers in the model's weights.
         of_transformers: whether the export is a model of transformers, too.
         extra: further sections, as lines.
         facts: see `CardFacts`.
     """
-    name = f"{config.model.name} on {config.data.name}"
-    lines = ["---", *_front(config, of_transformers=of_transformers), "---"]
+    name = f"{settings.model.name} on {settings.data.name}"
+    lines = ["---", *_front(settings, of_transformers=of_transformers), "---"]
     lines += [f"# {name}", "", "A captioner: a photo in, a sentence out.", ""]
     lines += [USE.format(folder=folder.name), ""]
-    lines += ["## Training", "", *_facts(run, config, num_weights), ""]
+    lines += ["## Training", "", *_facts(run, settings, num_weights), ""]
     lines += ["## Curation", "", *_curation(run), ""]
     lines += ["## Scores", "", *_scores(run), ""]
-    lines += ["## Energy", "", energy(run, config, facts), ""]
+    lines += ["## Energy", "", energy(run, settings.trainer, facts), ""]
     lines += [*extra, "## Versions", "", *_versions(run), ""]
     terms = f"The data: {' '.join(facts.terms.split())}. " if facts.terms else ""
-    lines += ["## Licence", "", terms + LICENCE.format(pretrained=_pretrained(config))]
+    lines += ["## Licence", "", terms + LICENCE.format(pretrained=_pretrained(settings.model))]
     return "\n".join(lines) + "\n"
 
 
-def _front(config: DictConfig, *, of_transformers: bool) -> list[str]:
+def _front(settings: TrainSettings, *, of_transformers: bool) -> list[str]:
     """Front matter by which the hub knows model and task."""
     task = "image-text-to-text" if of_transformers else "image-to-text"
     library = "transformers" if of_transformers else "caption-curation"
     front: dict[str, Any] = {"library_name": library, "pipeline_tag": task}
-    base = base_model(config)
+    base = base_model(settings.model)
     if base is not None and _HUB_NAME.fullmatch(base.name):
         front |= {"base_model": base.name, "base_model_relation": "finetune"}
-    data = str(config.data.get("root") or "").partition("@")
+    data = str(settings.data.root or "").partition("@")
     if data[1] and _HUB_NAME.fullmatch(data[0]):
         front["datasets"] = [data[0]]
     front["tags"] = ["image-captioning"]
     return [f"{key}: {json.dumps(value)}" for key, value in front.items()]
 
 
-def _facts(run: Path, config: DictConfig, num_weights: int) -> list[str]:
-    objective = (config.get("objective") or {}).get("_target_", "likelihood")
+def _facts(run: Path, settings: TrainSettings, num_weights: int) -> list[str]:
+    objective = (settings.objective or {}).get("_target_", "likelihood")
     facts = {
-        "data": _data(run, config),
-        "corpus": (config.get("corpus") or {}).get("name", "none"),
-        "steps on the data": ", ".join(config.get("steps") or {}) or "none",
+        "data": _data(run, settings.data),
+        "corpus": settings.corpus.name,
+        "steps on the data": ", ".join(settings.steps) or "none",
         "left out": _dropped(run),
-        "features": config.features.name,
+        "features": settings.features.name,
         "weights": f"{num_weights:,} numbers",
         "objective": str(objective).rpartition(".")[2],
-        "begun with": _begun_with(config),
-        "fine-tuned": _tuned(config),
-        "prompt": _prompt(config),
-        "epochs, seed": f"{config.num_epochs}, {config.seed}",
+        "begun with": _begun_with(settings),
+        "fine-tuned": _tuned(settings),
+        "prompt": _prompt(settings.model),
+        "epochs, seed": f"{settings.num_epochs}, {settings.seed}",
     }
     return [f"- {name}: {value}" for name, value in facts.items()]
 
 
-def _data(run: Path, config: DictConfig) -> str:
+def _data(run: Path, data: Data) -> str:
     """Name of the data set, and of the user's folder where the name says nothing; and its size."""
-    root, name = str(config.data.get("root") or ""), str(config.data.name)
+    root, name = str(data.root or ""), data.name
     hub = root.partition("@")[0] if _HUB_NAME.fullmatch(root.partition("@")[0]) else ""
     shown = hub if "@" in root and hub else Path(root).name
     name = f"{name} ({shown})" if shown and shown != name else name
@@ -142,8 +142,8 @@ def _data(run: Path, config: DictConfig) -> str:
     return "; ".join([name, *sizes])
 
 
-def _begun_with(config: DictConfig) -> str:
-    start, base = config.get("start_from"), base_model(config)
+def _begun_with(settings: TrainSettings) -> str:
+    start, base = settings.start_from, base_model(settings.model)
     if start:
         of = "" if base is None else f", of the pretrained model {_named(base)}"
         return f"{Path(start).name}{of}"
@@ -154,18 +154,18 @@ def _named(base: BaseModel) -> str:
     return base.name if base.commit is None else f"{base.name} (commit {base.commit})"
 
 
-def _tuned(config: DictConfig) -> str:
+def _tuned(settings: TrainSettings) -> str:
     """Which weights were trained, if they were not new."""
-    if not (config.get("start_from") or base_model(config)):
+    if not (settings.start_from or base_model(settings.model)):
         return "no: trained from new weights"
-    if lora := config.model.get("lora"):
+    if lora := settings.model.lora:
         return f"yes, by low-rank additions of rank {lora.rank}, which are merged"
-    frozen = config.model.get("frozen")
+    frozen = settings.model.frozen
     return f"yes, without {', '.join(frozen)}" if frozen else "yes"
 
 
-def _prompt(config: DictConfig) -> str:
-    prompt = config.model.get("prompt") or config.model.module.get("prompt")
+def _prompt(model: Model) -> str:
+    prompt = model.further.get("prompt") or model.module.get("prompt")
     return f"`{' '.join(str(prompt).split())}`" if prompt else "none"
 
 
@@ -221,6 +221,6 @@ def without_folders(command: str) -> str:
     return _FOLDERS.sub(lambda match: Path(match[0]).name or "/", command)
 
 
-def _pretrained(config: DictConfig) -> str:
-    base = base_model(config)
+def _pretrained(model: Model) -> str:
+    base = base_model(model)
     return "" if base is None else f", and from the pretrained model {base.name}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from omegaconf import DictConfig
 
 from captioning.config.ranges import Name, NonNegativeFloat, PositiveFloat
 from captioning.runtime.files import read_json
@@ -31,12 +30,12 @@ class CardFacts:
     grid: NonNegativeFloat = GRID
 
 
-def energy(run: Path, config: DictConfig, facts: CardFacts) -> str:
+def energy(run: Path, trainer: Mapping[str, Any], facts: CardFacts) -> str:
     """A paragraph for the card.
 
     Args:
         run: folder of the run, with ``timing.json`` and ``versions.json``.
-        config: of the run.
+        trainer: Lightning's arguments in the run: ``accelerator``, ``devices``, ``num_nodes``.
         facts: what is known of the machines.
 
     Raises:
@@ -49,7 +48,7 @@ def energy(run: Path, config: DictConfig, facts: CardFacts) -> str:
     hours = sum(float(epoch["seconds"]) for epoch in epochs) / 3600
     watts, how = facts.watts, "as given"
     if watts is None:
-        watts, how = _assumed(run, config)
+        watts, how = _assumed(run, trainer)
     used = hours * watts / 1000
     return (
         f"About {_number(used)} kWh and {_number(used * facts.grid)} g of CO2 equivalent. "
@@ -59,10 +58,9 @@ def energy(run: Path, config: DictConfig, facts: CardFacts) -> str:
     )
 
 
-def _assumed(run: Path, config: DictConfig) -> tuple[float, str]:
+def _assumed(run: Path, trainer: Mapping[str, Any]) -> tuple[float, str]:
     path = run / "versions.json"
     versions: dict[str, Any] = read_json(path, dict) if path.is_file() else {}
-    trainer = config.get("trainer") or {}
     if versions.get("gpu") and trainer.get("accelerator") != "cpu":
         devices, nodes = trainer.get("devices", 1), trainer.get("num_nodes", 1)
         count = devices * nodes if isinstance(devices, int) and devices > 0 else nodes

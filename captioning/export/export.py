@@ -21,6 +21,7 @@ from captioning.decoding.token_rules import Rules
 from captioning.decoding.words_to_tokens import request_of
 from captioning.export.card import base_model, write_card
 from captioning.export.energy import CardFacts
+from captioning.inference.building import Model
 from captioning.inference.bundle import (
     FEATURES_PREFIX,
     LISTS,
@@ -37,6 +38,7 @@ from captioning.results.versions import versions
 from captioning.runtime.extras import import_extra
 from captioning.runtime.files import is_taken, read_json, write_json, write_text
 from captioning.runtime.tensor_files import write_tensors
+from captioning.training.settings import TrainSettings
 
 
 def generate_arguments(model: AbstractCaptioner[Any]) -> dict[str, Any] | None:
@@ -130,7 +132,7 @@ def export(
         card = write_card(
             target,
             run=Path(run),
-            config=RunFolder(Path(run)).config(),
+            settings=TrainSettings.of(RunFolder(Path(run)).config()),
             num_weights=sum(parameter.numel() for parameter in captioner.model.parameters()),
             of_transformers=transformers_folder(part) is not None,
             extra=extra,
@@ -209,7 +211,7 @@ def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
     They belong to the pretrained model, so a run that began with another run's weights has none.
     """
     config, model = captioner.config, captioner.model
-    pretrained = base_model(config)
+    pretrained = base_model(Model.of(config.model))
     if config.get("start_from") or pretrained is None:
         return [
             "## Adapter", "", "None: the run began with the weights of another run, to which its "

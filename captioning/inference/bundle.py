@@ -100,7 +100,7 @@ def read_bundle(folder: Path) -> Bundle:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; export the run anew")
     config = read_folder_config(path)
-    show_outside(paths_in(config), folder)
+    show_outside(paths_in(OmegaConf.to_container(config)), folder)
     groups = ("model", "features", "search", "optimizer")
     if not all(isinstance(config.get(group), DictConfig) for group in groups):
         raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run anew")

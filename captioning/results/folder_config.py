@@ -95,13 +95,14 @@ def show_outside(paths: Iterable[tuple[str, str]], folder: Path) -> None:
         log.warning(f"{folder}: and {len(lines) - MAX_SHOWN} further paths")
 
 
-def paths_in(config: DictConfig) -> Iterator[tuple[str, str]]:
+def paths_in(tree: Any) -> Iterator[tuple[str, str]]:
     """The paths of a run's settings that are read when it is opened, with their keys."""
-    for key, text in _texts(OmegaConf.to_container(config, resolve=False)):
+    texts = dict(_texts(tree))
+    for key, text in texts.items():
         if any(f"{key}.".startswith(f"{name}.") for name in NOT_READ) or not _is_path(text):
             continue
         if data := FILE_OF_DATA.fullmatch(key):
-            root = OmegaConf.select(config, f"{data[1]}.root") or ""
+            root = texts.get(f"{data[1]}.root", "")
             text = os.path.normpath(Path(root, text))
         yield key, text
 

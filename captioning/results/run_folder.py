@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._opened = DictConfig({})
+        self._yaml = ""
+        self._values: Mapping[str, Any] = {}
 
     def open(self, config: DictConfig) -> Path | None:
         """Prepare the folder for a run and say which checkpoint it goes on from.
@@ -203,31 +204,32 @@ class RunFolder:
             FileNotFoundError: ``resume`` names no file.
             PermissionError: the folder cannot be written.
         """
-        self._opened = config
-        resume = str(config.resume)
-        self.check_places(config)
+        self._yaml, self._values = OmegaConf.to_yaml(config, resolve=True), _values(config)
+        resume, branch_from = str(config.resume), config.branch_from
+        check_places(resume=resume, branch_from=branch_from)
         if resume not in ("auto", "never"):
             _check_intact(Path(resume))
-        if config.branch_from is not None:
-            self._check_branch(config)
+        branch = None if branch_from is None else Path(branch_from)
+        if branch is not None:
+            self._check_branch(branch)
         if _is_first():
             if resume == "never" and self._config_path.exists():
                 self._set_aside()
             elif self._config_path.exists():
-                self._refuse_other(config)
+                self._refuse_other()
             if not self.finished():
-                self._start(config)
-            mark_started(self.path, [*paths_in(_resolved(config)), *_data_places(config)])
-        branch = None if config.branch_from is None else Path(config.branch_from)
+                self._start(config.get("plugins") or [])
+            plain = OmegaConf.to_container(config, resolve=True)
+            mark_started(self.path, [*paths_in(plain), *_data_places(self._values)])
         if resume == "auto":
-            return None if self.finished() else self._latest(config) or branch
+            return None if self.finished() else self._latest() or branch
         return branch if resume == "never" else Path(resume)
 
     def opened_with(self) -> str:
         """The config that `open` has taken, as YAML."""
-        return OmegaConf.to_yaml(self._opened, resolve=True)
+        return self._yaml
 
-    def _latest(self, config: DictConfig) -> Path | None:
+    def _latest(self) -> Path | None:
         """The checkpoint to go on from; the first process reads it against its sums."""
         from captioning.results.checkpoints import check_intact, config_of, latest_checkpoint
 
@@ -236,7 +238,7 @@ class RunFolder:
             return path
         check_intact(path)
         saved = config_of(path)
-        changed = {} if saved is None else self._changed_but_place(saved, config)
+        changed = {} if saved is None else self._changed_but_place(_values(saved))
         if changed:
             raise ValueError(
                 f"{path} is of another config ({_shown(changed)}): it was put there from another "
@@ -244,29 +246,10 @@ class RunFolder:
             )
         return path
 
-    @staticmethod
-    def check_places(config: DictConfig) -> None:
-        """Refuse a checkpoint to go on or to branch from that is not there.
-
-        Raises:
-            FileNotFoundError: ``resume`` or ``branch_from`` names no file.
-        """
-        if str(config.resume) not in ("auto", "never") and not Path(config.resume).is_file():
-            raise FileNotFoundError(
-                f"resume={config.resume}: no such file; give auto, never or the path of a "
-                "checkpoint"
-            )
-        if config.branch_from is not None and not Path(config.branch_from).is_file():
-            raise FileNotFoundError(
-                f"branch_from={config.branch_from}: no such file; train that run first, with "
-                "curation=track keep_every_epoch=true"
-            )
-
-    def _check_branch(self, config: DictConfig) -> None:
+    def _check_branch(self, path: Path) -> None:
         """Refuse a checkpoint to branch from whose run differs in more than its curation."""
-        path = Path(config.branch_from)
         _check_intact(path)
-        changed = self._changed(RunFolder(path.parents[1])._config(), config)
+        changed = changed_values(_values(RunFolder(path.parents[1])._config()), self._values)
         changed = {k: both for k, both in changed.items() if not is_below(k, BRANCH_KEYS)}
         if changed:
             raise ValueError(
@@ -274,12 +257,12 @@ class RunFolder:
                 f"({_shown(changed)}); use the same settings, or train without branch_from"
             )
 
-    def _start(self, config: DictConfig) -> None:
+    def _start(self, plugins: Sequence[str]) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not self._config_path.exists():
-                write_json(self.path / PLACES_FILE, contents(_named(_values(config))))
-                write_text(self._config_path, OmegaConf.to_yaml(config, resolve=True))
+                write_json(self.path / PLACES_FILE, contents(_named(self._values)))
+                write_text(self._config_path, self._yaml)
         except PermissionError as error:
             raise PermissionError(
                 f"run_dir={self.path} cannot be written; choose another run_dir= or paths.runs="
@@ -292,7 +275,6 @@ class RunFolder:
         from captioning.results.versions import versions, warn_of_other_versions
 
         path = self.path / "versions.json"
-        plugins = config.get("plugins") or []
         record = read_json(path, dict) if path.is_file() else versions(plugins)
         if path.is_file():
             now, history = versions(plugins), record.get("resumed", [])
@@ -309,9 +291,9 @@ class RunFolder:
             number += 1
         os.replace(self.path, old)
 
-    def _refuse_other(self, config: DictConfig) -> None:
+    def _refuse_other(self) -> None:
         """Refuse a folder with results of another config; one without any is taken over."""
-        changed = self._changed_but_place(self._config(), config)
+        changed = self._changed_but_place(_values(self._config()))
         if changed and not self.has_results():
             self._clear_start()
         elif changed:
@@ -320,8 +302,8 @@ class RunFolder:
                 "run_name=, or resume=never to set the old folder aside"
             )
 
-    def _changed_but_place(self, saved: DictConfig, config: DictConfig) -> dict[str, Any]:
-        """As `_changed`, without names and what follows from the place of folders alone.
+    def _changed_but_place(self, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """As `changed_values`, without names and what follows from the place of folders alone.
 
         Whether data in another place are the same ones, their record tells. Other files and
         folders are known by what they held when the run began.
@@ -329,11 +311,11 @@ class RunFolder:
         moved = [(str(saved.get("run_dir") or ""), str(self.path))]
         keys = PLACE_KEYS if (self.path / DATA_RECORD).is_file() else PLACE_KEYS[1:]
         for key in keys:
-            before, now = (OmegaConf.select(one, key) for one in (saved, config))
+            before, now = (values.get(key) for values in (saved, self._values))
             moved += [(before, now)] if isinstance(before, str) and isinstance(now, str) else []
         changed = {
             key: (old, new)
-            for key, (old, new) in self._changed(saved, config).items()
+            for key, (old, new) in changed_values(saved, self._values).items()
             if not is_below(key, NAME_KEYS)
             and not (len(keys) == len(PLACE_KEYS) and DATA_PLACE.fullmatch(key))
             and not any(_with_folder(old, before, now) == new for before, now in moved)
@@ -361,18 +343,19 @@ class RunFolder:
         """
         if not self._config_path.is_file():
             return
-        saved, now = self._config(), _values(self._opened)
+        saved, now = self._config(), self._values
+        before = _values(saved)
         moved = {
             key: new
-            for key, (_, new) in self._changed(saved, self._opened).items()
+            for key, (_, new) in changed_values(before, now).items()
             if key in now and not is_below(key, (*NAME_KEYS, "branch_from"))
         }
-        caches = [key for key in _values(saved) if is_below(key, ("paths", "features.folder"))]
+        caches = [key for key in before if is_below(key, ("paths", "features.folder"))]
         moved |= {key: now[key] for key in caches if key in now}
-        before = OmegaConf.to_yaml(saved)
+        text = OmegaConf.to_yaml(saved)
         for key, value in moved.items():
             OmegaConf.update(saved, key, value, force_add=True)
-        if OmegaConf.to_yaml(saved) != before:
+        if OmegaConf.to_yaml(saved) != text:
             write_text(self._config_path, OmegaConf.to_yaml(saved))
 
     def has_results(self) -> bool:
@@ -389,21 +372,6 @@ class RunFolder:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-
-    @staticmethod
-    def _changed(old: DictConfig, new: DictConfig) -> dict[str, tuple[Any, Any]]:
-        """Both values of every setting that differs and matters to the results.
-
-        A setting that an older run does not know, and that is off now, is no difference.
-        """
-        before, after = _values(old), _values(new)
-        keys = [key for key in sorted(before | after) if not _is_free(key)]
-        changed = {key: (before.get(key), after.get(key)) for key in keys}
-        return {
-            key: (old_value, new_value)
-            for key, (old_value, new_value) in changed.items()
-            if (key in before or new_value not in OFF) and not is_same_place(old_value, new_value)
-        }
 
     @property
     def _config_path(self) -> Path:
@@ -425,7 +393,7 @@ class RunFolder:
                 "damaged or cut off; restore it, or give another run folder"
             )
         self._find_data(config)
-        show_outside(paths_in(config), self.path)
+        show_outside(paths_in(OmegaConf.to_container(config)), self.path)
         return config
 
     def _find_data(self, config: DictConfig) -> None:
@@ -502,6 +470,39 @@ class RunFolder:
             ) from error
 
 
+def check_places(*, resume: str, branch_from: str | None) -> None:
+    """Refuse a checkpoint to go on or to branch from that is not there.
+
+    Raises:
+        FileNotFoundError: ``resume`` or ``branch_from`` names no file.
+    """
+    if resume not in ("auto", "never") and not Path(resume).is_file():
+        raise FileNotFoundError(
+            f"resume={resume}: no such file; give auto, never or the path of a checkpoint"
+        )
+    if branch_from is not None and not Path(branch_from).is_file():
+        raise FileNotFoundError(
+            f"branch_from={branch_from}: no such file; train that run first, with "
+            "curation=track keep_every_epoch=true"
+        )
+
+
+def changed_values(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Both values of every setting that differs and matters to the results.
+
+    A setting that an older run does not know, and that is off now, is no difference.
+    """
+    keys = [key for key in sorted({**before, **after}) if not _is_free(key)]
+    changed = {key: (before.get(key), after.get(key)) for key in keys}
+    return {
+        key: (old_value, new_value)
+        for key, (old_value, new_value) in changed.items()
+        if (key in before or new_value not in OFF) and not is_same_place(old_value, new_value)
+    }
+
+
 def _is_free(key: str) -> bool:
     return is_below(key, FREE_KEYS) or key.endswith(f".{CACHE_FOLDER}")
 
@@ -510,23 +511,19 @@ def _values(config: DictConfig) -> dict[str, Any]:
     return flat(OmegaConf.to_container(config, resolve=True))
 
 
-def _data_places(config: DictConfig) -> list[tuple[str, str]]:
+def _data_places(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Where a run's data lie, also by names without a folder, which later become whole paths."""
     return [
         (key, text)
-        for key, text in _values(config).items()
+        for key, text in values.items()
         if DATA_PLACE.fullmatch(key) and isinstance(text, str)
     ]
 
 
-def _named(values: dict[str, Any]) -> dict[str, Any]:
+def _named(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that may name files, other than data and what the run itself writes."""
     others = (*NAME_KEYS, *FREE_KEYS, "data", "branch_from")
     return {key: value for key, value in values.items() if not is_below(key, others)}
-
-
-def _resolved(config: DictConfig) -> DictConfig:
-    return DictConfig(OmegaConf.to_container(config, resolve=True))
 
 
 def _is_first() -> bool:
@@ -568,11 +565,11 @@ def _shown(changed: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in list(changed.items())[:5])
 
 
-def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     """Values of nested mappings by dotted key."""
-    if not isinstance(config, dict):
-        return {prefix.rstrip("."): config}
+    if not isinstance(tree, dict):
+        return {prefix.rstrip("."): tree}
     values: dict[str, Any] = {}
-    for key, value in config.items():
+    for key, value in tree.items():
         values |= flat(value, f"{prefix}{key}.")
     return values

@@ -7,7 +7,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from captioning.config.compose import compose_config
-from captioning.results.run_folder import RunFolder
+from captioning.results.run_folder import changed_values, flat
 from curation.loop.callback import CurationCallback
 from curation.loop.probes import OnlineProbe, RescoreProbe
 from tests.curation.loop.test_budget import make_context
@@ -116,7 +116,8 @@ def test_a_run_of_track_goes_on_that_began_before_policies_could_leave_edits_out
     old = OmegaConf.create({"curation": config})
     new = OmegaConf.create(OmegaConf.to_container(old))
     assert old.curation.callback.policy.pop("edits") is False
-    assert RunFolder._changed(old, new) == {}
+    old, new = (flat(OmegaConf.to_container(one)) for one in (old, new))
+    assert changed_values(old, new) == {}
 
 
 def test_none_has_no_callback(build):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from captioning.export.energy import CardFacts, energy
 from captioning.runtime.files import write_json
 
-CONFIG = OmegaConf.create({"trainer": {"accelerator": "auto", "devices": 2, "num_nodes": 1}})
+TRAINER = {"accelerator": "auto", "devices": 2, "num_nodes": 1}
 
 
 @pytest.fixture
@@ -22,18 +21,18 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_given_numbers_are_used(run: Path) -> None:
-    text = energy(run, CONFIG, CardFacts(watts=50, grid=100))
+    text = energy(run, TRAINER, CardFacts(watts=50, grid=100))
     assert text.startswith("About 0.1 kWh and 10 g of CO2 equivalent.")
     assert "2 hours of training at 50 W (as given), and 100 g a kWh" in text
 
 
 def test_what_is_assumed_is_said(run: Path) -> None:
-    text = energy(run, CONFIG, CardFacts())
+    text = energy(run, TRAINER, CardFacts())
     assert text.startswith("About 1.2 kWh and 523 g of CO2")
     assert "at 600 W (assumed: 300 W for each of 2 GPUs), and 436 g a kWh" in text
-    on_processor = OmegaConf.create({"trainer": {"accelerator": "cpu"}})
+    on_processor = {"accelerator": "cpu"}
     assert "40 W (assumed: 10 W for each of 4 threads)" in energy(run, on_processor, CardFacts())
 
 
 def test_a_run_without_times_has_no_estimate(tmp_path: Path) -> None:
-    assert energy(tmp_path, CONFIG, CardFacts()) == "Not known: the run kept no times."
+    assert energy(tmp_path, TRAINER, CardFacts()) == "Not known: the run kept no times."

@@ -18,14 +18,13 @@ from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks, preflight
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
-from captioning.training.settings import DataSettings
+from captioning.training.settings import DataSettings, TrainSettings
 
 
 def test_a_metric_of_several_captions_is_refused_where_the_search_gives_one(small_settings) -> None:
     def check(*overrides: str) -> None:
-        preflight._check_search(
-            compose_config("train", [*small_settings, "extra_metrics=[diversity]", *overrides])
-        )
+        chosen = [*small_settings, "extra_metrics=[diversity]", *overrides]
+        preflight._check_search(TrainSettings.of(compose_config("train", chosen)))
 
     with pytest.raises(ValueError, match=r"extra_metrics=diversity needs 2 captions.*gives 1;"):
         check("model=updown_tiny")
