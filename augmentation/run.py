@@ -119,10 +119,8 @@ def _augment_texts(config: DictConfig, method: AbstractCorpusMethod) -> dict[str
     _refuse_max_augmented(config)
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if OmegaConf.select(config, "prior.train") else [])]
-    rosters = {
-        group: read_corpus(Corpus.of(config[group]), number=config.first_images, group=group)
-        for group in groups
-    }
+    first = {"number": config.first_images}
+    rosters = {g: read_corpus(Corpus.of(config[g]), group=g, **first) for g in groups}
     settings = without_execution_keys(plain_values(config, TEXT_SET_KEYS))
     if method.size_setting:  # a finished set may be extended
         *parts, size = method.size_setting.split(".")

@@ -131,13 +131,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.results.folder_config",
         "captioning.results.run_folder",
         "captioning.training.data_checks",
+        "captioning.training.settings",
         "captioning.training.rosters",
         "curation",
     ),
     "curation.review.runs": (
         *("captioning.data.roster", "captioning.results.figures", "captioning.metrics.bootstrap"),
         *(*CONTRACTS, "captioning.results", "captioning.training.data_checks"),
-        *("captioning.training.rosters", "curation"),
+        *("captioning.training.rosters", "captioning.training.settings", "curation"),
     ),
     "curation.detect": (
         *(*CONTRACTS, "captioning.data.roster", "captioning.metrics.detection"),
@@ -146,7 +147,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.pair_cache": (
         *(*CONTRACTS, "captioning.spread", "captioning.config.build"),
-        *("captioning.training.rosters", "captioning.vision.pair_scores"),
+        *("captioning.training.rosters", "captioning.training.settings"),
+        "captioning.vision.pair_scores",
         "curation.score.caption_fit",
     ),
     # Sets made outside training are claimed and appended to as those of augmentation are.

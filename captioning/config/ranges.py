@@ -10,12 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
-
-if TYPE_CHECKING:  # inference takes ranges from here, and needs no configs for them
-    from omegaconf import DictConfig
 
 _DEVICE = re.compile(r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)")
 
@@ -77,7 +74,7 @@ class AbstractSettings:
     further: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: DictConfig) -> Self:
+    def of(cls, config: Mapping[str, Any]) -> Self:
         """The record of a config; groups within it become records, parts stay in their place.
 
         Args:

@@ -202,8 +202,7 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     if config.threads:
         torch.set_num_threads(config.threads)
-    data = DataSettings.of(config)
-    rosters = {split: read_roster(data, split) for split in ("train", "val")}
+    rosters = {split: read_roster(DataSettings.of(config), split) for split in ("train", "val")}
     train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
     val = val[: config.num_val]
     model: Any = starting_model(config, train)

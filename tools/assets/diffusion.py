@@ -208,8 +208,7 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     if config.threads:
         torch.set_num_threads(config.threads)
-    data = DataSettings.of(config)
-    rosters = {split: read_roster(data, split) for split in ("train", "val")}
+    rosters = {split: read_roster(DataSettings.of(config), split) for split in ("train", "val")}
     autoencoder, tokenizer, denoiser = starting_parts(config, rosters["train"])
     parts = {"autoencoder": autoencoder, "tokenizer": tokenizer}
     data = {

@@ -147,8 +147,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     pipeline = load_pipeline(config.generator)
     pipeline.to(device)
     choose_trained(pipeline, config)
-    data = DataSettings.of(config)
-    rosters = {split: read_roster(data, split) for split in ("train", "val")}
+    rosters = {split: read_roster(DataSettings.of(config), split) for split in ("train", "val")}
     data = {split: _data(roster, pipeline, config) for split, roster in rosters.items()}
     noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
     denoiser = Denoiser(
