@@ -12,8 +12,8 @@ from torch.distributions import Normal, kl_divergence
 from captioning.decoding.latent_draws import LatentSearch
 from captioning.decoding.words_to_tokens import bind_search
 from captioning.models.cos_cvae import CosCvae
-from captioning.models.layers.bound import Terms
 from captioning.models.layers.gaussian import Gaussian
+from captioning.models.layers.latent_decoder import Terms
 from captioning.models.layers.latents import Chain
 from captioning.types import Batch
 from tests.contracts.test_captioners import log_likelihoods
