@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from captioning.commands.common_settings import AbstractCommon, AbstractMaking, Sizes
+from captioning.commands.common_settings import AbstractMaking, Sizes
 from captioning.config.ranges import DropRate, Fraction, Name, NonNegativeFloat, PositiveInt
 from captioning.training.settings import Data, Part
 
@@ -31,23 +31,6 @@ class JointSpace(AbstractMaking, total=False):
     limit_captions: PositiveInt | None
     sentences: Part
     heads: Heads
-
-
-class CaptionParser(AbstractMaking, total=False):
-    """``assets caption-parser``."""
-
-    parses: Name
-    limit_captions: PositiveInt | None
-    held_out: Sequence[Name]
-    gold: Name | None
-    network: Mapping[str, PositiveInt | Sizes]
-
-
-class ParserCaptions(AbstractCommon, total=False):
-    """``assets parser-captions``."""
-
-    sources: Mapping[str, Mapping[str, Any]]
-    out: Name
 
 
 class Autoencoder(AbstractMaking, total=False):

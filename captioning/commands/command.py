@@ -9,8 +9,14 @@ from typing import Any
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
-# Task of a Hydra command: takes its config, prints what came out, returns a score for sweepers.
-Task = Callable[[Any], float | None]
+# Takes the whole config, prints what came out, returns a score for sweepers.
+ConfigTask = Callable[[Any], float | None]
+# Prints what a task returned, beside its arguments; returns a score for sweepers.
+Show = Callable[[Any, Mapping[str, Any]], float | None]
+
+
+def show_nothing(result: Any, arguments: Mapping[str, Any]) -> None:
+    """Print nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +27,12 @@ class HydraCommand:
         name: as it is typed, such as ``"curate detect"``.
         summary: what it does, in a line.
         config: name of its file in the config folder.
-        task: what it does with its config.
-        checks_itself: whether the task checks the config's values; otherwise they are held to
-            `captioning.commands.settings` before.
+        task: dotted name of a function whose typed keyword arguments are the config's keys (see
+            `captioning.config.tasks`); it is imported when the command is called. Or a function of
+            the whole config.
+        show: prints what the named function returned.
+        checks_itself: whether a function of the whole config checks its values; otherwise they are
+            held to `captioning.commands.settings` before.
         check: refuses a config by an error and does nothing else; a sweep of the command checks
             all jobs so before the first begins.
         typed: keys of the config by the names that they have on the command line, where these are
@@ -33,7 +42,8 @@ class HydraCommand:
     name: str
     summary: str
     config: str
-    task: Task
+    task: str | ConfigTask
+    show: Show = show_nothing
     checks_itself: bool = False
     check: Callable[[Any], None] | None = None
     typed: Mapping[str, str] = field(default_factory=dict)

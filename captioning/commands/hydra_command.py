@@ -192,12 +192,23 @@ def _without_traceback(text: str) -> str:
     return _CLASS.sub("", text.strip().splitlines()[-1])
 
 
-def _check(command: HydraCommand, config: Any) -> None:
-    """Refuse wrong values; nothing is said of keys that the command does not list."""
-    from captioning.commands.settings import SETTINGS
-    from captioning.config.check import check_config
+def _done(command: HydraCommand, config: Any) -> float | None:
+    """Check the config's values, call the task with them, and show what came out."""
+    if isinstance(command.task, str):
+        from captioning.commands.quick_imports import quick_imports
+        from captioning.config.plugins import locate
+        from captioning.config.tasks import arguments_of
 
-    check_config(config, SETTINGS.get(command.name))
+        with quick_imports():
+            task = locate(command.task)
+        arguments = arguments_of(task, config)
+        return command.show(task(**arguments), arguments)
+    if not command.checks_itself:
+        from captioning.commands.settings import SETTINGS
+        from captioning.config.check import check_config
+
+        check_config(config, SETTINGS.get(command.name))
+    return command.task(config)
 
 
 def _set_full_error(value: str | None) -> None:
@@ -220,9 +231,7 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
         import_plugins(config.get("plugins") or [])
         trust(config)
         look_first(command.name, config)
-        if not command.checks_itself:
-            _check(command, config)
-        return command.task(config)
+        return _done(command, config)
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:

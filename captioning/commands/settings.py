@@ -13,11 +13,9 @@ from annotated_types import Gt, Lt, MinLen
 
 from captioning.commands.asset_settings import (
     Autoencoder,
-    CaptionParser,
     Diffusion,
     FineTuning,
     JointSpace,
-    ParserCaptions,
 )
 from captioning.commands.common_settings import AbstractCommon, AbstractMaking
 from captioning.config.ranges import (
@@ -227,8 +225,6 @@ SETTINGS: Mapping[str, type] = {
     "augment pictures": MakeAhead,
     "augment round-trip": RoundTrip,
     "train-space": JointSpace,
-    "assets caption-parser": CaptionParser,
-    "assets parser-captions": ParserCaptions,
     "assets autoencoder": Autoencoder,
     "assets diffusion": Diffusion,
     "augment fine-tune": FineTuning,

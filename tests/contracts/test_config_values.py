@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NotRequired, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
@@ -19,16 +19,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from augmentation.settings import AugmentationSettings
 from captioning.commands.hydra_errors import explain_hydra_error
-from captioning.commands.main import COMMANDS as COMMAND_TABLE
-from captioning.commands.settings import SETTINGS
 from captioning.config.check import check_config
-from captioning.config.check.check import Problem, problems
+from captioning.config.check.check import Problem, problems, schema_of
 from captioning.config.check.values import resolved
 from captioning.config.compose import compose_config
 from captioning.evaluation.settings import EvaluateSettings
 from captioning.training.preflight import check_run, settings_of, with_precision
 from captioning.training.settings import TrainSettings
-from tools.assets.__main__ import COMMANDS as MAKERS
+from tests.task_calls import SCHEMAS, schema
 
 JOINT = ("curation=remove", "curation/score=joint")
 COMMANDS = {
@@ -88,8 +86,7 @@ OPEN = {
     "augment captioned": ("run=RUN", "augmented.root=MADE"),
 }
 COMMANDS |= {
-    name: ((COMMAND_TABLE.get(name) or MAKERS[name]).config, settings, OPEN.get(name, ()))
-    for name, settings in SETTINGS.items()
+    name: (command.config, schema(name), OPEN.get(name, ())) for name, command in SCHEMAS.items()
 }
 HUGE = 10**30
 WRONG = (None, "abc", "", -1, 0, 1.5, math.nan, math.inf, [], {}, True, HUGE)
@@ -160,10 +157,10 @@ def may_follow(old: Any, new: Any) -> bool:
 
 
 def fuzzed(
-    config: DictConfig, settings: type, tried: set[tuple[Keys, str]]
+    config: DictConfig, settings: Callable[..., Any], tried: set[tuple[Keys, str]]
 ) -> Iterator[tuple[str, Any, Any, list[Problem]]]:
     """What is said of each wrong value of each key: the key, old and new value, problems."""
-    hints = get_type_hints(settings, include_extras=True)
+    hints = schema_of(settings).annotations
     values, _ = resolved(config)
     for keys, old in list(settable(config)):
         if (keys, repr(old)) in tried or keys[0] not in values or str(keys[-1]).startswith("_"):
@@ -172,9 +169,8 @@ def fuzzed(
         top = str(keys[0])
         for new in WRONG:
             group = changed(values, keys, new)[top]
-            hint = hints.get(top, Any)
-            hint = get_args(hint)[0] if get_origin(hint) is NotRequired else hint
-            yield ".".join(map(str, keys)), old, new, problems(group, hint, top)
+            found = problems(group, hints.get(top, Any), top)
+            yield ".".join(map(str, keys)), old, new, found
 
 
 TRIED: set[tuple[Keys, str]] = set()

@@ -39,7 +39,7 @@ ODD: tuple[Any, ...] = (
 
 
 @functools.lru_cache
-def composed(name: str) -> tuple[dict[str, Any], type, list[tuple[Any, ...]]]:
+def composed(name: str) -> tuple[dict[str, Any], Callable[..., Any], list[tuple[Any, ...]]]:
     """A command's resolved values, the schema of its keys, and the places of its values."""
     command, settings, overrides = values.COMMANDS[name]
     config = compose_config(command, overrides=[*overrides])

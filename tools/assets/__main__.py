@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,14 @@ from captioning.runtime.allocator import keep_freed_memory
 log = logging.getLogger(__name__)
 
 
-def _caption_parser(config: Any) -> None:
-    from tools.assets.caption_parser import train_caption_parser
-
-    card = train_caption_parser(config)
+def _show_caption_parser(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
     for name, scores in card["accuracy"].items():
         log.info(f"{name}: " + " ".join(f"{key} {value:.4f}" for key, value in scores.items()))
-    log.info(f"{card['bytes']} bytes in {config.out}")
+    log.info(f"{card['bytes']} bytes in {arguments['out']}")
 
 
-def _parser_captions(config: Any) -> None:
-    from tools.assets.parser_captions import write_captions
-
-    number = write_captions(config)
-    log.info(f"{number} captions in {config.out}")
+def _show_parser_captions(number: int, arguments: Mapping[str, Any]) -> None:
+    log.info(f"{number} captions in {arguments['out']}")
 
 
 def _parser_accuracy_arguments(parser: ArgumentParser) -> None:
@@ -124,13 +118,15 @@ _COMMANDS: tuple[Command, ...] = (
         name="assets caption-parser",
         summary="Train the caption parser on a teacher's parses.",
         config="caption_parser",
-        task=_caption_parser,
+        task="tools.assets.caption_parser.train_caption_parser",
+        show=_show_caption_parser,
     ),
     HydraCommand(
         name="assets parser-captions",
         summary="Draw the captions that the caption parser's teacher parses.",
         config="parser_captions",
-        task=_parser_captions,
+        task="tools.assets.parser_captions.write_captions",
+        show=_show_parser_captions,
     ),
     PlainCommand(
         name="assets parser-accuracy",

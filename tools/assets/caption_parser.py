@@ -12,17 +12,26 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import spacy
-from omegaconf import DictConfig, OmegaConf
+from annotated_types import MinLen
 from spacy.tokens import Doc
 from spacy.training import Example
 from spacy.util import fix_random_seed  # pyright: ignore[reportPrivateImportUsage]
 
+from captioning.config.ranges import (
+    DropRate,
+    Fraction,
+    Name,
+    NonNegativeFloat,
+    PositiveInt,
+    Seed,
+)
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json
 from captioning.text.lemmas import learn_lemmas, save_lemmas
@@ -39,21 +48,57 @@ MIN_PARSES_SHOWN = 20_000
 ATTRIBUTES = ("NORM", "PREFIX", "SUFFIX", "SHAPE")
 
 
-def build_pipeline(settings: DictConfig) -> Any:
-    """An untrained pipeline: hashed word features, convolutions, tagger, transition-based parser.
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Sizes of the pipeline.
 
-    Args:
-        settings: the group ``network`` of ``configs/caption_parser.yaml``.
+    Attributes:
+        width: of a word's vector.
+        depth: number of convolutions.
+        rows: of the hashed tables of words, first letters, endings and shapes.
+        hidden_width: of the parser's hidden layer.
+        min_action_freq: how often training parses must use an action of the parser.
     """
+
+    width: PositiveInt
+    depth: PositiveInt
+    rows: Annotated[Sequence[PositiveInt], MinLen(1)]
+    hidden_width: PositiveInt
+    min_action_freq: PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the pipeline is trained.
+
+    Attributes:
+        num_epochs: passes over the captions.
+        batch_size: captions of an update.
+        lr: highest learning rate.
+        dropout: chance.
+        lower_case: share of captions that are trained on in lower case.
+        without_full_stop: share of captions that are trained on without their full stop.
+    """
+
+    num_epochs: PositiveInt
+    batch_size: PositiveInt
+    lr: NonNegativeFloat
+    dropout: DropRate
+    lower_case: Fraction
+    without_full_stop: Fraction
+
+
+def build_pipeline(network: Network) -> Any:
+    """An untrained pipeline: hashed word features, convolutions, tagger, parser by transitions."""
     nlp = spacy.blank("en")
-    width = settings.width
+    width = network.width
     encoder = {
         "@architectures": "spacy.Tok2Vec.v2",
         "embed": {
             "@architectures": "spacy.MultiHashEmbed.v2",
             "width": width,
             "attrs": list(ATTRIBUTES),
-            "rows": list(settings.rows),
+            "rows": list(network.rows),
             "include_static_vectors": False,
         },
         "encode": {
@@ -61,7 +106,7 @@ def build_pipeline(settings: DictConfig) -> Any:
             "width": width,
             "window_size": 1,
             "maxout_pieces": 3,
-            "depth": settings.depth,
+            "depth": network.depth,
         },
     }
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": width, "upstream": "*"}
@@ -70,7 +115,7 @@ def build_pipeline(settings: DictConfig) -> Any:
         "@architectures": "spacy.TransitionBasedParser.v2",
         "state_type": "parser",
         "extra_state_tokens": False,
-        "hidden_width": settings.hidden_width,
+        "hidden_width": network.hidden_width,
         "maxout_pieces": 2,
         "use_upper": True,
         "tok2vec": listener,
@@ -78,7 +123,7 @@ def build_pipeline(settings: DictConfig) -> Any:
     }
     nlp.add_pipe("tok2vec", config={"model": encoder})
     nlp.add_pipe("tagger", config={"model": tagger})
-    nlp.add_pipe("parser", config={"model": parser, "min_action_freq": settings.min_action_freq})
+    nlp.add_pipe("parser", config={"model": parser, "min_action_freq": network.min_action_freq})
     return nlp
 
 
@@ -105,7 +150,7 @@ def to_example(nlp: Any, parse: Parse, *, lower: bool = False, stop: bool = True
 
 
 def examples(
-    nlp: Any, parses: Sequence[Parse], *, settings: DictConfig, rng: np.random.Generator
+    nlp: Any, parses: Sequence[Parse], *, settings: Training, rng: np.random.Generator
 ) -> Iterator[list[Example]]:
     """One pass over the parses in random order, in batches, some written in another way."""
     order = rng.permutation(len(parses))
@@ -132,7 +177,7 @@ def with_every_tag(parses: Sequence[Parse], *, min_parses: int) -> list[Parse]:
     return selected
 
 
-def fit(nlp: Any, train: Captions, *, settings: DictConfig, seed: int) -> Any:
+def fit(nlp: Any, train: Captions, *, settings: Training, seed: int) -> Any:
     """Train a pipeline in place; returns the optimizer, which holds the averaged weights."""
     fix_random_seed(seed)
     rng = np.random.default_rng(seed)
@@ -180,8 +225,28 @@ def evaluate(parser: SpacyParser, captions: Captions) -> dict[str, float]:
     return {name: round(value, 4) for name, value in scores.items()}
 
 
-def train_caption_parser(config: DictConfig) -> dict[str, Any]:
-    """Train as the config says, and write the pipeline with a card beside it.
+def train_caption_parser(
+    *,
+    parses: Name,
+    network: Network,
+    training: Training,
+    out: Name,
+    seed: Seed = 0,
+    limit_captions: PositiveInt | None = None,
+    held_out: Sequence[Name] = (),
+    gold: Name | None = None,
+) -> dict[str, Any]:
+    """Train the parser, and write the pipeline with a card beside it.
+
+    Args:
+        parses: JSON Lines of the teacher's parses.
+        network: sizes of the pipeline.
+        training: how it is trained.
+        out: folder of the pipeline.
+        seed: of order and weights.
+        limit_captions: train on so many captions, drawn at random; None: on all.
+        held_out: splits of ``parses`` that accuracy is measured on.
+        gold: JSON Lines of parses that were checked by hand, to measure accuracy on; None: none.
 
     Returns:
         The card: settings, data, versions and accuracy.
@@ -189,43 +254,44 @@ def train_caption_parser(config: DictConfig) -> dict[str, Any]:
     Raises:
         FileNotFoundError, ValueError: parses that cannot be read, or none to train on.
     """
-    parses = read_parses(config.parses, "train")
-    if not parses:
-        raise ValueError(f"{config.parses} has no lines with split=train")
-    order = np.random.default_rng(config.seed).permutation(len(parses))[: config.limit_captions]
-    train = [(caption, repair(parse)) for caption, parse in (parses[i] for i in order)]
+    taught = read_parses(parses, "train")
+    if not taught:
+        raise ValueError(f"{parses} has no lines with split=train")
+    order = np.random.default_rng(seed).permutation(len(taught))[:limit_captions]
+    train = [(caption, repair(parse)) for caption, parse in (taught[i] for i in order)]
     log.info(f"{len(train)} captions to train on")
-    folder = Path(config.out)
+    folder = Path(out)
     with fast_arrays():
-        nlp = build_pipeline(config.network)
-        optimizer = fit(nlp, train, settings=config.training, seed=config.seed)
+        nlp = build_pipeline(network)
+        optimizer = fit(nlp, train, settings=training, seed=seed)
         save(nlp, optimizer, train, folder)
-    return write_card(config, len(train))
-
-
-def write_card(config: DictConfig, num_captions: int) -> dict[str, Any]:
-    """Measure the pipeline at ``config.out`` and write what it is into a file beside it."""
-    folder = Path(config.out)
-    parser = SpacyParser(folder=folder, name=folder.name, num_processes=1)
-    scores = {}
-    for split in config.held_out:
-        held_out = read_parses(config.parses, split)
-        scores[f"{split}, teacher as it is"] = evaluate(parser, held_out)
-        scores[f"{split}, teacher mended"] = evaluate(parser, [(c, repair(p)) for c, p in held_out])
-    if config.gold is not None:
-        scores["checked by hand"] = evaluate(parser, read_parses(config.gold))
     card = {
         "what": "tagger and parser of captions, taught by a spaCy 2 model (docs/text.md)",
-        "captions": num_captions,
-        "network": OmegaConf.to_container(config.network),
-        "training": {**config.training, "seed": config.seed},
+        "captions": len(train),
+        "network": asdict(network),
+        "training": {**asdict(training), "seed": seed},
         "versions": versions() | {"spacy": version("spacy"), "command": _command(sys.argv[1:])},
-        "accuracy": scores,
+        "accuracy": _accuracies(folder, parses, held_out, gold),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "content_hash": content_hash(folder),
     }
     write_json(folder.with_suffix(".json"), card)
     return card
+
+
+def _accuracies(
+    folder: Path, parses: str, held_out: Sequence[str], gold: str | None
+) -> dict[str, dict[str, float]]:
+    """The accuracy of the pipeline in a folder, by what it is measured against."""
+    parser = SpacyParser(folder=folder, name=folder.name, num_processes=1)
+    scores = {}
+    for split in held_out:
+        captions = read_parses(parses, split)
+        scores[f"{split}, teacher as it is"] = evaluate(parser, captions)
+        scores[f"{split}, teacher mended"] = evaluate(parser, [(c, repair(p)) for c, p in captions])
+    if gold is not None:
+        scores["checked by hand"] = evaluate(parser, read_parses(gold))
+    return scores
 
 
 def _command(overrides: Sequence[str]) -> str:

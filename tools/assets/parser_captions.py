@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypedDict
 
 import numpy as np
-from omegaconf import DictConfig
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Name, PositiveInt, Seed
 from captioning.data.roster import Roster
 from captioning.runtime.files import write_lines
+from captioning.training.settings import Part
 
 log = logging.getLogger(__name__)
+
+
+class Source(TypedDict):
+    """A data set, and how many of its captions are drawn for which split."""
+
+    split: Name
+    number: PositiveInt
+    reader: Part
 
 
 def draw_captions(
@@ -36,7 +46,7 @@ def draw_captions(
         yield {"id": f"{roster.name}/{texts[caption]}", "split": split, "caption": caption}
 
 
-def gather(sources: DictConfig, *, seed: int) -> list[dict[str, str]]:
+def gather(sources: Mapping[str, Source], *, seed: int) -> list[dict[str, str]]:
     """Records of all sources; a held-out caption that is also trained on is left out."""
     rng = np.random.default_rng(seed)
     records: list[dict[str, str]] = []
@@ -50,8 +60,14 @@ def gather(sources: DictConfig, *, seed: int) -> list[dict[str, str]]:
     ]
 
 
-def write_captions(config: DictConfig) -> int:
-    """Write the list of captions to ``config.out``; returns how many there are."""
-    records = gather(config.sources, seed=config.seed)
-    write_lines(config.out, (json.dumps(record, ensure_ascii=False) for record in records))
+def write_captions(*, sources: Mapping[str, Source], out: Name, seed: Seed = 0) -> int:
+    """Write the list of captions to the file ``out``; returns how many there are.
+
+    Args:
+        sources: data sets by any names.
+        out: JSON Lines.
+        seed: of the draw.
+    """
+    records = gather(sources, seed=seed)
+    write_lines(out, (json.dumps(record, ensure_ascii=False) for record in records))
     return len(records)

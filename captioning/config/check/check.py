@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import (
+    Annotated,
     Any,
     Literal,
     NamedTuple,
     NotRequired,
     Self,
+    TypedDict,
     get_args,
     get_origin,
     get_type_hints,
@@ -39,7 +42,15 @@ from captioning.config.check.rules import (
 )
 from captioning.config.check.values import resolved, source_of
 from captioning.config.plugins import check_targets, locate
-from captioning.config.ranges import AlsoTakes, ArgumentsOf, is_group
+from captioning.config.ranges import (
+    AlsoTakes,
+    ArgumentsOf,
+    Name,
+    NumThreads,
+    PositiveInt,
+    Seed,
+    is_group,
+)
 
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 TARGET = "_target_"
@@ -77,6 +88,16 @@ HYDRA_KEYS = Signature(
 NO_KEYS = Signature(annotations={}, required=frozenset(), takes_further_keywords=False)
 
 
+class Common(TypedDict, total=False):
+    """Keys that any command's config may have, whether its task takes them or not."""
+
+    paths: Mapping[str, Name]
+    plugins: Sequence[Name]
+    seed: Seed
+    threads: NumThreads | None
+    first_images: PositiveInt | None
+
+
 class Problem(NamedTuple):
     """A wrong value: its full key, and the rule with the value."""
 
@@ -84,7 +105,7 @@ class Problem(NamedTuple):
     text: str
 
 
-def check_config(config: DictConfig, settings: type | None = None) -> None:
+def check_config(config: DictConfig, settings: Callable[..., Any] | None = None) -> None:
     """Refuse a config with wrong values, all of them at once.
 
     Every mapping with ``_target_`` is checked against the signature of its target; ranges stand
@@ -93,9 +114,10 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
 
     Args:
         config: of a command; the key ``hydra`` is not looked at.
-        settings: the `AbstractSettings` or ``TypedDict`` of the command's keys; None to look at
-            parts with ``_target_`` alone. A key that it does not require may hold references that
-            cannot be resolved: it is for some uses of the command.
+        settings: the command's task, whose arguments are the config's keys, or an
+            `AbstractSettings` or ``TypedDict`` of them; None to look at parts with ``_target_``
+            alone. A key that it does not require may hold references that cannot be resolved: it is
+            for some uses of the command.
 
     Raises:
         ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
@@ -105,9 +127,9 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
     values, unresolved = resolved(config)
     check_targets(values)
     left_out = {key.partition(".")[0] for key in unresolved}
-    required = _group(settings).required if settings else frozenset()
-    lines = {key: text for key, text in unresolved.items() if key.partition(".")[0] in required}
-    for problem in problems(values, settings or Any, ""):
+    schema = schema_of(settings) if settings else NO_KEYS
+    lines = {k: text for k, text in unresolved.items() if k.partition(".")[0] in schema.required}
+    for problem in _check_keys(values, schema, "") if settings else _check_content(values, ""):
         if problem.key not in left_out:
             lines.setdefault(source_of(problem.key, config), problem.text)
     if lines:
@@ -213,6 +235,32 @@ def _check_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iter
         if names not in (str, Any):
             yield from problems(name, names, full)
         yield from problems(value, content, full, nested=True)
+
+
+@functools.cache
+def schema_of(settings: Callable[..., Any]) -> Signature:
+    """The keys of a command's config, by its task or a ``TypedDict``.
+
+    Further keys may stand at the top for others to refer to. Records of a task's settings (frozen
+    dataclasses) are mappings in the config.
+    """
+    if has_keys(settings):
+        return _group(settings)
+    signature = signature_of(settings)
+    taken = {name: _as_mapping(hint) for name, hint in signature.annotations.items()}
+    annotations = _group(Common).annotations | taken
+    return replace(signature, annotations=annotations, takes_further_keywords=True)
+
+
+def _as_mapping(hint: Any) -> Any:
+    """An argument's annotation with mappings in the place of records."""
+    members = [
+        Annotated[Mapping[str, Any], ArgumentsOf(member)]
+        if is_dataclass(member) and not is_group(member)
+        else member
+        for member in alternatives(hint)
+    ]
+    return functools.reduce(operator.or_, members)
 
 
 @functools.cache

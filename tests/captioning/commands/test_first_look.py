@@ -156,16 +156,15 @@ COMMANDS = ["detect", "export", "diverse_captions", "controllability", "image_di
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_keys_that_must_be_given_are_named_in_the_same_words(name: str):
-    from captioning.commands.main import COMMANDS as all_commands
-    from captioning.commands.settings import SETTINGS
     from captioning.config.check.check import check_config
+    from tests.task_calls import SCHEMAS, schema
 
-    command = next(c.name for c in all_commands.values() if getattr(c, "config", "") == name)
+    command = next(c.name for c in SCHEMAS.values() if c.config == name)
     config = compose_config(name)
     lines = _line(lambda: look_first(command, config)).splitlines()
 
     assert lines
-    assert set(lines) <= set(_line(lambda: check_config(config, SETTINGS[command])).splitlines())
+    assert set(lines) <= set(_line(lambda: check_config(config, schema(command))).splitlines())
 
 
 def _prepare(source: str) -> None:

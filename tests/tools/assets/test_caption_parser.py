@@ -11,7 +11,9 @@ from omegaconf import DictConfig
 from captioning.config.compose import compose_config
 from captioning.runtime.files import read_json
 from captioning.text.parser import build_spacy_parser
+from tests.task_calls import call
 from tools.assets.caption_parser import (
+    Network,
     build_pipeline,
     to_example,
     train_caption_parser,
@@ -56,7 +58,7 @@ def test_it_learns_and_writes_a_pipeline_that_can_be_used(
     def train(name: str, num_epochs: int) -> dict:
         paths = [f"parses={parses}", f"gold={gold}", f"out={tmp_path / name}"]
         paths += ["held_out=[coco_held_out]", f"training.num_epochs={num_epochs}"]
-        return train_caption_parser(configured(repository, *paths))
+        return call(train_caption_parser, configured(repository, *paths))
 
     cards = [train("once", 1), train("often", 12)]
     first, last = (card["accuracy"]["coco_held_out, teacher as it is"] for card in cards)
@@ -72,7 +74,7 @@ def test_it_learns_and_writes_a_pipeline_that_can_be_used(
 
 
 def test_captions_are_written_in_other_ways(repository: Path, gold: Path) -> None:
-    nlp = build_pipeline(configured(repository).network)
+    nlp = build_pipeline(Network(**configured(repository).network))
     parse = read_parses(gold)[1][1]
     example = to_example(nlp, parse, lower=True, stop=False)
     assert [token.text for token in example.x] == [token.text.lower() for token in parse[:-1]]
@@ -93,6 +95,6 @@ def test_parses_that_are_not_there_or_hold_none_to_train_on(
     repository: Path, gold: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing.jsonl does not exist; docs/text.md"):
-        train_caption_parser(configured(repository, f"parses={tmp_path / 'nothing.jsonl'}"))
+        call(train_caption_parser, configured(repository, f"parses={tmp_path / 'nothing.jsonl'}"))
     with pytest.raises(ValueError, match="has no lines with split=train"):
-        train_caption_parser(configured(repository, f"parses={gold}"))
+        call(train_caption_parser, configured(repository, f"parses={gold}"))
