@@ -8,20 +8,23 @@ those of ``configs/detect.yaml``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Name
 from captioning.metrics.detection import detect_kinds
 from captioning.results.run_folder import RunFolder
 from captioning.runtime.files import write_json
 from captioning.spread.local import Local, chosen_spread
+from captioning.training.settings import Part
 from curation.base import AbstractScore, Context, as_numpy
 from curation.finished_run import read_run
 from curation.loop.ledger import read_history
@@ -93,32 +96,42 @@ def detect_by_score(
     return detections
 
 
-def detect_run(config: DictConfig) -> list[dict[str, Any]]:
-    """Score all epochs of ``config.run`` and write the file.
+def detect_run(
+    *,
+    run: Name,
+    scores: Annotated[Mapping[str, Part], MinLen(1)],
+    spread: Part | None = None,
+    plugins: Sequence[Name] = (),
+) -> list[dict[str, Any]]:
+    """Score all epochs of a run and write the file.
+
+    Args:
+        run: its folder.
+        scores: to be tried, by any names. Where they belong to a config, its key ``seed`` gets the
+            run's seed.
+        spread: where scores of pairs are computed; None: in this process.
+        plugins: packages that other processes import.
+
+    Returns:
+        By epoch, how well each score finds the faults.
 
     Raises:
         FileNotFoundError, ValueError: what `contexts` and `detect_by_score` raise.
     """
-    folder = Path(config.run)
+    folder = Path(run)
     # before scores are built, which takes a while
     seed = read_manifest(folder).seed if is_loop_folder(folder) else RunFolder(folder).config().seed
-    config = DictConfig(OmegaConf.merge(config, {"seed": seed}))
-    _score_elsewhere(config, folder)
-    scores = {name: build_part(chosen) for name, chosen in config.scores.items()}
+    if isinstance(scores, DictConfig):
+        scores = OmegaConf.merge(scores._get_root(), {"seed": seed}).scores
+    pairs_elsewhere = chosen_spread({"spread": spread})
+    if not isinstance(pairs_elsewhere, Local):
+        samples = list({s: None for context in contexts(folder) for s in context.live.values()})
+        for chosen in pair_configs(scores):
+            fill_cache(chosen, pairs_of(samples), spread=pairs_elsewhere, plugins=list(plugins))
+    built = {name: build_part(chosen) for name, chosen in scores.items()}
     detections = [
-        {"epoch": context.epoch, "scores": detect_by_score(scores, context)}
+        {"epoch": context.epoch, "scores": detect_by_score(built, context)}
         for context in contexts(folder)
     ]
     write_json(folder / "curation" / FILE_NAME, detections)
     return detections
-
-
-def _score_elsewhere(config: DictConfig, folder: Path) -> None:
-    """Fill the caches of pairs' scores by other processes, where the config says so."""
-    spread = chosen_spread(config)
-    if isinstance(spread, Local):
-        return
-    samples = {sample: None for context in contexts(folder) for sample in context.live.values()}
-    for chosen in pair_configs(config.scores):
-        plugins = list(config.get("plugins") or [])
-        fill_cache(chosen, pairs_of(list(samples)), spread=spread, plugins=plugins)

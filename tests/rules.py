@@ -143,7 +143,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.detect": (
         *(*CONTRACTS, "captioning.data.roster", "captioning.metrics.detection"),
         *("captioning.spread", "captioning.config.build", "captioning.results.run_folder"),
-        "curation",
+        *("captioning.training.settings", "curation"),
     ),
     "curation.pair_cache": (
         *(*CONTRACTS, "captioning.spread", "captioning.config.build"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,8 @@ EXPORT_PHOTOS = ("none", "copy", "link")
 EXPORT_FORMS = ("sharegpt", "llava", "kohya")
 
 
-def _detect(config: Any) -> None:
-    with quick_imports():
-        from curation.detect import detect_run
-
-    for entry in detect_run(config):
+def _show_detections(entries: list[dict[str, Any]], arguments: Mapping[str, Any]) -> None:
+    for entry in entries:
         for name, scores in entry["scores"].items():
             log.info(
                 f"epoch {entry['epoch']}  {name:32} AUC {scores['auc']:.3f}  "
@@ -175,7 +173,8 @@ DETECT = HydraCommand(
     name="curate detect",
     summary="Measure how well scores find the planted faults of a run.",
     config="detect",
-    task=_detect,
+    task="curation.detect.detect_run",
+    show=_show_detections,
 )
 EXPORT = PlainCommand(
     name="curate export",

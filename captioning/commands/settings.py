@@ -9,44 +9,93 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from annotated_types import Gt, Lt, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from captioning.commands.asset_settings import (
-    Autoencoder,
-    Diffusion,
-    FineTuning,
-    JointSpace,
-)
-from captioning.commands.common_settings import AbstractCommon, AbstractMaking
 from captioning.config.ranges import (
     ArgumentsOf,
+    Device,
+    DropRate,
     Fraction,
     Name,
+    NonNegativeFloat,
     NonNegativeInt,
+    NumThreads,
     PositiveFloat,
     PositiveInt,
     Seed,
 )
+from captioning.data.features.build import ensure_features
 from captioning.evaluation.settings import EvaluationPrecision
 from captioning.export.energy import CardFacts
 from captioning.metrics.coco import MetricName
 from captioning.training.settings import (
     Corpus,
     Data,
+    Features,
     FindObjectsSettings,
     Metrics,
     Part,
+    Paths,
     PrepareSettings,
 )
 from curation.capfilt.settings import CapFiltSettings
 
+Sizes = Annotated[Sequence[PositiveInt], MinLen(1)]
 
-class Detect(AbstractCommon, total=False):
-    """``curate detect``."""
 
-    run: Name
-    scores: Annotated[Mapping[str, Part], MinLen(1)]
-    spread: Part
+class AbstractCommon(TypedDict, total=False):
+    """Keys of many commands."""
+
+    paths: Paths
+    plugins: Sequence[Name]
+    seed: Seed
+    threads: NumThreads | None
+    device: Device
+    first_images: PositiveInt | None
+    features: Annotated[Features, ArgumentsOf(ensure_features)]
+
+
+class Training(TypedDict, total=False):
+    """``training``: settings of the loops that make and teach small models."""
+
+    num_steps: PositiveInt | None
+    num_epochs: PositiveInt
+    batch_size: PositiveInt
+    captions_per_image: PositiveInt
+    accumulate: PositiveInt
+    lr: NonNegativeFloat
+    weight_decay: NonNegativeFloat
+    dropout: DropRate
+    warmup: Fraction
+    floor: Fraction
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None
+    clip: PositiveFloat
+    log_every: PositiveInt
+    val_every: PositiveInt
+    checkpoint_every: PositiveInt
+    lower_case: Fraction
+    without_full_stop: Fraction
+    decoder_only: bool
+    objects: NonNegativeFloat
+    edges: NonNegativeFloat
+    spread: NonNegativeFloat
+    features: NonNegativeFloat
+    labels: NonNegativeFloat
+    latent_noise: NonNegativeFloat
+
+
+class AbstractMaking(AbstractCommon, total=False):
+    """Keys of what trains a small model."""
+
+    size: PositiveInt
+    half: bool
+    start: Name | None
+    training: Training
+    snr_cap: PositiveFloat | None
+    precision: Literal["float32", "bf16-mixed"]
+    val_batches: PositiveInt
+    out: Name
+    checkpoint: Name
 
 
 class Score(AbstractCommon, total=False):
@@ -209,8 +258,91 @@ class RoundTrip(AbstractCommon, total=False):
     spread: Part
 
 
+class Heads(TypedDict, total=False):
+    """``heads`` of the joint space."""
+
+    width: PositiveInt
+    size: PositiveInt
+    dropout: DropRate
+    input_dropout: DropRate
+    pooling: Literal["mean", "mean_max"]
+
+
+class JointSpace(AbstractMaking, total=False):
+    """``train-space``."""
+
+    data: Data
+    more: Data | None
+    num_more: PositiveInt
+    limit_captions: PositiveInt | None
+    sentences: Part
+    heads: Heads
+
+
+class Autoencoder(AbstractMaking, total=False):
+    """``assets autoencoder``."""
+
+    data: Data
+    num_val: PositiveInt
+    backbone: Part
+    model: Mapping[str, PositiveInt | Sizes]
+
+
+class Prompts(TypedDict, total=False):
+    """``prompts`` of what trains generators."""
+
+    single: Fraction
+    empty: Fraction
+    cut: bool
+
+
+class Sheet(TypedDict, total=False):
+    """``sheet`` of ``assets diffusion``."""
+
+    folder: Name
+    number: PositiveInt
+    steps: PositiveInt
+    guidance: NonNegativeFloat
+
+
+class Diffusion(AbstractMaking, total=False):
+    """``assets diffusion``."""
+
+    data: Data
+    autoencoder: Name
+    vocabulary: Annotated[int, Ge(512)]
+    max_length: PositiveInt
+    text: Mapping[str, PositiveInt]
+    unet: Mapping[str, Any]
+    noise: Mapping[str, Any]
+    objects: NonNegativeFloat
+    labels: NonNegativeFloat
+    channels: NonNegativeFloat
+    prompts: Prompts
+    sheet: Sheet
+
+
+class LowRank(TypedDict, total=False):
+    """``lora`` of ``augment fine-tune``."""
+
+    rank: PositiveInt
+    alpha: Annotated[float, Gt(0), Le(2**20)]
+    modules: Annotated[Sequence[Name], MinLen(1)]
+
+
+class FineTuning(AbstractMaking, total=False):
+    """``augment fine-tune``."""
+
+    data: Data
+    generator: Name
+    tuning: Literal["lora", "full"]
+    lora: LowRank
+    text_encoder: bool
+    gradient_checkpointing: bool
+    prompts: Prompts
+
+
 SETTINGS: Mapping[str, type] = {
-    "curate detect": Detect,
     "curate score": Score,
     "curate capfilt": CapFiltSettings,
     "export": Export,

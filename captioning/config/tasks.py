@@ -7,9 +7,8 @@ A command calls its task so, and Python calls it with keywords::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -45,16 +44,3 @@ def _argument(value: Any, hint: Any) -> Any:
         return value
     fields: Any = OmegaConf.to_container(value, resolve=True)
     return records[0](**fields)
-
-
-def plain(value: Any) -> Any:
-    """Settings as a file holds them: groups and records as mappings, references looked up."""
-    if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=True)
-    if isinstance(value, Mapping):
-        return {key: plain(content) for key, content in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(content) for content in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    return str(value) if isinstance(value, Path) else value

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from captioning.config.compose import compose_config
 from captioning.training.run import train
 from curation.detect import detect_run
+from tests.task_calls import call
 
 LIGHT = ("loss", "visual_gain", "sibling_words", "truth")
 
@@ -18,7 +19,7 @@ LIGHT = ("loss", "visual_gain", "sibling_words", "truth")
 def detect(repository: Path, run: Path):
     config = compose_config("detect", [f"run={run}", "+curation/score@scores.truth=truth"])
     config.scores = {name: config.scores[name] for name in LIGHT}
-    return detect_run(config)
+    return call(detect_run, config)
 
 
 def test_scores_are_tried_on_a_run_that_is_over(small, repository: Path) -> None:
