@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-FULL_ERROR = "HYDRA_FULL_ERROR"
 INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
 # Takes the whole config, prints what came out, returns a score for sweepers.
 ConfigTask = Callable[[Any], float | None]

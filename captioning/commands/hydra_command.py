@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
+from captioning.commands.command import INTERRUPTED, HydraCommand
 from captioning.commands.hydra_help import help_text
-from captioning.config.folders import config_folder
+from captioning.config.hydra_bends import FULL_ERROR, call_main, parsed_options, start_as_job
 
 _TRACEBACK = "Original Traceback (most recent call last)"
 _CLASS = re.compile(r"^[\w.]+(Error|Exception): ")
@@ -50,7 +50,6 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print(help_text(command))
         return
-    import hydra
     from hydra.errors import HydraException
 
     from captioning.commands.hydra_errors import explain_hydra_error
@@ -60,19 +59,12 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     arguments = [command.with_key(argument) for argument in arguments]
     options = _parsed(command, arguments)
     search_user_folder()
-    started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
-    task = _task(command, arguments, options.config_dir)
-
-    # Hydra reads its arguments from there alone.
-    sys.argv = [started[0], *_given(command, arguments, options)]
-    # Hydra prints and exits by itself unless this is set; its errors are explained here.
-    _set_full_error(full_error or "1")
+    full_error = bool(os.environ.get(FULL_ERROR))
+    task, given = _task(command, arguments, options.config_dir), _given(command, arguments, options)
     try:
-        location = {"config_path": str(config_folder()), "config_name": command.config}
-        how = {"full_error": bool(full_error), "config_dir": options.config_dir}
-        sweep = Sweep(command, line=shlex.join(started), **how)
-        with sweeping(sweep):
-            hydra.main(version_base=VERSION_BASE, **location)(task)()
+        how = {"full_error": full_error, "config_dir": options.config_dir}
+        with sweeping(Sweep(command, line=shlex.join(sys.argv), **how)):
+            call_main(task, given, config=command.config, version_base=VERSION_BASE)
     except (HydraException, ValueError, OSError) as error:
         if full_error:
             raise
@@ -83,29 +75,22 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         asked = {"overrides": options.overrides, "config_dir": options.config_dir}
         line = explain_hydra_error(error, name=command.config, **asked)
         sys.exit(f"{command.name}: {line}")
-    finally:
-        sys.argv = started
-        _set_full_error(full_error)
 
 
 def _task(
     command: HydraCommand, arguments: Sequence[str], users_folder: str | None
 ) -> Callable[[Any], float | None]:
     """What Hydra calls with the config of the run, or of each job of a sweep, in any process."""
-    from captioning.commands.sweep import command_of_job, is_job_of_sweep, run_job
+    from captioning.commands.sweep import is_job_of_sweep, run_job
 
-    started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
-    program = _program(started, command, arguments)
+    program = _program(sys.argv, command, arguments)
     options = ["--config-dir", users_folder] if users_folder else []
 
     def task(config: Any) -> float | None:
-        # Lightning starts further processes with these, so the subcommand must be among them.
-        sys.argv = list(started)
-        _set_full_error(full_error)
         # Of a command that checks no jobs none is reported: an error ends its sweep.
         if command.check is None or not is_job_of_sweep():
             return run_task(command, config)
-        sys.argv = command_of_job(program, command.name, options)
+        start_as_job(program, command.name, options)
         return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))
 
     return task
@@ -113,9 +98,7 @@ def _task(
 
 def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
     """Hydra's options, and the settings as ``overrides``; other options are refused."""
-    from hydra._internal.utils import get_args_parser
-
-    parsed, unknown = get_args_parser().parse_known_args(list(arguments))
+    parsed, unknown = parsed_options(arguments)
     if unknown and not unknown[0].startswith("-"):  # Hydra reads one row of settings
         sys.exit(
             f"{command.name}: {unknown[0]} stands behind an option; write options such as -m "
@@ -209,13 +192,6 @@ def _done(command: HydraCommand, config: Any) -> float | None:
 
         check_config(config, SETTINGS.get(command.name))
     return command.task(config)
-
-
-def _set_full_error(value: str | None) -> None:
-    if value is None:
-        os.environ.pop(FULL_ERROR, None)
-    else:
-        os.environ[FULL_ERROR] = value
 
 
 def run_task(command: HydraCommand, config: Any) -> float | None:

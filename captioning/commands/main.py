@@ -11,13 +11,13 @@ from importlib import import_module
 
 import captioning
 from captioning.commands.command import (
-    FULL_ERROR,
     INTERRUPTED,
     Command,
     HydraCommand,
     PlainCommand,
 )
 from captioning.commands.late_torchmetrics import import_torchmetrics_late
+from captioning.config.hydra_bends import FULL_ERROR
 from captioning.runtime.allocator import keep_freed_memory
 from captioning.runtime.cores import set_up_openmp
 

@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,12 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
-from captioning.commands.lost_jobs import lost_jobs_kept
-from captioning.config.run_names import plain_lines
+from captioning.commands.command import INTERRUPTED, HydraCommand
+from captioning.config.hydra_bends import FULL_ERROR, lost_jobs_kept
 
 # Names the sweep to its jobs: the group of wandb and the tag of MLflow.
 SWEEP = "CAPTIONING_SWEEP"
-BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+BASIC = "basic"  # Hydra's own sweeper
 FOLDER = "sweeps"  # below the folder of all runs
 MAX_NAME = 60  # characters, without the digest
 
@@ -84,7 +82,7 @@ class Sweep:
 
         _check_devices(config, self.name)
         loader = GlobalHydra.instance().config_loader()
-        is_basic = config.hydra.sweeper["_target_"] == BASIC_SWEEPER
+        is_basic = config.hydra.runtime.choices["hydra/sweeper"] == BASIC
         overrides = sweep_overrides(config, loader) if is_basic else []
         name = sweep_name(sweep_lines(config), overrides)
         self._folder = Path(config.paths.runs) / FOLDER / name
@@ -184,7 +182,7 @@ def is_job_of_sweep() -> bool:
         return False
     hydra = HydraConfig.get()
     # Other sweepers need the error itself, or the score.
-    is_basic = hydra.sweeper["_target_"] == BASIC_SWEEPER
+    is_basic = hydra.runtime.choices["hydra/sweeper"] == BASIC
     return is_basic and hydra.mode == RunMode.MULTIRUN and "sweep" in (hydra.callbacks or {})
 
 
@@ -225,27 +223,6 @@ def _leave_nothing(environment: Mapping[str, str]) -> None:
     for key in set(os.environ) - set(environment):
         del os.environ[key]
     os.environ.update(environment)
-
-
-def command_of_job(program: Sequence[str], name: str, options: Sequence[str]) -> list[str]:
-    """The command line of this job alone: a process that Lightning starts runs no whole sweep.
-
-    Args:
-        program: what the sweep was started with, before its arguments.
-        name: of the command.
-        options: of Hydra's that jobs need.
-    """
-    main = sys.modules["__main__"]
-    if (spec := main.__spec__) is not None and spec.name.partition(".")[0] != "captioning":
-        # A worker of joblib or submitit; Lightning starts the program that it finds here.
-        main.__spec__ = find_spec("captioning.__main__")
-        program = ["captioning", *name.split()]
-    overrides = HydraConfig.get().overrides
-    of_hydra = [line for line in plain_lines(overrides.hydra) if not _OF_SWEEP.match(line)]
-    return [*program, *options, *of_hydra, *plain_lines(overrides.task)]
-
-
-_OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set)\b")
 
 
 def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -96,11 +97,22 @@ def sweep_lines(config: DictConfig) -> list[str]:
 
 
 def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]:
-    """The overrides of every job of Hydra's own sweeper."""
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    """The overrides of every job of Hydra's own sweeper, in its order.
 
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides(sweep_lines(config))
-    return BasicSweeper.split_arguments(parsed, None)[0]
+    Raises:
+        HydraException: a sweep over a range of real numbers, which that sweeper refuses.
+    """
+    values: dict[str, list[str]] = {}
+    for override in OverridesParser.create(loader).parse_overrides(sweep_lines(config)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            values[key] = [override.get_value_element_as_str()]
+        elif override.is_discrete_sweep():
+            values[key] = list(override.sweep_string_iterator())
+        else:
+            raise HydraException(f"{key}: hydra/sweeper=basic takes lists and ranges of numbers")
+    lines = [[f"{key}={value}" for value in found] for key, found in values.items()]
+    return [list(job) for job in itertools.product(*lines)]
 
 
 def swept_values(jobs: Sequence[Sequence[str]]) -> list[Values]:

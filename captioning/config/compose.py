@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.folders import config_folder, user_folder
+from captioning.config.hydra_bends import let_overrides_fill_empty_mappings
 from captioning.config.moved import rename_targets
 from captioning.config.plugins import OWN_FOLDERS, name_folders, name_targets, targets_in
 
@@ -100,37 +100,4 @@ class UserConfigs(SearchPathPlugin):
 def search_user_folder() -> None:
     """Have Hydra search the user's folder from now on, and let overrides fill empty mappings."""
     Plugins.instance().register(UserConfigs)
-    ConfigLoaderImpl._apply_overrides_to_config = staticmethod(_apply_to_open)
-
-
-def open_empty(config: DictConfig) -> None:
-    """Let overrides fill mappings that users fill, such as options of a template: empty ones.
-
-    An empty group, such as ``steps``, stays closed: its keys come with a choice.
-    """
-    groups = {path.name for path in config_folder().iterdir() if path.is_dir()}
-    for key in config:
-        node = config._get_node(key)
-        is_closed = key == "hydra" or (key in groups and not node)
-        if isinstance(node, DictConfig) and not is_closed:
-            _open_empty(node)
-
-
-def _open_empty(config: DictConfig) -> None:
-    if config._is_none() or config._is_missing() or config._is_interpolation():
-        return
-    if not config:
-        OmegaConf.set_struct(config, False)
-    for key in config:
-        node = config._get_node(key)
-        if isinstance(node, DictConfig):
-            _open_empty(node)
-
-
-_apply = ConfigLoaderImpl._apply_overrides_to_config
-
-
-def _apply_to_open(overrides: list[Override], cfg: DictConfig) -> None:
-    """What Hydra calls once a config is composed and closed; it has no public hook between."""
-    open_empty(cfg)
-    _apply(overrides, cfg)
+    let_overrides_fill_empty_mappings()

@@ -1,0 +1,180 @@
+"""All that bends Hydra and its launchers, with reasons; all else uses their public ways.
+
+Nothing is imported before it is needed: commands start without Hydra.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from captioning.config.folders import config_folder
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+_OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set)\b")
+
+
+@functools.cache
+def let_overrides_fill_empty_mappings() -> None:
+    """Let overrides fill mappings that users fill, such as options of a template: empty ones.
+
+    Reason: Hydra closes the whole config before it applies overrides, without a public hook
+    between.
+    """
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    apply = ConfigLoaderImpl._apply_overrides_to_config
+
+    def apply_to_open(overrides: list[Any], cfg: Any) -> None:
+        _open_groups(cfg)
+        apply(overrides, cfg)
+
+    ConfigLoaderImpl._apply_overrides_to_config = staticmethod(apply_to_open)
+
+
+def _open_groups(config: Any) -> None:
+    """An empty group, such as ``steps``, stays closed: its keys come with a choice."""
+    from omegaconf import DictConfig
+
+    groups = {path.name for path in config_folder().iterdir() if path.is_dir()}
+    for key in config:
+        node = config._get_node(key)
+        is_closed = key == "hydra" or (key in groups and not node)
+        if isinstance(node, DictConfig) and not is_closed:
+            _open_empty(node)
+
+
+def _open_empty(node: Any) -> None:
+    from omegaconf import DictConfig, OmegaConf
+
+    if node._is_none() or node._is_missing() or node._is_interpolation():
+        return
+    if not node:
+        OmegaConf.set_struct(node, False)
+    for key in node:
+        child = node._get_node(key)
+        if isinstance(child, DictConfig):
+            _open_empty(child)
+
+
+def parsed_options(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
+    """Hydra's options of a command line, its settings as ``overrides``; and what it does not know.
+
+    Reason: ``hydra.main`` ends a wrong command line with its own usage, which names no subcommand.
+    """
+    from hydra._internal.utils import get_args_parser
+
+    return get_args_parser().parse_known_args(list(arguments))
+
+
+def call_main(
+    task: Callable[[Any], float | None], arguments: Sequence[str], *, config: str, version_base: str
+) -> None:
+    """``hydra.main`` with a command line; its errors come through.
+
+    Reason: Hydra reads its arguments from ``sys.argv`` alone, and prints errors and exits by itself
+    unless ``HYDRA_FULL_ERROR`` is set. The task finds both as they were, in any process: Lightning
+    starts further processes with ``sys.argv``, so the subcommand must be among them.
+
+    Args:
+        task: gets the config of the run, or of each job of a sweep.
+        arguments: behind program and subcommand.
+        config: name of a file in the config folder.
+        version_base: see Hydra.
+    """
+    import hydra
+
+    started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
+
+    def undisturbed(settings: Any) -> float | None:
+        _set(started, full_error)
+        return task(settings)
+
+    _set([started[0], *arguments], full_error or "1")
+    try:
+        location = {"config_path": str(config_folder()), "config_name": config}
+        hydra.main(version_base=version_base, **location)(undisturbed)()
+    finally:
+        _set(started, full_error)
+
+
+def _set(arguments: Sequence[str], full_error: str | None) -> None:
+    sys.argv = list(arguments)
+    if full_error is None:
+        os.environ.pop(FULL_ERROR, None)
+    else:
+        os.environ[FULL_ERROR] = full_error
+
+
+def start_as_job(program: Sequence[str], name: str, options: Sequence[str]) -> None:
+    """Give this process the command line of its job of a sweep alone.
+
+    Reason: Lightning starts further processes of a run with ``sys.argv`` and ``__main__``. These
+    are of the whole sweep, or of a worker of joblib or submitit.
+
+    Args:
+        program: what the sweep was started with, before its arguments.
+        name: of the command.
+        options: of Hydra's that jobs need.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    from captioning.config.run_names import plain_lines
+
+    main = sys.modules["__main__"]
+    if (spec := main.__spec__) is not None and spec.name.partition(".")[0] != "captioning":
+        main.__spec__ = find_spec("captioning.__main__")
+        program = ["captioning", *name.split()]
+    overrides = HydraConfig.get().overrides
+    of_hydra = [line for line in plain_lines(overrides.hydra) if not _OF_SWEEP.match(line)]
+    sys.argv = [*program, *options, *of_hydra, *plain_lines(overrides.task)]
+
+
+@contextmanager
+def lost_jobs_kept(report: Callable[[Sequence[str], str], None]) -> Iterator[None]:
+    """Have Hydra's launchers of submitit take a lost job for one without a score.
+
+    Reason: they ask every job for its result and end with the first that has none: cancelled, out
+    of time or memory, or on a node that died. Jobs behind it would be forgotten.
+
+    Args:
+        report: called with the overrides of a lost job and why it is lost.
+    """
+    if find_spec("submitit") is None:
+        yield
+        return
+    from submitit.core.core import Job
+    from submitit.core.utils import UncompletedJobError
+
+    results = Job.results
+
+    def patient(job: Any) -> list[Any]:
+        from hydra.core.utils import JobReturn, JobStatus
+
+        try:
+            return results(job)
+        except UncompletedJobError as error:
+            report(job.submission().args[0], _reason(job, error))
+            return [JobReturn(status=JobStatus.COMPLETED)]
+
+    Job.results = patient  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Job.results = results  # type: ignore[method-assign]
+
+
+def _reason(job: Any, error: Exception) -> str:
+    """Why a job has no result, by its queue or by the last line of what it raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    has_error = lines and "has not produced any output" not in lines[0]
+    why = lines[-1] if has_error else "cancelled, out of memory or time, or its machine died"
+    log = job.paths.stderr if job.paths.stderr.is_file() else job.paths.stdout
+    return f"job {job.job_id} ended without a result (state {job.state}): {why}; its output: {log}"
