@@ -244,9 +244,7 @@ def schema_of(settings: Callable[..., Any]) -> Signature:
     Further keys may stand at the top for others to refer to. Records of a task's settings (frozen
     dataclasses) are mappings in the config.
     """
-    if has_keys(settings):
-        return _group(settings)
-    signature = signature_of(settings)
+    signature = _group(settings) if has_keys(settings) else signature_of(settings)
     taken = {name: _as_mapping(hint) for name, hint in signature.annotations.items()}
     annotations = _group(Common).annotations | taken
     return replace(signature, annotations=annotations, takes_further_keywords=True)
