@@ -154,5 +154,5 @@ tables: env
 	@set -e; for data in flickr8k flickr8k_2000 flickr8k_one miniworld; do $(BIN)/python tools/studies/study_curation.py --data $$data --report; done
 	$(BIN)/python tools/studies/study_mending.py --report
 	$(BIN)/python tools/studies/models_report.py
-	@set -e; for paper in $(basename $(notdir $(wildcard docs/papers/*.yaml))); do \
+	@set -e; for paper in $(notdir $(wildcard papers/*)); do \
 	  $(BIN)/captioning paper $$paper --page docs/papers/$$paper.md; done

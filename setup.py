@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: the top folder's configs are captioning/configs in a wheel.
 
-So are the papers of docs, as captioning/published.
+So are the tables of papers/, as captioning/published.
 """
 
 from setuptools import find_packages, setup
@@ -11,5 +11,5 @@ setup(
         "captioning.configs",
         "captioning.published",
     ],
-    package_dir={"captioning.configs": "configs", "captioning.published": "docs/papers"},
+    package_dir={"captioning.configs": "configs", "captioning.published": "papers"},
 )

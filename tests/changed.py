@@ -23,7 +23,6 @@ ALSO = {
     "papers": ("tests/papers",),
     "captioning/papers": ("tests/papers",),
     "captioning/published": ("tests/papers",),
-    "docs/papers": ("tests/papers",),
     "configs": ("tests/contracts", "tests/papers", "tests/test_wheel.py"),
     "captioning": ("tests/test_wheel.py",),
     "pyproject.toml": ("tests/test_wheel.py",),

@@ -16,8 +16,8 @@ from tests import ceilings, rules
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRIPTS = ("train.py", "evaluate.py")
 TEXTS = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".json", ".csv", "")
-FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "benchmarks", "tools", "examples")
-FOLDERS += (".ci", ".github")
+FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "papers", "benchmarks", "tools")
+FOLDERS += ("examples", ".ci", ".github")
 
 
 def read_modules() -> dict[str, str]:

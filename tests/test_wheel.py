@@ -49,7 +49,7 @@ for command in json.loads(sys.argv[1]):
         ended.append(error.code)
 Path("ended.json").write_text(json.dumps(ended))
 """
-SOURCES = ("captioning", "curation", "augmentation", "configs", "docs/papers")
+SOURCES = ("captioning", "curation", "augmentation", "configs", "papers")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 SMALL = ("data=jsonl", "features=timm_grid", "features.backbone.name=test_resnet.r160_in1k")
 SMALL += ("features.backbone.weights=random", "model=updown_tiny", "debug=smoke", "num_epochs=1")

@@ -28,7 +28,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--devices", type=int, metavar="N", help=fewer)
     add("--rows", nargs="+", metavar="RUN", help="of these runs alone")
     add("--runs", type=Path, default=Path("runs"), help="folder of all runs")
-    add("--records", type=Path, help="folder of records; default: the checkout's")
+    add("--records", type=Path, help="folder of records; default: those of the checkout")
 
 
 def _call(options: Namespace) -> int | None:

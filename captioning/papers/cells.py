@@ -49,10 +49,11 @@ class Results:
 
     Args:
         runs: folder of all runs; those of papers lie in ``runs/papers/PAPER-SCALE/RUN/seedN``.
-        records: folder of records (`captioning.results.records`); None: none are read.
+        records: folders of records (`captioning.results.records`); the first that has a
+            file counts.
     """
 
-    def __init__(self, runs: Path, records: Path | None) -> None:
+    def __init__(self, runs: Path, records: Sequence[Path] = ()) -> None:
         self.runs, self.records = runs, records
         self._studies: dict[str, list[Run]] = {}
 
@@ -97,8 +98,9 @@ class Results:
         return [run for run in self._study(study) if name in (None, run.folder.parts[-2])]
 
     def _study(self, name: str) -> list[Run]:
-        path = None if self.records is None else self.records / f"{name}.jsonl"
-        if path is None or not path.is_file():
+        paths = [folder / f"{name}.jsonl" for folder in self.records]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
             return []
         if name not in self._studies:
             self._studies[name] = read_runs([path])

@@ -1,4 +1,4 @@
-"""A paper's tables and figures as ``docs/papers/PAPER.yaml`` has them.
+"""A paper's tables and figures as ``papers/PAPER/PAPER.yaml`` has them.
 
 A row of a table has the paper's numbers and names a run; a run has, for each scale, the commands
 that give its result. Rows of several tables may name the same run.
@@ -93,7 +93,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Runs that were measured before, in a file of ``docs/results/records``.
+    """Runs that were measured before, in a file of records.
 
     Attributes:
         file: name without ``.jsonl``.

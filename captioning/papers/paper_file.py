@@ -1,4 +1,4 @@
-"""A paper from its file: ``docs/papers/PAPER.yaml``, or one of the user's own."""
+"""A paper from its file: ``papers/PAPER/PAPER.yaml``, or one of the user's own."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def paper_folder() -> Path:
-    """The papers' files: inside the installed package, or in ``docs`` of a checkout.
+    """The papers' folders: inside the installed package, or at the top of a checkout.
 
     Raises:
         FileNotFoundError: neither is there.
     """
-    folders = (PACKAGE / "published", PACKAGE.parent / "docs" / "papers")
+    folders = (PACKAGE / "published", PACKAGE.parent / "papers")
     for folder in folders:
-        if any(folder.glob("*.yaml")):
+        if any(folder.glob("*/*.yaml")):
             return folder
     raise FileNotFoundError(
         f"no papers in {folders[0]} or {folders[1]}: the installation is incomplete; install anew"
@@ -45,7 +45,8 @@ def paper_folder() -> Path:
 
 def paper_names() -> list[str]:
     """Names of all papers."""
-    return sorted(path.stem for path in paper_folder().glob("*.yaml"))
+    files = paper_folder().glob("*/*.yaml")
+    return sorted(path.stem for path in files if path.stem == path.parent.name)
 
 
 def load_paper(name: str) -> Paper:
@@ -60,12 +61,13 @@ def load_paper(name: str) -> Paper:
     if name not in paper_names():
         known = ", ".join(paper_names())
         raise ValueError(f"no paper is called {name!r}; there are {known}, or FILE.yaml")
-    return read_paper(paper_folder() / f"{name}.yaml")
+    return read_paper(paper_folder() / name / f"{name}.yaml")
 
 
 def argument_of(paper: Paper) -> str:
     """What a command takes for a paper: its name, or a file that is not shipped."""
-    return paper.id if paper.file.parent == paper_folder() else str(paper.file.resolve())
+    is_shipped = paper.file.parent.parent == paper_folder()
+    return paper.id if is_shipped else str(paper.file.resolve())
 
 
 def read_paper(path: Path) -> Paper:

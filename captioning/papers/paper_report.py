@@ -16,7 +16,7 @@ from captioning.papers.slurm_script import script_lines
 from captioning.papers.steps import Task, check_needs, needed, tasks_of, told
 from captioning.runtime.files import write_text
 
-RECORDS = PACKAGE.parent / "docs" / "results" / "records"
+CHECKOUT = PACKAGE.parent
 ALL_RUNS = "Cells with a published number; all runs: captioning paper PAPER --missing."
 
 
@@ -33,7 +33,7 @@ def show(options: Namespace) -> int | None:
             f"--records {options.records}: no such folder; give the one that `captioning record` "
             "writes to (--out)"
         )
-    records = options.records or (RECORDS if RECORDS.is_dir() else None)
+    records = [options.records] if options.records else record_folders()
     results = Results(options.runs.resolve(), records)
     if options.paper == "list":
         papers = [load_paper(name) for name in paper_names()]
@@ -52,6 +52,11 @@ def show(options: Namespace) -> int | None:
     else:
         print("\n".join(line for item in items for line in item_lines(item, cells)))
     return None
+
+
+def record_folders() -> list[Path]:
+    """Each paper's, then that of all other runs; none of an installed package."""
+    return [*sorted(CHECKOUT.glob("papers/*/records")), CHECKOUT / "docs" / "results" / "records"]
 
 
 def _act(options: Namespace, cells: Cells, tasks: Sequence[Task], results: Results) -> None:

@@ -20,6 +20,7 @@ from captioning.papers.cells import Cells, Results
 from captioning.papers.paper import SCALES, Paper
 from captioning.papers.paper_file import load_paper, paper_folder, paper_names
 from captioning.papers.paper_page import page_lines
+from captioning.papers.paper_report import record_folders
 from captioning.papers.steps import tasks_of
 
 # Published numbers by paper and item.
@@ -95,7 +96,8 @@ CELLS: dict[str, dict[str, int]] = {
     },
 }
 VARYING = re.compile(r"=\d+(\.\d+)?$|runs/papers/[^\s\]]+")
-RECORDS = Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "records"
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "papers"
+RECORDS = record_folders()
 
 load = functools.cache(load_paper)
 
@@ -117,7 +119,7 @@ def commands() -> list[tuple[str, str, tuple[str, ...]]]:
 
     Of those that differ by numbers and folders of runs alone, one stands for all.
     """
-    results = Results(Path("runs"), None)
+    results = Results(Path("runs"))
     first: dict[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {}
     for name in paper_names():
         for scale in SCALES:
@@ -169,7 +171,7 @@ def test_every_published_cell_has_a_state(name: str) -> None:
 def test_the_page_is_built_from_the_records(name: str) -> None:
     paper, results = load(name), Results(Path("nowhere"), RECORDS)
     scales = [Cells(paper, scale, results) for scale in SCALES if scale in paper.scales]
-    page = (paper_folder() / f"{name}.md").read_text(encoding="utf-8")
+    page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
     assert page == "\n".join(page_lines(paper, scales)).rstrip() + "\n", "run make tables"
     sources = page.partition("| scale | run | seeds | commit | date | machine |")[2].splitlines()
     facts = [line.split(" | ")[3:] for line in sources if line.startswith(("| flickr", "| mini"))]
@@ -178,7 +180,7 @@ def test_the_page_is_built_from_the_records(name: str) -> None:
 
 
 def test_all_files_are_papers() -> None:
-    assert {path.stem for path in paper_folder().glob("*.yaml")} == set(CELLS)
+    assert set(paper_names()) == {path.name for path in paper_folder().iterdir()} == set(CELLS)
 
 
 @pytest.mark.parametrize("name", paper_names())

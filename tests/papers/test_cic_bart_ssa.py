@@ -63,7 +63,7 @@ def captions_of(task: Task) -> list[dict]:
 
 def test_all_captions_of_coco_entities_are_trained_on_and_have_ssa_captions(folder: Path) -> None:
     """The paper counts all of them; only those of people that are scored need boxes throughout."""
-    paper, results = load_paper("cic_bart_ssa"), Results(folder / "runs", None)
+    paper, results = load_paper("cic_bart_ssa"), Results(folder / "runs")
     tasks = tasks_of(paper, ["coco_r100"], "full", [0], results)
     assert [task.run.id for task in tasks] == ["coco_ssa", "coco_ssa_test", "coco_r100"]
     for task in tasks:
@@ -83,7 +83,7 @@ def test_all_captions_of_coco_entities_are_trained_on_and_have_ssa_captions(fold
 
 
 def test_a_row_is_measured_with_ssa_captions(folder: Path) -> None:
-    paper, results = load_paper("cic_bart_ssa"), Results(folder / "runs", None)
+    paper, results = load_paper("cic_bart_ssa"), Results(folder / "runs")
     tasks = tasks_of(paper, ["flickr_r50"], "full", [0], results)
     assert [task.run.id for task in tasks] == ["flickr_ssa", "flickr_ssa_test", "flickr_r50"]
     for task in tasks:

@@ -99,7 +99,7 @@ def import_pasted(task: Task) -> None:
 
 
 def test_rows_of_updown_and_cos_cvae_are_measured(folder: Path) -> None:
-    paper, results = load_paper("cutswap"), Results(folder / "runs", None)
+    paper, results = load_paper("cutswap"), Results(folder / "runs")
     names = ["fid", "updown_10_20", "nocaps_10_20", "cos_30_20"]
     for task in tasks_of(paper, names, "full", [0], results):
         module = SMALL.get(task.run.id.partition("_")[0], ())

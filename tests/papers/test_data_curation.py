@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize("name", ["flickr30k_remove_10", "flickr30k_replace_caption_10"])
 def test_a_row_is_measured_from_the_published_weights(name: str, folder: Path) -> None:
-    paper, results = load_paper("data_curation"), Results(folder / "runs", None)
+    paper, results = load_paper("data_curation"), Results(folder / "runs")
     changes = {"convert": (SIDE,), "train": TRAINING}
     for task in tasks_of(paper, [name], "full", [0], results):
         run_small(task, changes)

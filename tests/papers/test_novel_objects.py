@@ -101,7 +101,7 @@ def run_tasks(paper: Paper, results: Results, names: list[str]) -> dict[str, Pat
 
 
 def test_pasted_pairs_and_pseudo_labels_are_trained_on(folder: Path) -> None:
-    paper, results = load_paper("novel_objects"), Results(folder / "runs", None)
+    paper, results = load_paper("novel_objects"), Results(folder / "runs")
     folders = run_tasks(paper, results, ["syn_plb", "inference_cbs"])
     cells = Cells(paper, "full", results)
     # All but SPICE and METEOR, of Table 1 on the validation photos.

@@ -102,7 +102,7 @@ def measured(names: Sequence[str], results: Results) -> dict[str, int]:
 
 
 def test_rows_on_coco_are_measured(folder: Path) -> None:
-    counts = measured(["toca", "near_toca"], Results(folder / "runs", None))
+    counts = measured(["toca", "near_toca"], Results(folder / "runs"))
     # Without METEOR and SPICE; of Table 7 tokens, slots and structures.
     assert counts == {"table2": 8, "figure1": 2, "table7": 15, "epochs": 4}
     synthetic = folder / "runs" / "papers" / "toca-full" / "toca_set" / "made" / "captions.txt"
@@ -111,5 +111,5 @@ def test_rows_on_coco_are_measured(folder: Path) -> None:
 
 
 def test_rows_across_domains_and_styles_are_measured(folder: Path) -> None:
-    counts = measured(["toca_sx", "toca_romantic"], Results(folder / "runs", None))
+    counts = measured(["toca_sx", "toca_romantic"], Results(folder / "runs"))
     assert counts == {"table3": 3, "table4": 2}

@@ -63,7 +63,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 def tasks_in(folder: Path, content: dict[str, Any], *seeds: int) -> list[Task]:
     return tasks_of(
-        paper_of(folder, content), ["ours"], "flickr8k", seeds, Results(folder / "runs", None)
+        paper_of(folder, content), ["ours"], "flickr8k", seeds, Results(folder / "runs")
     )
 
 
@@ -248,7 +248,7 @@ def test_a_script_queues_every_run_after_those_it_needs(tmp_path, content, log, 
         "hours": 1.7,
         "memory": "40 GB",
     }
-    paper, results = paper_of(tmp_path, content), Results(tmp_path / "my runs", None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path / "my runs")
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
     sbatch.write_text(SBATCH, encoding="utf-8")
@@ -292,7 +292,7 @@ def test_folders_of_any_name_are_quoted_for_hydra(tmp_path, content, name):
     ]
     content["runs"]["ours"]["flickr8k"]["steps"] = steps
     paper = paper_of(tmp_path, content)
-    results = Results(tmp_path / name, None)
+    results = Results(tmp_path / name)
     task = tasks_of(paper, ["ours"], "flickr8k", [0], results)[-1]
     pairs, run = task.needs[0], task.folder
     parser = OverridesParser.create()
@@ -313,7 +313,7 @@ def test_folders_of_any_name_are_quoted_for_hydra(tmp_path, content, name):
 def test_folders_of_plain_names_stand_as_they_are(tmp_path, content, name):
     """As they stood in the commands of runs that are finished."""
     task = tasks_of(
-        paper_of(tmp_path, content), ["ours"], "flickr8k", [0], Results(tmp_path / name, None)
+        paper_of(tmp_path, content), ["ours"], "flickr8k", [0], Results(tmp_path / name)
     )[-1]
     assert f"run_dir={task.folder}" in task.commands[0]
 

@@ -29,7 +29,7 @@ def finish(results: Results, paper: Paper, seed: int, score: float) -> None:
 
 
 def test_cells_have_mean_and_spread_over_seeds_in_the_papers_unit(tmp_path: Path, content):
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     for seed, score in enumerate((0.5, 0.7)):
         finish(results, paper, seed, score)
     cells, item = Cells(paper, "flickr8k", results), paper.items["table1"]
@@ -87,7 +87,7 @@ def test_a_folder_of_records_that_is_not_there_is_refused(tmp_path: Path) -> Non
 
 
 def test_what_is_not_measured_is_missing_or_has_its_reason(tmp_path: Path, content):
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     item = paper.items["table1"]
     small, full = Cells(paper, "flickr8k", results), Cells(paper, "full", results)
     assert small.cell(item, item.rows[0], 0).state == "missing"
@@ -100,7 +100,7 @@ def test_a_way_may_lack_columns_by_file_or_metric(tmp_path: Path, content):
     content["items"]["table1"]["columns"] = [*columns, {"name": "S", "metric": "SPICE"}]
     without = {"cross/metrics.json": "no photos", "SPICE": "no Java"}
     content["runs"]["ours"]["flickr8k"]["without"] = without
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     item = paper.items["table1"]
     cells = Cells(paper, "flickr8k", results).row_cells(item, item.rows[0])
     assert [(cell.state, cell.reason) for cell in cells] == [
@@ -111,7 +111,7 @@ def test_a_way_may_lack_columns_by_file_or_metric(tmp_path: Path, content):
 
 def test_what_a_way_lacks_is_shown_where_it_was_measured(tmp_path: Path, content):
     content["runs"]["ours"]["flickr8k"]["without"] = {"CIDEr-D": "no references"}
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     finish(results, paper, 0, 0.5)
     item = paper.items["table1"]
     assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (50.0,)
@@ -126,7 +126,7 @@ def test_further_tests_of_a_record_stand_for_files_of_a_run(tmp_path: Path, cont
     record = {"run": "coco/t/seed0", "config": {"run_name": "coco/t", "seed": 0}}
     record |= {"metrics": {}, "files": {"flickr8k.json": {"CIDEr-D": 0.25}}}
     write_study(tmp_path / "coco.jsonl", [record])
-    paper, results = paper_of(tmp_path, content), Results(tmp_path / "none", tmp_path)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path / "none", [tmp_path])
     item = paper.items["table1"]
     assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (25.0,)
 
@@ -140,7 +140,7 @@ def test_a_run_may_have_the_records_of_another_one(tmp_path: Path, content):
         for name, score in scores.items()
     ]
     write_study(tmp_path / "other.jsonl", records)
-    paper, results = paper_of(tmp_path, content), Results(tmp_path / "none", tmp_path)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path / "none", [tmp_path])
     item = paper.items["table1"]
     assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (25.0,)
     content["runs"]["ours"]["flickr8k"]["recorded"] = [{"file": "other"}]
@@ -153,7 +153,7 @@ def test_a_runs_folder_comes_before_its_record(tmp_path: Path, content):
     name = "mine-flickr8k/ours/seed"
     records = [record | {"run": f"{name}{seed}", "config": {"seed": seed}} for seed in (0, 1)]
     write_study(tmp_path / "mine-flickr8k.jsonl", records)
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, tmp_path)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, [tmp_path])
     finish(results, paper, 0, 0.5)
     item = paper.items["table1"]
     cell = Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0)
@@ -162,7 +162,7 @@ def test_a_runs_folder_comes_before_its_record(tmp_path: Path, content):
 
 def test_a_run_without_scores_is_read_when_its_steps_are_done(tmp_path: Path, content):
     content["items"]["table1"]["columns"][0] |= {"file": "card.json", "part": "likeness.token"}
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     folder = results.folder(paper, paper.runs["ours"], "flickr8k", 0)
     folder.mkdir(parents=True)
     card = {"likeness": {"token": {"CIDEr-D": 0.5}}}
@@ -173,7 +173,7 @@ def test_a_run_without_scores_is_read_when_its_steps_are_done(tmp_path: Path, co
 
 
 def test_published_and_measured_numbers_stand_in_tables_of_their_own(tmp_path: Path, content):
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     finish(results, paper, 0, 0.5)
     lines = item_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
     assert "| Ours | 101.5 | 3 |" in lines
@@ -198,7 +198,7 @@ def test_a_table_says_each_thing_once(tmp_path: Path, content):
         {"name": "Theirs", "published": [99, None, None], "quoted": "Others (2020)"},
         {"name": "Nobody's", "published": [99, None, None], "not_possible": "never released"},
     ]
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     for seed, score in enumerate((0.5, 0.7)):
         finish(results, paper, seed, score)
     lines = measured_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
@@ -227,7 +227,7 @@ def test_a_table_says_each_thing_once(tmp_path: Path, content):
 
 def test_seeds_stand_in_the_cells_of_a_row_where_they_differ(tmp_path: Path, content):
     content["items"]["table1"]["columns"][1] = {"name": "R", "metric": "ROUGE-L"}
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     for seed, score in enumerate((0.5, 0.7)):
         finish(results, paper, seed, score)
     file = results.folder(paper, paper.runs["ours"], "flickr8k", 0) / "metrics.json"
@@ -238,7 +238,7 @@ def test_seeds_stand_in_the_cells_of_a_row_where_they_differ(tmp_path: Path, con
 
 
 def test_runs_come_after_those_that_they_need_and_shared_ones_once(tmp_path: Path, content):
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     tasks = tasks_of(paper, ["ours"], "flickr8k", [0, 1], results)
     assert [(task.run.id, task.seed) for task in tasks] == [("pairs", 0), ("ours", 0), ("ours", 1)]
     made = tmp_path / "papers/mine-flickr8k/pairs/made"
@@ -255,7 +255,7 @@ def test_what_is_missing_is_told_by_seed(tmp_path: Path, content, capsys):
     content["items"]["table1"]["rows"].append(
         {"name": "Pairs", "published": [1, 2], "run": "pairs"}
     )
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     line = f"{tmp_path}/mine.yaml --scale flickr8k --missing --runs {tmp_path}"
     words = [*line.split(), "--records", str(tmp_path), "--seeds"]
 
@@ -311,7 +311,7 @@ def test_tables_are_of_a_seed_or_more(tmp_path: Path, content, number):
 def test_what_all_seeds_share_is_made_of_the_first_seeds_runs(tmp_path: Path, content):
     content["runs"]["base"] = {"flickr8k": {"steps": ["train x=1"]}}
     content["runs"]["pairs"]["flickr8k"]["steps"] = ["augment of={run:base} seed={seed}"]
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     tasks = tasks_of(paper, ["ours"], "flickr8k", [1], results)
     assert [(task.run.id, task.seed) for task in tasks] == [("base", 0), ("pairs", 0), ("ours", 1)]
     base = tmp_path / "papers/mine-flickr8k/base/seed0"
@@ -319,7 +319,7 @@ def test_what_all_seeds_share_is_made_of_the_first_seeds_runs(tmp_path: Path, co
 
 
 def test_evaluations_without_a_config_are_of_their_folders_seeds(tmp_path: Path, content):
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     for seed in (0, 1):
         finish(results, paper, seed, 0.5)
         (results.folder(paper, paper.runs["ours"], "flickr8k", seed) / "config.yaml").unlink()
@@ -364,7 +364,7 @@ def test_what_others_make_is_looked_for_before_anything_begins(
 
 @pytest.mark.parametrize("measured", [True, False])
 def test_what_is_missing_can_be_carried_out(tmp_path: Path, content, monkeypatch, measured):
-    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    paper, results = paper_of(tmp_path, content), Results(tmp_path)
     if measured:
         finish(results, paper, 0, 0.5)
     carried: list[str] = []
