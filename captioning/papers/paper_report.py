@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from captioning.config.folders import PACKAGE
-from captioning.papers.carry_out import carry_out
+from captioning.papers.carry_out import carry_out, script_lines
 from captioning.papers.cells import Cells, Results, missing_runs
 from captioning.papers.paper import SCALES, Item, Paper
 from captioning.papers.paper_file import load_paper, paper_names
 from captioning.papers.paper_page import item_lines, overview_lines, page_lines
-from captioning.papers.slurm_script import script_lines
 from captioning.papers.steps import Task, check_needs, needed, tasks_of, told
 from captioning.runtime.files import write_text
 

@@ -28,7 +28,6 @@ from captioning.data.features.extraction import (
     Records,
 )
 from captioning.data.features.index import INDEX_NAME, LOCK_NAME, FeatureIndex, load_index
-from captioning.data.features.space import check_space
 from captioning.data.features.store import (
     FeatureStore,
     absolute,
@@ -36,7 +35,7 @@ from captioning.data.features.store import (
     known_digest,
     record_key,
 )
-from captioning.data.features.writer import FeatureWriter
+from captioning.data.features.writer import FeatureWriter, check_space
 from captioning.runtime.devices import chosen_device
 from captioning.runtime.file_lock import locked
 from captioning.types import Box

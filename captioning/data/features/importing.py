@@ -37,10 +37,9 @@ from captioning.data.features.index import (
     FeatureIndex,
     load_index,
 )
-from captioning.data.features.space import check_space
 from captioning.data.features.store import FeatureStore, plain_id
 from captioning.data.features.stored_rows import NOT_FINITE
-from captioning.data.features.writer import FeatureWriter
+from captioning.data.features.writer import FeatureWriter, check_space
 from captioning.data.json_files import load_json
 from captioning.runtime.file_lock import locked
 

@@ -14,9 +14,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from captioning.papers import carry_out as carrying
-from captioning.papers.carry_out import DEVICES, THREADS, carry_out
+from captioning.papers.carry_out import DEVICES, THREADS, carry_out, script_lines
 from captioning.papers.cells import Results
-from captioning.papers.slurm_script import script_lines
 from captioning.papers.steps import Task, tasks_of
 from captioning.runtime.cores import num_cores
 from tests.captioning.papers.conftest import paper_of
