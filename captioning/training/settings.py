@@ -97,9 +97,9 @@ class Speed(AbstractSettings):
 class Paths(AbstractSettings):
     """The config group ``paths``: folders."""
 
-    data: Name
     cache: Name
-    runs: Name
+    data: Name = "data"
+    runs: Name = "runs"
 
 
 @dataclass(frozen=True, kw_only=True)
