@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,6 @@ LAYOUTS = (
 WORD_CHANCE = 0.7  # below it fewer than half of the words are wrong: --chance does not go there
 # Arguments of the reader, as this command has them.
 _OPTIONS = {
-    "folder": "FOLDER",
     "layout": "--layout",
     "annotations": "--annotations",
     "image_folder": "--image-folder",
@@ -245,17 +245,17 @@ def _generator(options: Namespace) -> Purpose | bool | None:
 
 
 @contextmanager
-def by_options() -> Iterator[None]:
-    """Errors of the reader name this command's options."""
+def by_options(folder: str = "FOLDER") -> Iterator[None]:
+    """Errors of the reader name a command's options; ``folder`` is how it calls that of photos."""
     try:
         yield
     except AbstractSettingError as error:
-        raise error.worded(_option) from error
+        raise error.worded(partial(_option, _OPTIONS | {"folder": folder})) from error
 
 
-def _option(setting: Setting) -> str:
-    """An argument of the reader as an option of this command."""
-    name = _OPTIONS.get(setting.name)
+def _option(options: Mapping[str, str], setting: Setting) -> str:
+    """An argument of the reader as an option of a command."""
+    name = options.get(setting.name)
     return str(setting) if name is None else f"{name} {setting.value}".rstrip()
 
 

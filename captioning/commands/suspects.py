@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from captioning.commands.check import by_options
 from captioning.commands.command import PlainCommand
 from captioning.commands.curation import (
     EXPORT_FORMATS,
@@ -78,10 +79,11 @@ def _corrections(options: Namespace) -> None:
     import_plugins(options.plugins)
     photos = options.photos or ("copy" if options.format in HOLD_PHOTOS else "none")
     style = Style(**style_of(options))
-    counts = write_corrected(
-        options.decisions, options.source, options.folder, format=options.format, photos=photos,
-        style=style, part=options.part, **held_out_of(options),
-    )  # fmt: skip
+    with by_options("SOURCE"):
+        counts = write_corrected(
+            options.decisions, options.source, options.folder, format=options.format, photos=photos,
+            style=style, part=options.part, **held_out_of(options),
+        )  # fmt: skip
     left = counts.pop("left")
     decided = ", ".join(f"{count} x {name}" for name, count in counts.items()) or "nothing decided"
     print(f"{options.folder}: {left} captions; {decided}")

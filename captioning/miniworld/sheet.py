@@ -26,6 +26,8 @@ def describe(*, split: str, num_scenes: int, seed: int = 0) -> dict[str, Any]:
         num_scenes: how many of its first scenes to look at, at least 1.
         seed: of the data set.
     """
+    if num_scenes < 1:
+        raise ValueError(f"num_scenes must be at least 1: got {num_scenes}")
     scenes = [sample_scene(seed=seed, split=split, index=index) for index in range(num_scenes)]
     captions = [
         caption

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import hydra
@@ -13,28 +12,19 @@ from captioning.config.compose import compose_config
 from captioning.config.plugins import import_plugins
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.search import AbstractSearch
+from tests.pages import write_files
 from tests.tiny import build, make_batch
 
 
 @pytest.fixture
 def longest(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A function that builds the page's search, as ``search=longest`` and overrides do."""
-    page = (repository / "docs" / "add_a_search.md").read_text(encoding="utf-8")
-    code, config = (
-        re.search(rf"^```{kind}\n(.*?)^```", page, re.MULTILINE | re.DOTALL).group(1)
-        for kind in ("python", "yaml")
-    )
-    package, group = tmp_path / "my_package", tmp_path / "configs" / "search"
-    package.mkdir()
-    group.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "longest.py").write_text(code, encoding="utf-8")
-    (group / "longest.yaml").write_text(config, encoding="utf-8")
+    assert len(write_files(repository / "docs" / "add_a_search.md", tmp_path)) == 2
     monkeypatch.syspath_prepend(tmp_path)
     import_plugins(["my_package"])
 
     def built(*overrides: str) -> AbstractSearch:
-        searchpath = f"hydra.searchpath=[file://{group.parent}]"
+        searchpath = f"hydra.searchpath=[file://{tmp_path / 'configs'}]"
         composed = compose_config("train", [searchpath, "search=longest", *overrides])
         return hydra.utils.instantiate(composed.search)
 
