@@ -7,15 +7,16 @@ docs/toca.md say what is written.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import islice
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from augmentation.captions.caption_set import PARTS, PhotoWorker, write_captions
 from augmentation.captions.new_captions import (
@@ -23,13 +24,14 @@ from augmentation.captions.new_captions import (
     AbstractCorpusMethod,
     Elsewhere,
 )
+from augmentation.regions.rendering import PictureFormat
 from augmentation.regions.reranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.set_writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
-from augmentation.settings import AugmentationSettings
 from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
-from captioning.config.check.check import check_config
+from captioning.config.ranges import AbstractSettings, Name, NonNegativeInt, PositiveInt, Seed
+from captioning.config.tasks import plain
 from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import Roster
 from captioning.spread.base import AbstractSpread
@@ -37,18 +39,8 @@ from captioning.spread.local import Local, chosen_spread
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.rosters import read_corpus, read_with_steps
-from captioning.training.settings import Corpus, DataSettings
+from captioning.training.settings import NO_STEPS, Corpus, Data, DataSettings, Part, Paths
 
-# Keys that the set depends on; other keys belong to other commands, or change no byte of the set.
-PHOTO_KEYS = ("split", "first_images", "steps")
-SET_KEYS = ("seed", *PHOTO_KEYS, "max_pairs", "method", "format")
-CAPTION_SET_KEYS = ("seed", *PHOTO_KEYS, "method")
-CARD_KEYS = (*SET_KEYS, "max_augmented", "num_processes", "sheet_number", "out")
-TEXT_SET_KEYS = ("seed", "first_images", "max_pairs", "method")
-# Keys that workers in other processes build their parts of. Each reads the data by itself, as
-# sending them would take longer.
-_PHOTO_WORKER_KEYS = ("seed", "paths", "data", "split", "first_images", "steps", "method")
-_CORPUS_WORKER_KEYS = ("seed", "paths", "corpus", "first_images", "method")
 # Keys for where and how fast a set is made: it may be continued elsewhere.
 EXECUTION_KEYS = {
     *("cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"),
@@ -56,8 +48,58 @@ EXECUTION_KEYS = {
 }
 
 
-def augment(config: DictConfig) -> dict[str, Any]:
-    """Make a set as the config says, with a card.
+@dataclass(frozen=True, kw_only=True)
+class Smoke(AbstractSettings):
+    """What ``debug=smoke`` sets."""
+
+    first_images: PositiveInt
+    max_pairs: PositiveInt
+
+
+def augment(
+    *,
+    data: Data,
+    paths: Paths,
+    method: Part,
+    format: Part,
+    out: Name,
+    corpus: Corpus | None = None,
+    prior: Corpus | None = None,
+    split: Name = "train",
+    first_images: PositiveInt | None = None,
+    steps: Mapping[str, Part] = NO_STEPS,
+    held_out: Mapping[str, Part] | None = None,
+    seed: Seed = 0,
+    max_pairs: PositiveInt | None = None,
+    max_augmented: PositiveInt | None = None,
+    num_processes: NonNegativeInt = 2,
+    sheet_number: NonNegativeInt = 20,
+    spread: Part | None = None,
+    plugins: Sequence[Name] = (),
+    smoke: Smoke | None = None,
+) -> dict[str, Any]:
+    """Make a set, with a card.
+
+    Args:
+        data: the data set whose photos are augmented.
+        paths: folders.
+        method: makes pairs, or captions.
+        format: of pictures.
+        out: folder of the set.
+        corpus: captions that methods of texts read.
+        prior: another corpus whose lexical pairs they use, too.
+        split: of the data set.
+        first_images: photos read; None: all.
+        steps: of the data.
+        held_out: steps that ``method`` may refer to.
+        seed: of all draws.
+        max_pairs: the largest number of pictures, or of a corpus' captions.
+        max_augmented: the set ends once pictures of so many captions could be made.
+        num_processes: that make pictures; 0: this process.
+        sheet_number: pairs on the contact sheet.
+        spread: where captions are made; None: in this process.
+        plugins: packages that other processes import.
+        smoke: the sizes under ``debug=smoke``; fewer photos may be asked for.
 
     Returns:
         The card: what was made, of what data, what was left out and why.
@@ -66,91 +108,102 @@ def augment(config: DictConfig) -> dict[str, Any]:
         ValueError: wrong settings or data, or nothing can be made.
         OSError: files that cannot be read or written.
     """
-    check_config(config, AugmentationSettings)
-    folder = Path(config.out)
-    method = build_part(config.method)
-    if isinstance(method, AbstractCorpusMethod):
-        _refuse_photo_settings(config, method)
-        return _augment_texts(config, method)
-    if isinstance(method, AbstractCaptionMethod):
-        _refuse_max_augmented(config)
-        _refuse_max_pairs(config)
-    roster = read_photos(config)
-    if isinstance(method, AbstractCaptionMethod):
-        return _augment_captions(config, method, roster)
-    _refuse_spread(config)
-    threshold = method.threshold(roster)
-    settings = _pair_settings(config, roster)
+    first_images, max_pairs = limits(first_images, max_pairs, smoke)
+    maker, where = build_part(method), chosen_spread({"spread": spread})
+    made = _Making(
+        folder=Path(out),
+        recorded=plain({"seed": seed, "first_images": first_images, "method": method}),
+        spread=None if isinstance(where, Local) else where,
+        plugins=list(plugins),
+    )
+    if isinstance(maker, AbstractCorpusMethod):
+        _refuse_photo_settings(maker, steps, split)
+        _refuse_max_augmented(max_augmented)
+        groups = {"corpus": corpus or Corpus()}
+        groups |= {"prior": prior} if prior and prior.train else {}
+        return _augment_texts(maker, groups, made.further(max_pairs=max_pairs))
+    made = made.further(split=split, steps=steps)
+    if isinstance(maker, AbstractCaptionMethod):
+        _refuse_max_augmented(max_augmented)
+        _refuse_max_pairs(max_pairs)
+    read = {"seed": seed, "first_images": first_images, "steps": steps}
+    source = DataSettings(data=data, paths=paths, **read)
+    roster = read_photos(source, split)
+    if isinstance(maker, AbstractCaptionMethod):
+        return _augment_captions(maker, roster, made, photo_worker(source, split, method))
+    sizes = {"max_augmented": max_augmented, "num_processes": num_processes}
+    sizes["sheet_number"] = sheet_number
+    build = partial(_ranker_of, method)
+    made = made.further(max_pairs=max_pairs, format=format)
+    return _augment_photos(maker, roster, made, build_part(format), build, sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Making:
+    """How a set is made.
+
+    Attributes:
+        folder: of the set.
+        recorded: plain settings that the set depends on.
+        spread: where captions are made; None: in this process.
+        plugins: packages that other processes import.
+    """
+
+    folder: Path
+    recorded: dict[str, Any]
+    spread: AbstractSpread | None = None
+    plugins: list[str] = field(default_factory=list)
+
+    def further(self, **settings: Any) -> Self:
+        """The same with further settings that the set depends on."""
+        return replace(self, recorded=self.recorded | plain(settings))
+
+
+def _augment_photos(
+    method: Any,
+    roster: Roster,
+    made: _Making,
+    picture_format: PictureFormat,
+    build_ranker: Callable[[Threshold], Callable[[], Ranker]],
+    sizes: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Make pairs of photo and caption, with a card.
+
+    Args:
+        method: gives candidates.
+        roster: photos.
+        made: settings and folder.
+        picture_format: of the pictures.
+        build_ranker: a builder of rankers for a threshold.
+        sizes: further arguments of `write_set`.
+    """
+    if made.spread is not None:
+        raise ValueError(
+            "spread=ray is for methods that make captions (ssa, paraphrase, toca): patches compete "
+            "for photos of the whole set, so pairs are made by one machine; num_processes= is the "
+            "number of its processes"
+        )
+    threshold, recorded = method.threshold(roster), made.recorded
+    settings = without_execution_keys(recorded) | {"data": data_identity(roster)}
+    if sizes["max_augmented"] is not None:  # sets of before it was a setting go on without it
+        settings["max_augmented"] = sizes["max_augmented"]
     files = _files_of(settings)
     counts = write_set(
-        islice(method.candidates(roster), config.max_pairs),
-        folder=folder,
-        picture_format=build_part(config.format),
+        islice(method.candidates(roster), recorded["max_pairs"]),
+        folder=made.folder,
+        picture_format=picture_format,
         settings=settings | files,
-        build_ranker=threshold and _ranker_of(config.method, threshold),
+        build_ranker=threshold and build_ranker(threshold),
         report=method.report,
-        num_processes=config.num_processes,
-        sheet_number=config.sheet_number,
-        seed=config.seed,
-        max_augmented=config.max_augmented,
+        seed=recorded["seed"],
+        **sizes,
     )
-    method.finish(folder, roster)
+    method.finish(made.folder, roster)
     return write_card(
-        folder,
+        made.folder,
         description="pairs of photo and caption by region augmentation",
-        rosters={config.split: roster},
-        config=OmegaConf.create(plain_values(config, CARD_KEYS)),
-        counts=counts,
-        method=method.report(),
-        **files,
-    )
-
-
-def _pair_settings(config: DictConfig, roster: Roster) -> dict[str, Any]:
-    """What a set of pairs depends on, without files."""
-    settings = without_execution_keys(plain_values(config, SET_KEYS))
-    if config.max_augmented is not None:  # sets of before it was a setting go on without it
-        settings["max_augmented"] = config.max_augmented
-    return settings | {"data": data_identity(roster)}
-
-
-def _augment_texts(config: DictConfig, method: AbstractCorpusMethod) -> dict[str, Any]:
-    """Make a corpus of ``config.corpus``, with a card."""
-    _refuse_max_augmented(config)
-    folder = Path(config.out)
-    groups = ["corpus", *(["prior"] if OmegaConf.select(config, "prior.train") else [])]
-    first = {"number": config.first_images}
-    rosters = {g: read_corpus(Corpus.of(config[g]), group=g, **first) for g in groups}
-    settings = without_execution_keys(plain_values(config, TEXT_SET_KEYS))
-    if method.size_setting:  # a finished set may be extended
-        *parts, size = method.size_setting.split(".")
-        reduce(getitem, parts, settings["method"])[size] = None
-    fingerprints = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
-    files = _files_of(settings)
-    claim_folder(folder, settings | fingerprints | files)
-    spread = _spread(config)
-    elsewhere = spread and Elsewhere(
-        spread=spread,
-        build=corpus_worker(config),
-        settings=settings | fingerprints | files,
-        folder=folder / PARTS,
-        plugins=list(config.get("plugins") or []),
-        uses_gpu=method.uses_gpu,
-    )
-    counts = method.synthesise(
-        rosters["corpus"],
-        folder,
-        prior=rosters.get("prior"),
-        max_captions=config.max_pairs,
-        elsewhere=elsewhere,
-    )
-    shutil.rmtree(folder / PARTS, ignore_errors=True)  # answers that were not needed
-    return write_card(
-        folder,
-        description=method.description,
-        rosters=rosters,
-        config=OmegaConf.create(plain_values(config, (*TEXT_SET_KEYS, "out"))),
-        share={group: config[group].share for group in groups},
+        rosters={recorded["split"]: roster},
+        settings=recorded | sizes | {"out": str(made.folder)},
         counts=counts,
         method=method.report(),
         **files,
@@ -158,65 +211,143 @@ def _augment_texts(config: DictConfig, method: AbstractCorpusMethod) -> dict[str
 
 
 def _augment_captions(
-    config: DictConfig, method: AbstractCaptionMethod, roster: Roster
+    method: AbstractCaptionMethod,
+    roster: Roster,
+    made: _Making,
+    build: Callable[[], PhotoWorker] | None = None,
 ) -> dict[str, Any]:
-    """Make new captions of unchanged photos, with a card."""
-    recorded = plain_values(config, CAPTION_SET_KEYS)
-    settings = without_execution_keys(recorded)
+    """Make new captions of unchanged photos, with a card.
+
+    Args:
+        method: makes them.
+        roster: photos.
+        made: settings and folder.
+        build: makes a worker in another process.
+    """
+    settings = without_execution_keys(made.recorded)
     files = _files_of(settings)
-    spread = _spread(config)
     counts = write_captions(
         method,
-        folder=Path(config.out),
+        folder=made.folder,
         roster=roster,
         settings=settings | {"data": data_identity(roster)} | files,
-        spread=spread,
-        build=spread and photo_worker(config),
-        plugins=list(config.get("plugins") or []),
+        spread=made.spread,
+        build=made.spread and build,
+        plugins=made.plugins,
     )
     return write_card(
-        Path(config.out),
+        made.folder,
         description=method.description,
-        rosters={config.split: roster},
-        config=OmegaConf.create(recorded),
+        rosters={made.recorded["split"]: roster},
+        settings=made.recorded,
         counts=counts,
         **files,
     )
 
 
-def _spread(config: DictConfig) -> AbstractSpread | None:
-    """Where captions are made; None: in this process, by what it has built already."""
-    spread = chosen_spread(config)
-    return None if isinstance(spread, Local) else spread
+def _augment_texts(
+    method: AbstractCorpusMethod, groups: Mapping[str, Corpus], made: _Making
+) -> dict[str, Any]:
+    """Make a corpus of the group ``corpus``, with a card.
+
+    Args:
+        method: makes it.
+        groups: ``corpus``, and ``prior`` if there is one.
+        made: settings and folder.
+    """
+    folder, recorded, number = made.folder, made.recorded, made.recorded["first_images"]
+    rosters = {name: read_corpus(g, number=number, group=name) for name, g in groups.items()}
+    settings = without_execution_keys(recorded)
+    if method.size_setting:  # a finished set may be extended
+        *parts, size = method.size_setting.split(".")
+        reduce(getitem, parts, settings["method"])[size] = None
+    fingerprints = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
+    files = _files_of(settings)
+    identity = settings | fingerprints | files
+    claim_folder(folder, identity)
+    elsewhere = made.spread and Elsewhere(
+        spread=made.spread,
+        build=corpus_worker(groups["corpus"], number, recorded["method"]),
+        settings=identity,
+        folder=folder / PARTS,
+        plugins=made.plugins,
+        uses_gpu=method.uses_gpu,
+    )
+    counts = method.synthesise(
+        rosters["corpus"],
+        folder,
+        prior=rosters.get("prior"),
+        max_captions=recorded["max_pairs"],
+        elsewhere=elsewhere,
+    )
+    shutil.rmtree(folder / PARTS, ignore_errors=True)  # answers that were not needed
+    return write_card(
+        folder,
+        description=method.description,
+        rosters=rosters,
+        settings=recorded | {"out": str(folder)},
+        share={name: group.share for name, group in groups.items()},
+        counts=counts,
+        method=method.report(),
+        **files,
+    )
 
 
-def _refuse_spread(config: DictConfig) -> None:
-    if _spread(config) is not None:
+# Each worker in another process reads the data by itself, as sending them would take longer.
+
+
+def photo_worker(source: DataSettings, split: str, method: Part) -> Callable[[], PhotoWorker]:
+    """A maker of workers that caption the photos of a split."""
+    return partial(_photo_worker, plain(source), split, plain(method))
+
+
+def _photo_worker(source: dict[str, Any], split: str, method: dict[str, Any]) -> PhotoWorker:
+    read = DataSettings.of(OmegaConf.create(source))
+    return PhotoWorker(method=build_part(OmegaConf.create(method)), roster=read_photos(read, split))
+
+
+def corpus_worker(corpus: Corpus, number: int | None, method: dict[str, Any]) -> Callable[[], Any]:
+    """A maker of `AbstractCorpusMethod.worker`, with the captions of a corpus.
+
+    Args:
+        corpus: its settings.
+        number: of its images that are read; None: all.
+        method: plain settings.
+    """
+    return partial(_corpus_worker, plain(corpus), number, method)
+
+
+def _corpus_worker(corpus: dict[str, Any], number: int | None, method: dict[str, Any]) -> Any:
+    roster = read_corpus(Corpus.of(OmegaConf.create(corpus)), number=number)
+    captions = [sample.caption for sample in roster.samples]
+    return build_part(OmegaConf.create(method)).worker(captions)
+
+
+def read_photos(source: DataSettings, split: str) -> Roster:
+    """The photos that are augmented and that patches are cut from."""
+    return relabel_roster(read_with_steps(source, split)[0], load_lemmas(LEMMAS))
+
+
+def _refuse_max_augmented(max_augmented: int | None) -> None:
+    if max_augmented is not None:
         raise ValueError(
-            "spread=ray is for methods that make captions (ssa, paraphrase, toca): patches compete "
-            "for photos of the whole set, so pairs are made by one machine; num_processes= is the "
-            "number of its processes"
-        )
-
-
-def _refuse_max_augmented(config: DictConfig) -> None:
-    if config.max_augmented is not None:
-        raise ValueError(
-            f"max_augmented={config.max_augmented} is for methods that make pictures (cutswap, "
+            f"max_augmented={max_augmented} is for methods that make pictures (cutswap, "
             "novel_objects): this one makes captions; leave it out"
         )
 
 
-def _refuse_max_pairs(config: DictConfig) -> None:
-    if config.max_pairs is not None and not _is_smoke():  # which sets it for all methods
+def _refuse_max_pairs(max_pairs: int | None) -> None:
+    if max_pairs is not None and not _is_smoke():  # which sets it for all methods
         raise ValueError(
-            f"max_pairs={config.max_pairs} limits pictures and ToCa's captions: this method makes "
+            f"max_pairs={max_pairs} limits pictures and ToCa's captions: this method makes "
             "captions of each photo; leave it out, first_images= limits the photos"
         )
 
 
-def _refuse_photo_settings(config: DictConfig, method: AbstractCorpusMethod) -> None:
-    names = [*config.steps, *([] if config.split == "train" else [f"split={config.split}"])]
+def _refuse_photo_settings(
+    method: AbstractCorpusMethod, steps: Mapping[str, Part], split: str
+) -> None:
+    names = [*steps, *([] if split == "train" else [f"split={split}"])]
     if names:
         raise ValueError(
             f"method={method.name} reads the captions of corpus= alone, so steps and split of "
@@ -248,7 +379,7 @@ def _mask_execution_keys(value: Any) -> Any:
     }
 
 
-def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]:
+def _ranker_of(method: Part, threshold: Threshold) -> Callable[[], Ranker]:
     """A builder of rankers, called in each process: networks are not sent between processes."""
     build_encoder = partial(build_part, method.encoder)
     return partial(cosine_ranker, build_encoder, threshold=threshold, keep=method.keep)
@@ -259,13 +390,13 @@ def _is_smoke() -> bool:
     return HydraConfig.initialized() and HydraConfig.get().runtime.choices.get("debug") == "smoke"
 
 
-def smoke_settings(config: DictConfig) -> DictConfig:
-    """The config with few photos and pairs for ``debug=smoke``; fewer photos may be asked for."""
-    if _is_smoke():
-        config = config.copy()
-        config.first_images = config.first_images or config.smoke.first_images
-        config.max_pairs = config.smoke.max_pairs
-    return config
+def limits(
+    first_images: int | None, max_pairs: int | None, smoke: Smoke | None
+) -> tuple[int | None, int | None]:
+    """Numbers of photos and pairs, few under ``debug=smoke``; fewer photos may be asked for."""
+    if smoke is None or not _is_smoke():
+        return first_images, max_pairs
+    return first_images or smoke.first_images, smoke.max_pairs
 
 
 def summary(counts: dict[str, Any]) -> str:
@@ -277,40 +408,3 @@ def summary(counts: dict[str, Any]) -> str:
         return text
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
     return f"{text}; refused: {refused or 'none'}"
-
-
-def photo_worker(config: DictConfig) -> Callable[[], PhotoWorker]:
-    """A maker of workers that caption the photos of a config's data set."""
-    return partial(_photo_worker, plain_values(config, _PHOTO_WORKER_KEYS))
-
-
-def _photo_worker(values: dict[str, Any]) -> PhotoWorker:
-    config = OmegaConf.create(values)
-    return PhotoWorker(method=build_part(config.method), roster=read_photos(config))
-
-
-def corpus_worker(config: DictConfig) -> Callable[[], Any]:
-    """A maker of `AbstractCorpusMethod.worker`, with the captions of a config's corpus."""
-    return partial(_corpus_worker, plain_values(config, _CORPUS_WORKER_KEYS))
-
-
-def _corpus_worker(values: dict[str, Any]) -> Any:
-    config = OmegaConf.create(values)
-    roster = read_corpus(Corpus.of(config.corpus), number=config.first_images)
-    captions = [sample.caption for sample in roster.samples]
-    return build_part(config.method).worker(captions)
-
-
-def read_photos(config: DictConfig) -> Roster:
-    """The photos that are augmented and that patches are cut from."""
-    roster, _ = read_with_steps(DataSettings.of(config), config.split)
-    return relabel_roster(roster, load_lemmas(LEMMAS))
-
-
-def plain_values(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Some keys of a config, resolved alone: other keys may refer to missing ones."""
-    values = {key: config[key] for key in keys}
-    return {
-        key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-        for key, value in values.items()
-    }

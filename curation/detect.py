@@ -30,7 +30,7 @@ from curation.finished_run import read_run
 from curation.loop.ledger import read_history
 from curation.loop.planted_faults import faulty_kinds
 from curation.manifest import is_loop_folder, read_manifest
-from curation.pair_cache import fill_cache, pair_configs, pairs_of
+from curation.pair_cache import fill_cache, pair_parts, pairs_of
 
 FILE_NAME = "detection_by_score.json"
 _NO_SIGNALS = ("losses.npz",)
@@ -126,7 +126,7 @@ def detect_run(
     pairs_elsewhere = chosen_spread({"spread": spread})
     if not isinstance(pairs_elsewhere, Local):
         samples = list({s: None for context in contexts(folder) for s in context.live.values()})
-        for chosen in pair_configs(scores):
+        for chosen in pair_parts(scores):
             fill_cache(chosen, pairs_of(samples), spread=pairs_elsewhere, plugins=list(plugins))
     built = {name: build_part(chosen) for name, chosen in scores.items()}
     detections = [

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from rich.progress import Progress
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Name, PositiveInt, Seed
+from captioning.config.tasks import plain
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.local import chosen_spread
 from captioning.training.rosters import read_with_steps
-from captioning.training.settings import DataSettings
+from captioning.training.settings import NO_STEPS, Data, DataSettings, Part, Paths
 from captioning.types import Sample
 from captioning.vision.pair_scores import Pair, PairScores
 from curation.score.caption_fit import waits_for_caption
@@ -48,12 +50,12 @@ class PairWorker:
 
 
 def fill_cache(
-    config: DictConfig, pairs: Sequence[Pair], *, spread: AbstractSpread, plugins: Sequence[str]
+    source: Part, pairs: Sequence[Pair], *, spread: AbstractSpread, plugins: Sequence[str]
 ) -> PairScores:
     """Score the pairs that the cache lacks.
 
     Args:
-        config: of `PairScores`.
+        source: `PairScores`.
         pairs: photos with captions; repeats are allowed.
         spread: where they are scored.
         plugins: see `Job`.
@@ -62,10 +64,10 @@ def fill_cache(
         ValueError: scores that are kept nowhere, a photo that cannot be opened, a blank caption.
         OSError: the cache cannot be written.
     """
-    values: Any = OmegaConf.to_container(config, resolve=True)
+    values = plain(source)
     if not values.get("cache_folder"):
         raise ValueError("scores are computed ahead for the cache: give pairs.cache_folder=FOLDER")
-    scores: PairScores = build_part(config)
+    scores: PairScores = build_part(source)
     scores.fill(pairs, partial(_elsewhere, values, scores.scorer.identity, spread, plugins))
     return scores
 
@@ -109,20 +111,49 @@ def pairs_of(samples: Sequence[Sample]) -> list[Pair]:
     return [(s.image_path, s.caption) for s in samples if not waits_for_caption(s)]
 
 
-def pair_configs(config: Any) -> Iterator[DictConfig]:
-    """The configs of `PairScores` that a config holds, at any depth."""
-    if OmegaConf.is_dict(config):
-        target = str(config.get("_target_", ""))
+def pair_parts(settings: Any) -> Iterator[Part]:
+    """The parts of `PairScores` that settings hold, at any depth."""
+    if isinstance(settings, DictConfig):
+        target = str(settings.get("_target_", ""))
         if target == f"{PairScores.__module__}.{PairScores.__qualname__}":
-            yield config
-        for key in config:
-            yield from pair_configs(config.get(key))
+            yield settings
+        for key in settings:
+            yield from pair_parts(settings.get(key))
 
 
-def score_data(config: DictConfig) -> tuple[str, Sequence[float]]:
-    """Score all captions of ``config.data``; their scores in order, and what they measure."""
-    roster, _ = read_with_steps(DataSettings.of(config), config.split)
-    pairs = pairs_of(roster.samples)
-    plugins = list(config.get("plugins") or [])
-    scores = fill_cache(config.pairs, pairs, spread=chosen_spread(config), plugins=plugins)
-    return scores.name, scores.scores(pairs).tolist()
+def score_data(
+    *,
+    data: Data,
+    paths: Paths,
+    pairs: Part,
+    split: Name = "train",
+    first_images: PositiveInt | None = None,
+    steps: Mapping[str, Part] = NO_STEPS,
+    seed: Seed = 0,
+    spread: Part | None = None,
+    plugins: Sequence[Name] = (),
+) -> tuple[str, Sequence[float]]:
+    """Score all captions of a data set.
+
+    Args:
+        data: the data set.
+        paths: folders.
+        pairs: of `PairScores`.
+        split: of the data set.
+        first_images: photos read; None: all.
+        steps: of the data.
+        seed: of what steps draw.
+        spread: where captions are scored; None: in this process.
+        plugins: packages that other processes import.
+
+    Returns:
+        What the scores measure, and the scores in the order of the captions.
+
+    Raises:
+        ValueError, OSError: data that cannot be read, and what `fill_cache` raises.
+    """
+    read = {"first_images": first_images, "steps": steps, "seed": seed}
+    roster, _ = read_with_steps(DataSettings(data=data, paths=paths, **read), split)
+    asked, where = pairs_of(roster.samples), chosen_spread({"spread": spread})
+    scores = fill_cache(pairs, asked, spread=where, plugins=list(plugins))
+    return scores.name, scores.scores(asked).tolist()

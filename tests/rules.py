@@ -83,7 +83,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         ),
     ),
     **dict.fromkeys(AUGMENTATION_ENTRIES, ("captioning", "augmentation")),
-    "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
     "curation": (
         *CONTRACTS,
         *("captioning.data.roster", "captioning.data.readers.split_words"),
@@ -146,7 +145,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("captioning.training.settings", "curation"),
     ),
     "curation.pair_cache": (
-        *(*CONTRACTS, "captioning.spread", "captioning.config.build"),
+        *(*CONTRACTS, "captioning.spread", "captioning.config.build", "captioning.config.tasks"),
         *("captioning.training.rosters", "captioning.training.settings"),
         "captioning.vision.pair_scores",
         "curation.score.caption_fit",
@@ -161,7 +160,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.vision.photo_captions",
         "captioning.spread",
         "captioning.results.versions",
-        "captioning.config.build",
+        *("captioning.config.build", "captioning.config.tasks"),
         "captioning.training.rosters",
         "captioning.training.settings",
         "augmentation.set_folder",
@@ -198,7 +197,7 @@ CORE = (
     *(f"captioning.{room}" for room in ("training", "evaluation", "results", "data", "decoding")),
     *(f"captioning.{room}" for room in ("text", "vision", "metrics", "commands")),
     "curation",
-    *(f"augmentation.{name}" for name in ("base", "run", "set_folder", "settings")),
+    *(f"augmentation.{name}" for name in ("base", "run", "set_folder")),
     *("augmentation.captions.caption_set", "augmentation.captions.new_captions"),
 )
 # Commands of one paper, whose tasks these import where they are run.

@@ -7,22 +7,24 @@ an epoch's end. Settings are in ``configs/pictures.yaml``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from rich.progress import Progress
 
 from augmentation.base import ImageRequest, Picture
 from augmentation.image_replacement.generated import GeneratedImages
 from captioning.config.build import build_part
+from captioning.config.ranges import Name, PositiveInt, Seed
+from captioning.config.tasks import plain
 from captioning.data.roster import CurationView, Roster
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.local import chosen_spread
 from captioning.training.rosters import read_with_steps
-from captioning.training.settings import DataSettings
+from captioning.training.settings import NO_STEPS, Data, DataSettings, Part, Paths
 
 FOLDER = "parts"
 
@@ -31,7 +33,7 @@ class PictureWorker:
     """Makes pictures in any process, in the cache that all share.
 
     Args:
-        values: the config of the source of pictures, plain.
+        values: the part of the source of pictures, plain.
         seed: of the run that will take them.
 
     Raises:
@@ -39,12 +41,12 @@ class PictureWorker:
     """
 
     def __init__(self, values: dict[str, Any], seed: int) -> None:
-        config = OmegaConf.create(values)
         # work ahead would be a second process with the same model
-        source = build_part(config, **({"ahead": False} if "ahead" in config else {}))
+        alone = {"ahead": False} if "ahead" in values else {}
+        source = build_part(OmegaConf.create(values), **alone)
         if not isinstance(source, GeneratedImages):
             raise ValueError(
-                f"{config.get('_target_')} makes no pictures: choose another "
+                f"{values.get('_target_')} makes no pictures: choose another "
                 "curation/image_source, such as stable_diffusion_1_5"
             )
         self._source, self._seed = source, seed
@@ -65,7 +67,7 @@ class PictureWorker:
 
 
 def drawn_pictures(
-    source: DictConfig,
+    source: Part,
     requests: Sequence[ImageRequest],
     *,
     spread: AbstractSpread,
@@ -75,13 +77,13 @@ def drawn_pictures(
     """The answers to requests, in order.
 
     Args:
-        source: the config of a source of pictures.
+        source: of pictures.
         requests: at most one a sample.
         spread: where they are made.
         seed: of the run.
         plugins: see `Job`.
     """
-    values: Any = OmegaConf.to_container(source, resolve=True)
+    values = plain(source)
     generator, cache = values.get("generator"), values.get("cache")
     if not isinstance(generator, dict) or not isinstance(cache, dict):
         raise ValueError("only pictures of a generator are made ahead; choose another image_source")
@@ -121,8 +123,30 @@ def all_requests(roster: Roster) -> list[ImageRequest]:
     return requests
 
 
-def make_ahead(config: DictConfig) -> dict[str, int]:
-    """Make the pictures of ``config.data``.
+def make_ahead(
+    *,
+    data: Data,
+    paths: Paths,
+    curation: Mapping[str, Part | None],
+    split: Name = "train",
+    first_images: PositiveInt | None = None,
+    steps: Mapping[str, Part] = NO_STEPS,
+    seed: Seed = 0,
+    spread: Part | None = None,
+    plugins: Sequence[Name] = (),
+) -> dict[str, int]:
+    """Make the pictures of a data set's captions.
+
+    Args:
+        data: the data set.
+        paths: folders.
+        curation: ``image_source``, which makes pictures, and the ``prompt`` that it may refer to.
+        split: of the data set.
+        first_images: photos read; None: all.
+        steps: of the data.
+        seed: of the training that takes the pictures.
+        spread: where they are made; None: in this process.
+        plugins: packages that other processes import.
 
     Returns:
         Numbers of pictures, and of captions without one by the reason.
@@ -131,12 +155,12 @@ def make_ahead(config: DictConfig) -> dict[str, int]:
         ValueError: wrong settings or data.
         OSError: the cache cannot be written.
     """
-    roster, _ = read_with_steps(DataSettings.of(config), config.split)
-    options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
-    pictures = drawn_pictures(
-        config.curation.image_source,
-        all_requests(roster),
-        spread=chosen_spread(config),
-        **options,
-    )
+    source = curation.get("image_source")
+    if source is None:
+        raise ValueError("curation/image_source makes the pictures: choose one")
+    read = {"first_images": first_images, "steps": steps, "seed": seed}
+    roster, _ = read_with_steps(DataSettings(data=data, paths=paths, **read), split)
+    where = chosen_spread({"spread": spread})
+    requests = all_requests(roster)
+    pictures = drawn_pictures(source, requests, spread=where, seed=seed, plugins=list(plugins))
     return dict(Counter(picture.problem or "made" for picture in pictures))

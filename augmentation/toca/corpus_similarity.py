@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from omegaconf import DictConfig
 from torch import Tensor
 
 from augmentation.plane import two_dimensions
@@ -24,9 +23,11 @@ from augmentation.toca.method import corpus_statistics
 from augmentation.toca.templates import slots_of
 from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
+from captioning.config.ranges import AbstractSettings, Name, PositiveFloat, PositiveInt, Seed
+from captioning.config.tasks import plain
 from captioning.runtime.files import write_atomically
 from captioning.training.rosters import read_corpus
-from captioning.training.settings import Corpus
+from captioning.training.settings import Corpus, Part
 
 Item = TypeVar("Item")
 
@@ -149,8 +150,43 @@ def _draw(captions: Sequence[str], number: int, generator: np.random.Generator) 
     return tuple(str(captions[int(row)]) for row in rows)
 
 
-def compare(config: DictConfig) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class FigureSettings(AbstractSettings):
+    """Captions of Figure 3.
+
+    Attributes:
+        ratios: captions shown for each of the target; none: no figure.
+        num_target: captions of the target.
+    """
+
+    ratios: Sequence[PositiveFloat]
+    num_target: PositiveInt
+
+
+def compare(
+    *,
+    corpus: Corpus,
+    target: Corpus,
+    tagger: Part,
+    similarity: Mapping[str, Part],
+    cache_folder: Name,
+    figure: FigureSettings,
+    out: Name,
+    first_images: PositiveInt | None = None,
+    seed: Seed = 0,
+) -> dict[str, Any]:
     """Write a card with Table 7's measures, and Figure 3.
+
+    Args:
+        corpus: captions.
+        target: captions that they are compared with.
+        tagger: of words.
+        similarity: ``encoder``, which embeds the captions of the figure.
+        cache_folder: of statistics.
+        figure: what it shows.
+        out: folder of card and figure.
+        first_images: images read of each corpus; None: all.
+        seed: of the figure.
 
     Returns:
         The card.
@@ -158,13 +194,12 @@ def compare(config: DictConfig) -> dict[str, Any]:
     Raises:
         ValueError, OSError: a corpus cannot be read, or something cannot be written.
     """
-    rosters = {
-        group: read_corpus(Corpus.of(config[group]), number=config.first_images, group=group)
-        for group in ("corpus", "target")
-    }
-    tagger, folder = build_part(config.tagger), Path(config.out)
+    recorded = plain(locals())
+    groups = {"corpus": corpus, "target": target}
+    rosters = {name: read_corpus(g, number=first_images, group=name) for name, g in groups.items()}
+    words, folder = build_part(tagger), Path(out)
     statistics = {
-        group: corpus_statistics(roster, tagger, Path(config.cache_folder))
+        group: corpus_statistics(roster, words, Path(cache_folder))
         for group, roster in rosters.items()
     }
     similarities = compare_corpora(statistics["corpus"], statistics["target"])
@@ -172,22 +207,22 @@ def compare(config: DictConfig) -> dict[str, Any]:
         group: [sample.caption for sample in roster.samples] for group, roster in rosters.items()
     }
     figure_counts = None
-    if config.figure.ratios:
+    if figure.ratios:
         figure_counts = draw_neighbourhoods(
             folder / "tsne.png",
             synthetic=texts["corpus"],
             target=texts["target"],
-            embed=build_part(config.similarity.encoder).embed_texts,
-            ratios=config.figure.ratios,
-            num_target=config.figure.num_target,
-            project=partial(two_dimensions, seed=config.seed),
-            generator=np.random.default_rng(config.seed),
+            embed=build_part(similarity["encoder"]).embed_texts,
+            ratios=figure.ratios,
+            num_target=figure.num_target,
+            project=partial(two_dimensions, seed=seed),
+            generator=np.random.default_rng(seed),
         )
     return write_card(
         folder,
         description="how near a corpus is to another (precision and recall are of the corpus)",
         rosters=rosters,
-        config=config,
+        settings=recorded,
         statistics={group: value.summary() for group, value in statistics.items()},
         likeness={name: asdict(value) for name, value in similarities.items()},
         figure=figure_counts,

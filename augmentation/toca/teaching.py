@@ -28,6 +28,7 @@ from augmentation.training.loop import TrainingLoop
 from augmentation.training.weights_card import write_card
 from augmentation.writing.causal_writer import LINE_END, padded_left
 from captioning.config.build import build_part
+from captioning.config.tasks import plain
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.text.causal import causal_source, imported, leading_ids, load_causal
@@ -191,7 +192,7 @@ def teach(config: DictConfig) -> dict[str, Any]:
         Path(config.out),
         description=f"{config.name}, taught to write captions from some of their words",
         rosters={"corpus": roster},
-        config=config,
+        settings=plain(config),
         captions={part: len(split_lessons) for part, split_lessons in lessons.items()},
         before=before,
         history=history,

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from augmentation.set_folder import CARD
 from captioning.data.roster import Roster
 from captioning.results.versions import versions
@@ -20,7 +18,7 @@ def write_card(
     *,
     description: str,
     rosters: Mapping[str, Roster],
-    config: DictConfig,
+    settings: Mapping[str, Any],
     **more: Any,
 ) -> dict[str, Any]:
     """Write ``card.json``.
@@ -29,7 +27,7 @@ def write_card(
         folder: of the weights.
         description: of the weights, in a line; the card's key ``what``.
         rosters: the data by split.
-        config: resolved into the card.
+        settings: plain ones, the card's key ``config``.
         **more: further plain values, such as losses.
 
     Returns:
@@ -44,9 +42,8 @@ def write_card(
         }
         for split, roster in rosters.items()
     }
-    resolved = OmegaConf.to_container(config, resolve=True)
     origin = versions() | {"command": _command()}
-    card = {"what": description, "data": data, "config": resolved, "versions": origin, **more}
+    card = {"what": description, "data": data, "config": dict(settings), "versions": origin, **more}
     write_json(folder / CARD, card)
     return card
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from captioning.commands.command import HydraCommand
@@ -11,12 +12,10 @@ from captioning.commands.quick_imports import quick_imports
 log = logging.getLogger(__name__)
 
 
-def _augment(config: Any) -> None:
-    with quick_imports():
-        from augmentation.run import augment, smoke_settings, summary
+def _show_set(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    from augmentation.run import summary
 
-    card = augment(smoke_settings(config))
-    log.info(f"{config.out}: {summary(card['counts'])}")
+    log.info(f"{arguments['out']}: {summary(card['counts'])}")
 
 
 def _captioned(config: Any) -> None:
@@ -34,23 +33,17 @@ def _teach(config: Any) -> None:
     log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
 
 
-def _compare(config: Any) -> None:
-    with quick_imports():
-        from augmentation.toca.corpus_similarity import compare
-
-    for name, measures in compare(config)["likeness"].items():
+def _show_likeness(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    for name, measures in card["likeness"].items():
         columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())
         log.info(f"{name}: {columns}")
 
 
-def _pictures(config: Any) -> None:
-    with quick_imports():
-        from augmentation.image_replacement.made_ahead import make_ahead
-
-    counts = make_ahead(config)
+def _show_pictures(counts: dict[str, int], arguments: Mapping[str, Any]) -> None:
     made = counts.pop("made", 0)
     others = "".join(f"; {count} x {problem}" for problem, count in sorted(counts.items()))
-    log.info(f"{config.curation.image_source.cache.folder}: {made:,} pictures{others}")
+    folder = arguments["curation"].image_source.cache.folder
+    log.info(f"{folder}: {made:,} pictures{others}")
 
 
 def _round_trip(config: Any) -> None:
@@ -71,8 +64,8 @@ AUGMENT = HydraCommand(
     name="augment",
     summary="Make new pairs of photo and caption, or new captions alone.",
     config="augmentation",
-    task=_augment,
-    checks_itself=True,
+    task="augmentation.run.augment",
+    show=_show_set,
 )
 CAPTIONED = HydraCommand(
     name="augment captioned",
@@ -90,13 +83,15 @@ COMPARE = HydraCommand(
     name="augment compare",
     summary="Measure how near one corpus of captions is to another.",
     config="compare_texts",
-    task=_compare,
+    task="augmentation.toca.corpus_similarity.compare",
+    show=_show_likeness,
 )
 PICTURES = HydraCommand(
     name="augment pictures",
     summary="Make the pictures of a data set's captions ahead of training.",
     config="pictures",
-    task=_pictures,
+    task="augmentation.image_replacement.made_ahead.make_ahead",
+    show=_show_pictures,
 )
 ROUND_TRIP = HydraCommand(
     name="augment round-trip",

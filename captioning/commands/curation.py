@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +34,14 @@ def _show_detections(entries: list[dict[str, Any]], arguments: Mapping[str, Any]
             )
 
 
-def _score(config: Any) -> None:
-    with quick_imports():
-        import numpy as np
+def _show_scores(result: tuple[str, Sequence[float]], arguments: Mapping[str, Any]) -> None:
+    import numpy as np
 
-        from curation.pair_cache import score_data
-
-    name, scores = score_data(config)
+    name, scores = result
     low, middle, high = np.quantile(scores, (0.1, 0.5, 0.9)) if scores else (np.nan,) * 3
     log.info(
         f"{name} of {len(scores):,} captions: a tenth below {low:.3f}, half below {middle:.3f}, a "
-        f"tenth above {high:.3f}; kept in {config.pairs.cache_folder}"
+        f"tenth above {high:.3f}; kept in {arguments['pairs'].cache_folder}"
     )
 
 
@@ -148,26 +145,26 @@ def without_photos(format: str, photos: str | None) -> str:
     return "; the photos are not in it: --photos copy (or link) puts them there"
 
 
-def _capfilt(config: Any) -> None:
-    with quick_imports():
-        from curation.capfilt.offline_set import capfilt, summary
+def _show_capfilt(card: dict[str, Any] | None, arguments: Mapping[str, Any]) -> None:
+    from curation.capfilt.offline_set import summary
 
-    card = capfilt(config)
-    done = f"shard {config.shard} is done" if card is None else summary(card)
-    log.info(f"{config.out}: {done}")
+    done = f"shard {arguments['shard']} is done" if card is None else summary(card)
+    log.info(f"{arguments['out']}: {done}")
 
 
 CAPFILT = HydraCommand(
     name="curate capfilt",
     summary="Write captions for every photo and filter them and the written ones (CapFilt).",
     config="capfilt",
-    task=_capfilt,
+    task="curation.capfilt.offline_set.capfilt",
+    show=_show_capfilt,
 )
 SCORE = HydraCommand(
     name="curate score",
     summary="Score how well all captions fit their photos, ahead of training.",
     config="score",
-    task=_score,
+    task="curation.pair_cache.score_data",
+    show=_show_scores,
 )
 DETECT = HydraCommand(
     name="curate detect",

@@ -38,7 +38,6 @@ from captioning.training.settings import (
     Paths,
     PrepareSettings,
 )
-from curation.capfilt.settings import CapFiltSettings
 
 Sizes = Annotated[Sequence[PositiveInt], MinLen(1)]
 
@@ -96,16 +95,6 @@ class AbstractMaking(AbstractCommon, total=False):
     val_batches: PositiveInt
     out: Name
     checkpoint: Name
-
-
-class Score(AbstractCommon, total=False):
-    """``curate score``."""
-
-    data: Data
-    pairs: Part
-    steps: Mapping[str, Part]
-    split: Name
-    spread: Part
 
 
 class Export(AbstractCommon, total=False):
@@ -193,26 +182,6 @@ class Captioned(AbstractOfRun, total=False):
     augmented_detections: Sequence[Name]
 
 
-class Figure(TypedDict, total=False):
-    """``figure`` of ``augment compare``."""
-
-    ratios: Sequence[PositiveFloat]
-    num_target: PositiveInt
-
-
-class Compare(AbstractCommon, total=False):
-    """``augment compare``."""
-
-    data: Data
-    corpus: Corpus
-    target: Corpus
-    tagger: Part
-    similarity: Mapping[str, Part]
-    cache_folder: Name
-    figure: Figure
-    out: Name
-
-
 class Teach(AbstractMaking, total=False):
     """``augment teach``."""
 
@@ -231,16 +200,6 @@ class Pictures(TypedDict, total=False):
 
     image_source: Part | None
     prompt: Part | None
-
-
-class MakeAhead(AbstractCommon, total=False):
-    """``augment pictures``."""
-
-    data: Data
-    steps: Mapping[str, Part]
-    split: Name
-    curation: Pictures
-    spread: Part
 
 
 class RoundTrip(AbstractCommon, total=False):
@@ -343,8 +302,6 @@ class FineTuning(AbstractMaking, total=False):
 
 
 SETTINGS: Mapping[str, type] = {
-    "curate score": Score,
-    "curate capfilt": CapFiltSettings,
     "export": Export,
     "find-objects": FindObjectsSettings,
     "prepare": PrepareSettings,
@@ -352,9 +309,7 @@ SETTINGS: Mapping[str, type] = {
     "diverse-captions": DiverseCaptions,
     "image-distance": ImageDistance,
     "augment captioned": Captioned,
-    "augment compare": Compare,
     "augment teach": Teach,
-    "augment pictures": MakeAhead,
     "augment round-trip": RoundTrip,
     "train-space": JointSpace,
     "assets autoencoder": Autoencoder,

@@ -7,14 +7,16 @@ A command calls its task so, and Python calls it with keywords::
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.check.check import check_config, signature_of
-from captioning.config.check.rules import alternatives
+from captioning.config.check.rules import alternatives, unwrapped
+from captioning.config.ranges import AbstractSettings, is_group
 
 
 def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]:
@@ -26,21 +28,60 @@ def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]
 
     Args:
         task: takes keywords. Keys that it does not take are for other keys to refer to.
-        config: composed.
+        config: composed. Where references of a key with a default cannot be resolved, the argument
+            has its default: the key is for other uses of the task.
 
     Raises:
         ValueError: a line for each wrong value, see `check_config`.
     """
     check_config(config, task)
-    hints = signature_of(task).annotations
-    return {name: _argument(config[name], hint) for name, hint in hints.items() if name in config}
+    signature, arguments = signature_of(task), {}
+    for name in signature.annotations.keys() & {str(key) for key in config}:
+        try:
+            arguments[name] = _argument(config[name], signature.annotations[name])
+        except OmegaConfBaseException:  # a reference to a key that this use of the task lacks
+            if name in signature.required:
+                raise
+    return arguments
 
 
 def _argument(value: Any, hint: Any) -> Any:
     if OmegaConf.is_list(value):
         return OmegaConf.to_container(value, resolve=True)
-    records: list[Any] = [kind for kind in alternatives(hint) if is_dataclass(kind)]
-    if not records or not OmegaConf.is_dict(value):
+    if not OmegaConf.is_dict(value):
         return value
-    fields: Any = OmegaConf.to_container(value, resolve=True)
-    return records[0](**fields)
+    kinds: list[Any] = [unwrapped(member)[0] for member in alternatives(hint)]
+    for kind in kinds:
+        if is_group(kind):
+            return kind.of(value)
+        if is_dataclass(kind):
+            build: Any = kind
+            return build(**plain(value))
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Settings as a file holds them: mappings, lists and values, all references looked up.
+
+    Of a group of settings the keys are left out that have their default.
+    """
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=True)
+    if isinstance(value, Mapping):
+        return {str(key): plain(content) for key, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(content) for content in value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    given = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, AbstractSettings):
+        given = {f.name: given[f.name] for f in fields(value) if not _is_default(f, given[f.name])}
+        given = {key: content for key, content in given.items() if key != "further"}
+        given |= value.further
+    return plain(given)
+
+
+def _is_default(field: Field[Any], value: Any) -> bool:
+    if field.default_factory is not MISSING:
+        return value == field.default_factory()
+    return value is field.default or (field.default is not MISSING and value == field.default)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Lt, MinLen
@@ -222,6 +223,9 @@ class FindLr(AbstractSettings):
         """The rate of an update, from 0."""
         share = update / (self.num_updates - 1)
         return self.lowest * (self.highest / self.lowest) ** share
+
+
+NO_STEPS: Mapping[str, Part] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from augmentation.captions.line_log import as_line
 from augmentation.set_folder import claim_folder
 from captioning.config.build import build_part
+from captioning.config.ranges import Name, PositiveInt, Seed
+from captioning.config.tasks import plain
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.caption_slots import with_slots
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json, write_lines
 from captioning.spread.local import Local, chosen_spread
 from captioning.training.rosters import read_with_steps
-from captioning.training.settings import DataSettings
+from captioning.training.settings import NO_STEPS, Data, DataSettings, Part, Paths
 from captioning.types import UNPAIRED, Sample
 from curation.amend.capfilt import CapFilt
 from curation.amend.model_caption import ORIGIN, CaptionSource
@@ -235,8 +237,45 @@ MERGE = "merge"
 WHOLE = Shard(number=1, total=1)
 
 
-def capfilt(config: DictConfig) -> dict[str, Any] | None:
+def capfilt(
+    *,
+    data: Data,
+    paths: Paths,
+    captioner: Part,
+    filter: Part,
+    out: Name,
+    threshold: float,
+    parts: Literal["both", "captioner", "filter"] = "both",
+    per_photo: PositiveInt = 1,
+    photos_at_once: PositiveInt = 256,
+    shard: Name | None = None,
+    split: Name = "train",
+    first_images: PositiveInt | None = None,
+    steps: Mapping[str, Part] = NO_STEPS,
+    seed: Seed = 0,
+    spread: Part | None = None,
+    plugins: Sequence[Name] = (),
+) -> dict[str, Any] | None:
     """Caption and score the photos of a shard, or of all; then decide and write the set.
+
+    Args:
+        data: the data set.
+        paths: folders.
+        captioner: writes captions.
+        filter: scores captions against their photos.
+        out: folder of the set.
+        threshold: captions of a lower score do not match.
+        parts: those of captioner and filter that are used.
+        per_photo: captions written for a photo.
+        photos_at_once: photos between two writes.
+        shard: ``"3/16"``: that part of the photos alone; ``"merge"``: decide, all parts are there;
+            None: all photos.
+        split: of the data set.
+        first_images: photos read; None: all.
+        steps: of the data.
+        seed: of what is drawn.
+        spread: where photos are captioned and scored; None: in this process.
+        plugins: packages that other processes import.
 
     Returns:
         The card, with counts; None after a single shard.
@@ -245,49 +284,44 @@ def capfilt(config: DictConfig) -> dict[str, Any] | None:
         ValueError: wrong settings or data, or shards that do not belong together.
         OSError: files that cannot be read or written.
     """
-    folder = Path(config.out)
-    shard = None if config.shard in (None, MERGE) else Shard.parse(config.shard)
-    roster, _ = read_with_steps(DataSettings.of(config), config.split)
-    data = {"roster": roster.name, "fingerprint": roster.fingerprint}
-    claim_folder(folder, {"data": data, "parts": config.parts, "per_photo": config.per_photo})
-    spread = chosen_spread(config)
-    if shard is not None and not isinstance(spread, Local):
+    folder = Path(out)
+    chosen = None if shard in (None, MERGE) else Shard.parse(shard)
+    read = {"first_images": first_images, "steps": steps}
+    roster, _ = read_with_steps(DataSettings(data=data, paths=paths, seed=seed, **read), split)
+    identity = {"roster": roster.name, "fingerprint": roster.fingerprint}
+    claim_folder(folder, {"data": identity, "parts": parts, "per_photo": per_photo})
+    where = chosen_spread({"spread": spread})
+    if chosen is not None and not isinstance(where, Local):
         raise ValueError(
             "shard=I/N is for a process that is started by hand; with another spread than local "
             "leave it out, or give shard=merge"
         )
-    if config.shard != MERGE:
-        settings = _parts(config)
+    used = {
+        "captioner": None if parts == "filter" else plain(captioner),
+        "filter": None if parts == "captioner" else plain(filter),
+    }
+    if shard != MERGE:
         write_shard(
-            shard or WHOLE,
+            chosen or WHOLE,
             folder=folder,
             roster=roster,
-            build=partial(build_judge, **settings),
-            spread=spread,
-            photos_at_once=config.photos_at_once,
-            settings=settings,
-            plugins=list(config.get("plugins") or []),
+            build=partial(build_judge, **used),
+            spread=where,
+            photos_at_once=photos_at_once,
+            settings=used,
+            plugins=list(plugins),
         )
-    if shard is not None:
+    if chosen is not None:
         return None
     head, records = read_shards(folder, roster)
-    options = {"parts": config.parts, "threshold": config.threshold, "seed": config.seed}
+    options = {"parts": parts, "threshold": threshold, "seed": seed}
     counts = merge(roster, records, head, folder=folder, **options)
-    card = {"what": "a training set after CapFilt", "data": data, "counts": counts, **options}
-    card |= {"judged by": head, "versions": versions(), "config": _plain(config)}
+    card = {"what": "a training set after CapFilt", "data": identity, "counts": counts, **options}
+    config = {"split": split, **read, "per_photo": per_photo}
+    config |= {"captioner": captioner, "filter": filter}
+    card |= {"judged by": head, "versions": versions(), "config": plain(config)}
     write_json(folder / CARD, card)
     return card
-
-
-def _parts(config: DictConfig) -> dict[str, dict[str, Any] | None]:
-    """The configs of captioner and filter as plain values; None where there is none."""
-    without = {"captioner": "filter", "filter": "captioner"}
-    return {
-        name: None
-        if config.parts == alone
-        else cast("dict[str, Any]", OmegaConf.to_container(config[name], resolve=True))
-        for name, alone in without.items()
-    }
 
 
 def build_judge(*, captioner: dict[str, Any] | None, filter: dict[str, Any] | None) -> Judge:
@@ -297,16 +331,6 @@ def build_judge(*, captioner: dict[str, Any] | None, filter: dict[str, Any] | No
         for config in (captioner, filter)
     )
     return Judge(source=source, pairs=pairs)
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
-    """Settings of captioner and filter, as they were."""
-    keys = ("split", "first_images", "steps", "per_photo", "captioner", "filter")
-    values = {key: config[key] for key in keys}
-    return {
-        key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-        for key, value in values.items()
-    }
 
 
 def summary(card: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from captioning.config.compose import compose_config
 from captioning.config.plugins import import_plugins
 from captioning.data.steps.added_captions import FILE
 from tests.pages import write_files
+from tests.task_calls import call
 
 
 def test_the_files_of_the_page_make_captions(repository: Path, tmp_path: Path, monkeypatch):
@@ -25,7 +26,7 @@ def test_the_files_of_the_page_make_captions(repository: Path, tmp_path: Path, m
         f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]",
     ]
     config = compose_config("augmentation", overrides)
-    card = augment(config)
+    card = call(augment, config)
     lines = (tmp_path / "made" / FILE).read_text().splitlines()
     captions = [json.loads(line)["caption"] for line in lines]
     assert card["counts"]["captions"] == len(captions) > 0

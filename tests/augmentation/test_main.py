@@ -11,11 +11,13 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from augmentation.run import augment, smoke_settings
+from augmentation.run import augment, limits
 from captioning.config.compose import compose_config
+from captioning.config.tasks import arguments_of
 from captioning.data.steps.take_detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes
+from tests.task_calls import call
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 HELD_OUT = "method.classes={dog: {candidates: [cat]}}"
@@ -59,35 +61,35 @@ def detected(tmp_path: Path) -> Callable[[str, Change], DictConfig]:
 
 def test_a_folder_is_refused_to_pairs_of_other_detections(detected) -> None:
     first = detected("first", lambda region: region)
-    card = augment(first)
+    card = call(augment, first)
     assert card["counts"]["pictures"] > 0
     moved = detected("moved", lambda r: replace(r, box=(r.box[0] - 4, *r.box[1:])))
     with pytest.raises(ValueError, match="other settings or data"):
-        augment(moved)
-    assert augment(first)["counts"] == card["counts"]
+        call(augment, moved)
+    assert call(augment, first)["counts"] == card["counts"]
 
 
 def test_pairs_may_be_continued_with_another_cache_and_other_numbers(detected, tmp_path) -> None:
     config = detected("first", lambda region: region)
-    counts = augment(config)["counts"]
+    counts = call(augment, config)["counts"]
     config.paths.cache = str(tmp_path / "elsewhere")
     config.method.parser.num_processes = 1
     config.format.num_cached_photos = 3
-    assert augment(config)["counts"] == counts
+    assert call(augment, config)["counts"] == counts
     config.format.quality = 80
     with pytest.raises(ValueError, match=r"settings.json differs in format\)"):
-        augment(config)
+        call(augment, config)
 
 
 def test_a_detector_that_finds_nothing_is_told_from_the_counts(detected, tmp_path) -> None:
     with pytest.raises(ValueError, match="no picture was made") as error:
-        augment(detected("blind", lambda region: None))
+        call(augment, detected("blind", lambda region: None))
     assert "'photos with boxes': 0" in str(error.value)
     assert "\n" not in str(error.value)
     no_dogs = detected("no_dogs", lambda region: region if region.label != "dog" else None)
     no_dogs.out = str(tmp_path / "no_dogs")
     with pytest.raises(ValueError, match=r"left out, by reason: {'no box of the novel obj.*': 6}"):
-        augment(no_dogs)
+        call(augment, no_dogs)
 
 
 CAPTIONS = '[{"image_id": "1", "caption": "a dog"}]'
@@ -106,12 +108,12 @@ def test_a_folder_is_refused_where_a_file_of_the_settings_has_changed(
     config, path = detected("all", lambda region: region), tmp_path / "given.txt"
     config.method[setting] = str(path)
     path.write_text(before)
-    card = augment(config)
+    card = call(augment, config)
     assert card["files"].keys() == {setting}
-    assert augment(config)["files"] == card["files"]
+    assert call(augment, config)["files"] == card["files"]
     path.write_text(after)
     with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
-        augment(config)
+        call(augment, config)
 
 
 @pytest.mark.parametrize(
@@ -121,4 +123,5 @@ def test_a_smoke_run_reads_as_few_photos_as_asked_for(options, number, monkeypat
     config = compose_config("augmentation", ["debug=smoke", *options], return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     HydraConfig.instance().set_config(config)
-    assert smoke_settings(config).first_images == number
+    given = arguments_of(augment, config)
+    assert limits(given["first_images"], given["max_pairs"], given["smoke"]) == (number, 24)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig
 
 from augmentation.captions.new_captions import (
     AbstractCaptionMethod,
@@ -16,12 +17,15 @@ from augmentation.captions.new_captions import (
     NewCaption,
     PhotoCaptions,
 )
-from augmentation.run import CAPTION_SET_KEYS, _augment_captions, _augment_texts, augment
+from augmentation.run import _augment_captions, _augment_texts, _Making, augment
 from augmentation.set_folder import claim_folder, data_identity, file_identity
+from captioning.config.tasks import plain
 from captioning.data.roster import Roster, build_roster
+from captioning.training.settings import Corpus
 from captioning.types import Phrase, Region, Sample
 from tests.augmentation.regions.scenes import photo
 from tests.augmentation.test_main import config_of
+from tests.task_calls import call
 
 BOX = Region(box=(10.0, 10.0, 30.0, 30.0), label="cat")
 PHRASE = Phrase(start=0, text="A cat", chain_id="1", kinds=("animals",), regions=(0,))
@@ -126,14 +130,22 @@ class NoTexts(AbstractCorpusMethod):
         return {}
 
 
+PHOTO_KEYS = ("seed", "first_images", "method", "split", "steps")
+TEXT_KEYS = ("seed", "first_images", "method", "max_pairs")
+
+
+def made(config: DictConfig, keys: Sequence[str] = PHOTO_KEYS) -> _Making:
+    return _Making(folder=Path(config.out), recorded=plain({key: config[key] for key in keys}))
+
+
 def test_captions_of_other_boxes_are_refused_the_folder(tmp_path: Path) -> None:
     config = config_of(tmp_path, "method=ssa")
     path = photo(tmp_path / "1.png", [])
     roster, moved = one_photo(BOX, path=path), one_photo(replace(BOX, label="dog"), path=path)
-    _augment_captions(config, Echo(), roster)
-    _augment_captions(config, Echo(), roster)
+    _augment_captions(Echo(), roster, made(config))
+    _augment_captions(Echo(), roster, made(config))
     with pytest.raises(ValueError, match="other settings or data"):
-        _augment_captions(config, Echo(), moved)
+        _augment_captions(Echo(), moved, made(config))
 
 
 def test_captions_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
@@ -142,19 +154,20 @@ def test_captions_of_changed_files_are_refused_the_folder(tmp_path: Path) -> Non
     options = ("word_vectors@method.vectors=glove", f"method.vectors.path={vectors}")
     config = config_of(tmp_path, "method=ssa", *options)
     roster = one_photo(BOX, path=photo(tmp_path / "1.png", []))
-    card = _augment_captions(config, Echo(), roster)
+    card = _augment_captions(Echo(), roster, made(config))
     assert card["files"].keys() == {"vectors.path"}
-    assert _augment_captions(config, Echo(), roster)["files"] == card["files"]
+    assert _augment_captions(Echo(), roster, made(config))["files"] == card["files"]
     vectors.write_text("cat 2.0")
     with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
-        _augment_captions(config, Echo(), roster)
+        _augment_captions(Echo(), roster, made(config))
 
 
 def test_captions_of_no_files_are_gone_on_with_as_before(tmp_path: Path) -> None:
     config = config_of(tmp_path, "method=paraphrase")
-    _augment_captions(config, Echo(), one_photo(BOX, path=photo(tmp_path / "1.png", [])))
+    roster = one_photo(BOX, path=photo(tmp_path / "1.png", []))
+    _augment_captions(Echo(), roster, made(config))
     settings = json.loads((tmp_path / "out" / "settings.json").read_text())
-    assert settings.keys() == {*CAPTION_SET_KEYS, "data"}
+    assert settings.keys() == {*PHOTO_KEYS, "data"}
 
 
 def test_texts_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
@@ -167,12 +180,13 @@ def test_texts_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
         f"method.writer.path={tmp_path}/model.gguf",
     )
     config = config_of(tmp_path, "method=toca", *options)
-    card = _augment_texts(config, NoTexts())
+    corpora = {"corpus": Corpus.of(config.corpus)}
+    card = _augment_texts(NoTexts(), corpora, made(config, TEXT_KEYS))
     assert card["files"].keys() == {"writer.path"}
-    assert _augment_texts(config, NoTexts())["files"] == card["files"]
+    assert _augment_texts(NoTexts(), corpora, made(config, TEXT_KEYS))["files"] == card["files"]
     (tmp_path / "model.gguf").write_text("others")
     with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
-        _augment_texts(config, NoTexts())
+        _augment_texts(NoTexts(), corpora, made(config, TEXT_KEYS))
 
 
 class Reversed(AbstractCorpusMethod):
@@ -197,10 +211,10 @@ def test_any_method_of_a_corpus_is_given_the_corpus(tmp_path: Path) -> None:
     options = ("corpus=lines", f"corpus.train.path={tmp_path / 'corpus.txt'}")
     config = config_of(tmp_path, "method=toca", *options)
     config.method = {"_target_": f"{__name__}.Reversed"}
-    card = augment(config)
+    card = call(augment, config)
     assert card["what"] == "captions in reverse"
     assert (card["counts"], card["method"]) == ({"captions": 2}, {"reversed": True})
     assert (tmp_path / "out" / "captions.txt").read_text() == "sits cat a\nruns dog the\n"
     config.split = "val"
     with pytest.raises(ValueError, match="method=reversed reads the captions of corpus="):
-        augment(config)
+        call(augment, config)

@@ -29,6 +29,7 @@ from curation.capfilt.offline_set import capfilt
 from tests.captioning.spread.toy_work import toy_job
 from tests.cluster.conftest import REQUESTED
 from tests.matching_folders import save_blip_captioner, save_blip_matching
+from tests.task_calls import call
 from tests.tiny import CAPTIONS
 
 pytestmark = [
@@ -136,7 +137,7 @@ def test_capfilt_gives_the_same_set_by_any_number_of_workers(cluster: Any, tmp_p
         ("one", "spread=ray", "spread.num_workers=1"),
         ("two", "spread=ray", "spread.num_workers=2", "spread.shard_size=4"),
     ):
-        capfilt(compose_config("capfilt", [*options, *spread, f"out={tmp_path / name}"]))
+        call(capfilt, compose_config("capfilt", [*options, *spread, f"out={tmp_path / name}"]))
         sets[name] = [(tmp_path / name / file).read_bytes() for file in names]
     assert sets["one"] == sets["here"]
     assert sets["two"] == sets["here"]

@@ -17,7 +17,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.settings import AugmentationSettings
 from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.config.check import check_config
 from captioning.config.check.check import Problem, problems, schema_of
@@ -73,7 +72,6 @@ COMMANDS = {
         ),
     ),
     "evaluate": ("evaluate", EvaluateSettings, ("run=RUN", "search=beam", "rerank=consensus")),
-    "augment": ("augmentation", AugmentationSettings, ("out=OUT", "data=miniworld", "spread=ray")),
 }
 # What the configs of the other commands leave open.
 OPEN = {
@@ -83,6 +81,7 @@ OPEN = {
     "controllability": ("run=RUN",),
     "diverse-captions": ("run=RUN",),
     "image-distance": ("real=A", "other=B"),
+    "augment": ("out=OUT", "data=miniworld", "spread=ray"),
     "augment captioned": ("run=RUN", "augmented.root=MADE"),
 }
 COMMANDS |= {

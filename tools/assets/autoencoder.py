@@ -25,6 +25,7 @@ from augmentation.training.identity import training_identity
 from augmentation.training.loop import LossOf, TrainingLoop
 from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
+from captioning.config.tasks import plain
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster
 from captioning.training.settings import DataSettings
@@ -225,7 +226,7 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
         Path(config.out),
         description="image autoencoder of a small latent diffusion model",
         rosters=rosters,
-        config=config,
+        settings=plain(config),
         parameters=sum(value.numel() for value in model.parameters()),
         history=history,
         val=final,

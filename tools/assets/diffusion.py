@@ -50,6 +50,7 @@ from augmentation.image_replacement.training.pipelines import (
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop
 from augmentation.training.weights_card import write_card
+from captioning.config.tasks import plain
 from captioning.data.roster import Roster
 from captioning.runtime.extras import write_sums
 from captioning.runtime.files import write_atomically
@@ -243,7 +244,9 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     write_sums(sums_of(out), out.rglob("*.safetensors"))
     description = "small text-to-image latent diffusion model"
     details = {"parameters": parameter_counts(pipeline), "history": history}
-    return write_card(out, description=description, rosters=rosters, config=config, **details)
+    return write_card(
+        out, description=description, rosters=rosters, settings=plain(config), **details
+    )
 
 
 def picture_sheet(

@@ -44,6 +44,7 @@ from augmentation.image_replacement.training.pipelines import load_pipeline
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop
 from augmentation.training.weights_card import write_card
+from captioning.config.tasks import plain
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.training.rosters import read_roster
@@ -177,9 +178,8 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     number = sum(value.numel() for value in loop.trained.values())
     details = {"trained parameters": number, "before": before, "history": history}
     description = f"{config.generator}, fine-tuned on captions"
-    return write_card(
-        Path(config.out), description=description, rosters=rosters, config=config, **details
-    )
+    described = {"description": description, "settings": plain(config)}
+    return write_card(Path(config.out), rosters=rosters, **described, **details)
 
 
 def _data(roster: Roster, pipeline: StableDiffusionPipeline, config: DictConfig) -> PhotoData:

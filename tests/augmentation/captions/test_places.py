@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from augmentation.run import CAPTION_SET_KEYS, plain_values, without_execution_keys
+from augmentation.run import without_execution_keys
 from captioning.config.compose import compose_config
+from captioning.config.tasks import plain
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+KEYS = ("seed", "split", "first_images", "steps", "method")
 AMR = ("+amr@method.graph_parser=parser", "method.graph_parser.name=folder")
 
 
 def settings(*overrides: str) -> dict[str, Any]:
     config = compose_config("augmentation", overrides=["out=x", *overrides])
-    return without_execution_keys(plain_values(config, CAPTION_SET_KEYS))
+    return without_execution_keys(plain({key: config[key] for key in KEYS}))
 
 
 @pytest.mark.parametrize(

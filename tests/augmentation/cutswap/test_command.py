@@ -25,6 +25,7 @@ from captioning.vision.joint_space import build_joint_space
 from tests.augmentation.regions.scenes import photo
 from tests.augmentation.test_main import CONFIGS, config_of
 from tests.clip_folder import clip_folder
+from tests.task_calls import call
 
 WORDS = ("bird", "cat", "dog")
 GLOVE = {"bird": (0, 0, 1), "cat": (1, 0, 0), "dog": (0, 1, 0), "zebra": (9, 9, 9)}
@@ -110,7 +111,7 @@ def choice_options(choice: str, folder: Path) -> list[str]:
 def pairs(tmp_path: Path, folder: Path, *options: str) -> dict:
     few = ("method.keep=null", "method.min_uses=2", "method.rules.num_captions=2", "max_pairs=2")
     fixed = ("method=cutswap", "data=jsonl", f"data.root={folder}", *few)
-    return augment(config_of(tmp_path, *fixed, "method.clustering.num_clusters=1", *options))
+    return call(augment, config_of(tmp_path, *fixed, "method.clustering.num_clusters=1", *options))
 
 
 def expected(choice: str, path: Path) -> Tensor:
@@ -199,7 +200,7 @@ def test_a_set_of_so_many_augmented_captions_is_a_set_of_its_own(
 def test_only_pictures_are_counted_as_augmented(method: str, folder: Path, tmp_path: Path) -> None:
     options = (f"method={method}", "data=jsonl", f"data.root={folder}", "max_augmented=3")
     with pytest.raises(ValueError, match="max_augmented=3 is for methods that make pictures"):
-        augment(config_of(tmp_path, *options))
+        call(augment, config_of(tmp_path, *options))
 
 
 def test_the_thesis_has_its_values(tmp_path: Path) -> None:

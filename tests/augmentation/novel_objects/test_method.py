@@ -19,6 +19,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.runtime.files import write_json
 from captioning.types import Region
 from tests.augmentation.regions.scenes import region
+from tests.task_calls import call
 
 DOG = {"dog": {"candidates": ["cat"]}}
 
@@ -198,7 +199,7 @@ def test_text_in_the_place_of_a_list_is_refused_and_not_read_by_letters(parser, 
 def test_text_in_the_place_of_a_list_is_refused_before_data_are_read(setting: str, told: str):
     config = compose_config("augmentation", ["data=miniworld_tiny", setting])
     with pytest.raises(ValueError, match=told):
-        augment(config)
+        call(augment, config)
 
 
 def test_a_novel_class_without_boxes_gives_none(parser, roster):

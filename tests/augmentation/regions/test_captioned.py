@@ -26,6 +26,7 @@ from captioning.types import Prediction
 from tests.augmentation.regions.scenes import photo, region
 from tests.augmentation.test_main import config_of
 from tests.captioning.conftest import SMALL
+from tests.task_calls import call
 
 CAT, BIRD = (8.0, 8.0, 40.0, 40.0), (44.0, 44.0, 60.0, 60.0)
 BEFORE, AFTER = "A white cat sits near a bird.", "A white dog sits near a bird."
@@ -196,7 +197,7 @@ def test_a_trained_run_describes_pictures_that_were_made(tmp_path: Path) -> None
     train(trained)
     few = ["method.keep=null", "method.rules.num_captions=1", "method.num_patches=1"]
     loose = ["method.min_uses=2", "max_pairs=6"]
-    augment(config_of(tmp_path, "method=cutswap", "data=miniworld_tiny", *few, *loose))
+    call(augment, config_of(tmp_path, "method=cutswap", "data=miniworld_tiny", *few, *loose))
     chosen = [
         *paths,
         "data=miniworld_tiny",

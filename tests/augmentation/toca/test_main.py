@@ -17,6 +17,7 @@ from captioning.commands.main import main
 from captioning.config.compose import compose_config
 from captioning.training.rosters import read_corpus
 from captioning.training.settings import Corpus
+from tests.task_calls import call
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,7 +52,7 @@ def test_wrong_numbers_of_captions_are_refused(setting: str) -> None:
     config = compose_config("augmentation", ["method=toca", f"method.pace.{setting}"])
     told = rf"method\.pace\.{key}: must be a whole number of at least 1, got {value}"
     with pytest.raises(ValueError, match=told):
-        augment(config)
+        call(augment, config)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_wrong_numbers_of_captions_are_refused(setting: str) -> None:
 def test_settings_of_photos_are_refused(settings: list[str], named: str, tmp_path: Path) -> None:
     config = compose_config("augmentation", ["method=toca", f"out={tmp_path}", *settings])
     with pytest.raises(ValueError, match=f"method=toca reads the captions of corpus= .*{named}"):
-        augment(config)
+        call(augment, config)
 
 
 @pytest.mark.parametrize(
@@ -78,19 +79,19 @@ def test_a_number_of_pairs_is_not_of_methods_that_caption_each_photo(
 ) -> None:
     config = compose_config("augmentation", [*method, f"out={tmp_path}", "max_pairs=5"])
     with pytest.raises(ValueError, match="max_pairs=5 .* leave it out, first_images="):
-        augment(config)
+        call(augment, config)
 
 
 def test_the_number_of_a_smoke_test_is_no_setting_of_the_user(monkeypatch, tmp_path: Path) -> None:
     config = compose_config("augmentation", ["method=ssa", f"out={tmp_path}", "max_pairs=24"])
     monkeypatch.setattr("augmentation.run._is_smoke", lambda: True)
 
-    def reached(_: object) -> None:
+    def reached(*_: object) -> None:
         raise ConnectionError("the photos are read")
 
     monkeypatch.setattr("augmentation.run.read_photos", reached)
     with pytest.raises(ConnectionError, match="the photos are read"):
-        augment(config)
+        call(augment, config)
 
 
 @pytest.mark.slow
@@ -123,6 +124,6 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
     near = [f"corpus.train.path={out / 'captions.txt'}", f"paths.cache={tmp_path / 'cache'}"]
     target = ["corpus@target=lines", f"target.train.path={corpus}", "figure.ratios=[]"]
     config = compose_config("compare_texts", [*near, *target, f"out={tmp_path / 'near'}"])
-    measures = compare(config)["likeness"]
+    measures = call(compare, config)["likeness"]
     assert 0.6 < measures["token"]["weighted_precision"] < 1  # "here" is not in the corpus
     assert (tmp_path / "near" / "card.json").is_file()

@@ -20,6 +20,7 @@ from captioning.training.prepare import prepare
 from captioning.training.settings import PrepareSettings
 from curation.pair_cache import score_data
 from tests.captioning.spread.toy_work import Backwards
+from tests.task_calls import call
 
 TOYS = "tests.captioning.spread.toy_work"
 ELSEWHERE = (
@@ -55,7 +56,7 @@ def test_captions(tmp_path: Path, method: tuple[str, ...], orders: list[Order]):
     sets = []
     for name, spread in (("here", ()), ("elsewhere", ELSEWHERE)):
         out = tmp_path / name
-        augment(compose("augmentation", tmp_path, *method, *spread, f"out={out}"))
+        call(augment, compose("augmentation", tmp_path, *method, *spread, f"out={out}"))
         sets.append(contents(out, "card.json"))
     assert sets[0] == sets[1]
     assert any(name.startswith("captions.") and text for name, text in sets[0].items())
@@ -68,7 +69,7 @@ def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     from augmentation.toca.synthesis import Synthesis
 
     pace = ("method=toca", "method.pace.num_captions=70", "method.pace.batch_size=5")
-    augment(compose("augmentation", tmp_path, *pace, f"out={tmp_path / 'whole'}"))
+    call(augment, compose("augmentation", tmp_path, *pace, f"out={tmp_path / 'whole'}"))
     batch, number = Synthesis._batch, []
 
     def dies(*arguments: Any, **options: Any) -> Any:
@@ -81,9 +82,9 @@ def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(Synthesis, "_batch", dies)
         with pytest.raises(KeyboardInterrupt):
-            augment(config)
+            call(augment, config)
     first = list(Backwards.computed)
-    augment(config)
+    call(augment, config)
     assert len(Backwards.computed) < len(first)
     whole, killed = (contents(tmp_path / name, "card.json") for name in ("whole", "killed"))
     assert whole == killed
@@ -91,7 +92,7 @@ def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_pasted_pairs_are_made_by_one_machine(tmp_path: Path):
     with pytest.raises(ValueError, match="spread=ray is for methods that make captions"):
-        augment(compose("augmentation", tmp_path, *ELSEWHERE, f"out={tmp_path / 'out'}"))
+        call(augment, compose("augmentation", tmp_path, *ELSEWHERE, f"out={tmp_path / 'out'}"))
 
 
 def test_features(tmp_path: Path, orders: list[Order]):
@@ -142,16 +143,16 @@ def test_scores_of_pairs(tmp_path: Path):
             "photos_at_once": 2,
         }
         Backwards.computed.clear()
-        results.append(score_data(config))
+        results.append(call(score_data, config))
     assert results[0] == results[1]
     assert len(results[0][1]) == 50
     assert Backwards.computed == [3, 2, 1]
     assert not (tmp_path / "elsewhere" / "parts").exists()
-    assert score_data(config) == results[0]  # all of them from the cache
+    assert call(score_data, config) == results[0]  # all of them from the cache
     assert Backwards.computed == []
     config.pairs.cache_folder = None
     with pytest.raises(ValueError, match="give pairs.cache_folder=FOLDER"):
-        score_data(config)
+        call(score_data, config)
 
 
 def test_pictures(tmp_path: Path):
@@ -170,7 +171,7 @@ def test_pictures(tmp_path: Path):
                 "batch_size": 2,
             },
         }
-        assert make_ahead(config) == {"made": 15}
+        assert call(make_ahead, config) == {"made": 15}
         folders.append(contents(tmp_path / name))
     assert folders[0] == folders[1]
     assert len(folders[0]) == 15

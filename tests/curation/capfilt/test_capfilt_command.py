@@ -19,6 +19,7 @@ from captioning.vision.pair_scores import PairScores
 from curation.capfilt import shards
 from curation.capfilt.offline_set import capfilt, summary
 from tests.matching_folders import save_blip_captioner, save_blip_matching
+from tests.task_calls import call
 from tests.tiny import CAPTIONS
 
 NUM_PHOTOS = 7
@@ -57,7 +58,7 @@ def middle(folders, data) -> float:
 def run(folders, data, middle):
     captioner, matching = folders
 
-    def call(out: str, *overrides: str):
+    def judged(out: str, *overrides: str):
         options = (
             "data=jsonl",
             f"data.root={data}",
@@ -71,9 +72,9 @@ def run(folders, data, middle):
             "photos_at_once=2",
             f"out={data / out}",
         )
-        return capfilt(compose_config("capfilt", [*options, *overrides]))
+        return call(capfilt, compose_config("capfilt", [*options, *overrides]))
 
-    return call
+    return judged
 
 
 def test_counts_are_those_of_the_scores(run, data, middle):
