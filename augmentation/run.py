@@ -69,6 +69,7 @@ def augment(
     first_images: PositiveInt | None = None,
     steps: Mapping[str, Part] = NO_STEPS,
     held_out: Mapping[str, Part] | None = None,
+    novel_classes: Mapping[str, Any] | None = None,
     seed: Seed = 0,
     max_pairs: PositiveInt | None = None,
     max_augmented: PositiveInt | None = None,
@@ -92,6 +93,7 @@ def augment(
         first_images: photos read; None: all.
         steps: of the data.
         held_out: steps that ``method`` may refer to.
+        novel_classes: settings that ``method`` may refer to.
         seed: of all draws.
         max_pairs: the largest number of pictures, or of a corpus' captions.
         max_augmented: the set ends once pictures of so many captions could be made.
@@ -112,7 +114,17 @@ def augment(
     maker, where = build_part(method), chosen_spread({"spread": spread})
     made = _Making(
         folder=Path(out),
-        recorded=plain({"seed": seed, "first_images": first_images, "method": method}),
+        recorded=plain(
+            {
+                "seed": seed,
+                "split": split,
+                "first_images": first_images,
+                "steps": steps,
+                "max_pairs": max_pairs,
+                "method": method,
+                "format": format,
+            }
+        ),
         spread=None if isinstance(where, Local) else where,
         plugins=list(plugins),
     )
@@ -121,8 +133,7 @@ def augment(
         _refuse_max_augmented(max_augmented)
         groups = {"corpus": corpus or Corpus()}
         groups |= {"prior": prior} if prior and prior.train else {}
-        return _augment_texts(maker, groups, made.further(max_pairs=max_pairs))
-    made = made.further(split=split, steps=steps)
+        return _augment_texts(maker, groups, made.without("split", "steps", "format"))
     if isinstance(maker, AbstractCaptionMethod):
         _refuse_max_augmented(max_augmented)
         _refuse_max_pairs(max_pairs)
@@ -130,12 +141,12 @@ def augment(
     source = DataSettings(data=data, paths=paths, **read)
     roster = read_photos(source, split)
     if isinstance(maker, AbstractCaptionMethod):
-        return _augment_captions(maker, roster, made, photo_worker(source, split, method))
+        build = photo_worker(source, split, method)
+        return _augment_captions(maker, roster, made.without("max_pairs", "format"), build)
     sizes = {"max_augmented": max_augmented, "num_processes": num_processes}
     sizes["sheet_number"] = sheet_number
-    build = partial(_ranker_of, method)
-    made = made.further(max_pairs=max_pairs, format=format)
-    return _augment_photos(maker, roster, made, build_part(format), build, sizes)
+    ranker = partial(_ranker_of, method)
+    return _augment_photos(maker, roster, made, build_part(format), ranker, sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +165,9 @@ class _Making:
     spread: AbstractSpread | None = None
     plugins: list[str] = field(default_factory=list)
 
-    def further(self, **settings: Any) -> Self:
-        """The same with further settings that the set depends on."""
-        return replace(self, recorded=self.recorded | plain(settings))
+    def without(self, *keys: str) -> Self:
+        """The same for a set that does not depend on some of the settings."""
+        return replace(self, recorded={k: v for k, v in self.recorded.items() if k not in keys})
 
 
 def _augment_photos(

@@ -27,7 +27,7 @@ from captioning.config.ranges import AbstractSettings, Name, PositiveFloat, Posi
 from captioning.config.tasks import plain
 from captioning.runtime.files import write_atomically
 from captioning.training.rosters import read_corpus
-from captioning.training.settings import Corpus, Part
+from captioning.training.settings import Corpus, Data, Part, Paths
 
 Item = TypeVar("Item")
 
@@ -165,28 +165,34 @@ class FigureSettings(AbstractSettings):
 
 def compare(
     *,
+    paths: Paths | None = None,
+    data: Data | None = None,
     corpus: Corpus,
     target: Corpus,
-    tagger: Part,
     similarity: Mapping[str, Part],
+    seed: Seed = 0,
+    first_images: PositiveInt | None = None,
+    tagger: Part,
     cache_folder: Name,
     figure: FigureSettings,
     out: Name,
-    first_images: PositiveInt | None = None,
-    seed: Seed = 0,
+    plugins: Sequence[Name] = (),
 ) -> dict[str, Any]:
     """Write a card with Table 7's measures, and Figure 3.
 
     Args:
+        paths: folders, for the card alone.
+        data: the data set that ``corpus=own`` refers to, for the card alone.
         corpus: captions.
         target: captions that they are compared with.
-        tagger: of words.
         similarity: ``encoder``, which embeds the captions of the figure.
+        seed: of the figure.
+        first_images: images read of each corpus; None: all.
+        tagger: of words.
         cache_folder: of statistics.
         figure: what it shows.
         out: folder of card and figure.
-        first_images: images read of each corpus; None: all.
-        seed: of the figure.
+        plugins: packages of the parts, for the card alone.
 
     Returns:
         The card.

@@ -69,9 +69,16 @@ class AbstractSettings:
 
     Attributes:
         further: keys of the group that are no fields; other keys may refer to them.
+        order: all keys of the config, as it orders them; none for a record that Python made.
     """
 
     further: Mapping[str, Any] = field(default_factory=dict)
+    order: Sequence[str] = field(default=(), repr=False, compare=False)
+
+    @classmethod
+    def known(cls) -> list[str]:
+        """The fields that are keys of the group."""
+        return [entry.name for entry in fields(cls) if entry.name not in {"further", "order"}]
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -86,15 +93,15 @@ class AbstractSettings:
             TypeError: a key without default is missing.
         """
         hints = get_type_hints(cls)
-        known = {entry.name for entry in fields(cls)} - {"further"}
+        known, order = set(cls.known()), [str(key) for key in config]
         values: dict[str, Any] = {}
-        for name in known & {str(key) for key in config}:
+        for name in known.intersection(order):
             value, kinds = config.get(name), (hints[name], *get_args(hints[name]))
             if value is None and not {None, type(None), Any} & {*kinds}:
                 continue
             values[name] = _read(value, kinds)
         further = {str(key): config.get(key) for key in config if key not in known}
-        return cls(**values, further=further)
+        return cls(**values, further=further, order=order)
 
 
 def _read(value: Any, kinds: Sequence[Any]) -> Any:

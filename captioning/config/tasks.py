@@ -8,7 +8,7 @@ A command calls its task so, and Python calls it with keywords::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -63,25 +63,15 @@ def _argument(value: Any, hint: Any) -> Any:
 def plain(value: Any) -> Any:
     """Settings as a file holds them: mappings, lists and values, all references looked up.
 
-    Of a group of settings the keys are left out that have their default.
+    A group of settings has the keys of its config, in their order; one that Python made has all.
     """
     if OmegaConf.is_config(value):
         return OmegaConf.to_container(value, resolve=True)
+    if isinstance(value, AbstractSettings):
+        values = {**vars(value), **value.further}
+        return {key: plain(values[key]) for key in value.order or (*value.known(), *value.further)}
     if isinstance(value, Mapping):
         return {str(key): plain(content) for key, content in value.items()}
     if isinstance(value, list | tuple):
         return [plain(content) for content in value]
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    given = {f.name: getattr(value, f.name) for f in fields(value)}
-    if isinstance(value, AbstractSettings):
-        given = {f.name: given[f.name] for f in fields(value) if not _is_default(f, given[f.name])}
-        given = {key: content for key, content in given.items() if key != "further"}
-        given |= value.further
-    return plain(given)
-
-
-def _is_default(field: Field[Any], value: Any) -> bool:
-    if field.default_factory is not MISSING:
-        return value == field.default_factory()
-    return value is field.default or (field.default is not MISSING and value == field.default)
+    return value

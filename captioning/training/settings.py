@@ -137,11 +137,8 @@ class Entities(AbstractSettings):
 
     def chosen(self) -> dict[str, Any]:
         """Those that are not None, by name."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name != "further" and value is not None
-        }
+        values = {name: getattr(self, name) for name in self.known()}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -267,7 +267,7 @@ def _group(base: Any) -> Signature:
     hints = get_type_hints(base, include_extras=True)
     if is_group(base):
         given = [f.name for f in fields(base) if f.default is f.default_factory is NO_DEFAULT]
-        hints.pop("further")
+        hints = {name: hints[name] for name in base.known()}
         return Signature(annotations=hints, required=frozenset(given), takes_further_keywords=True)
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
     return Signature(
