@@ -112,19 +112,11 @@ def augment(
     """
     first_images, max_pairs = limits(first_images, max_pairs, smoke)
     maker, where = build_part(method), chosen_spread({"spread": spread})
+    recorded = {"seed": seed, "split": split, "first_images": first_images, "steps": steps}
+    recorded |= {"max_pairs": max_pairs, "method": method, "format": format}
     made = _Making(
         folder=Path(out),
-        recorded=plain(
-            {
-                "seed": seed,
-                "split": split,
-                "first_images": first_images,
-                "steps": steps,
-                "max_pairs": max_pairs,
-                "method": method,
-                "format": format,
-            }
-        ),
+        recorded=plain(recorded),
         spread=None if isinstance(where, Local) else where,
         plugins=list(plugins),
     )
@@ -214,7 +206,7 @@ def _augment_photos(
         made.folder,
         description="pairs of photo and caption by region augmentation",
         rosters={recorded["split"]: roster},
-        settings=recorded | sizes | {"out": str(made.folder)},
+        settings={**recorded, **sizes, "out": str(made.folder)},
         counts=counts,
         method=method.report(),
         **files,

@@ -99,14 +99,14 @@ class AbstractSettings:
             value, kinds = config.get(name), (hints[name], *get_args(hints[name]))
             if value is None and not {None, type(None), Any} & {*kinds}:
                 continue
-            values[name] = _read(value, kinds)
+            values[name] = None if value is None else _read(value, kinds)
         further = {str(key): config.get(key) for key in config if key not in known}
         return cls(**values, further=further, order=order)
 
 
 def _read(value: Any, kinds: Sequence[Any]) -> Any:
     """A value as one of several annotations has it: groups as records, also within a list."""
-    for kind in () if value is None else kinds:
+    for kind in kinds:
         if is_group(kind):
             return kind.of(value)
         if get_origin(kind) is Sequence and is_group(get_args(kind)[0]):
