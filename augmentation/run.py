@@ -123,8 +123,12 @@ def augment(
     if isinstance(maker, AbstractCorpusMethod):
         _refuse_photo_settings(maker, steps, split)
         _refuse_max_augmented(max_augmented)
-        groups = {"corpus": corpus or Corpus()}
-        groups |= {"prior": prior} if prior and prior.train else {}
+        if corpus is None:
+            raise ValueError(
+                f"method={maker.name} reads the captions of corpus=, which is missing or refers to "
+                "keys that the config lacks: choose another"
+            )
+        groups = {"corpus": corpus} | ({"prior": prior} if prior and prior.train else {})
         return _augment_texts(maker, groups, made.without("split", "steps", "format"))
     if isinstance(maker, AbstractCaptionMethod):
         _refuse_max_augmented(max_augmented)

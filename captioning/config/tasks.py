@@ -28,8 +28,8 @@ def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]
 
     Args:
         task: takes keywords. Keys that it does not take are for other keys to refer to.
-        config: composed. Where references of a key with a default cannot be resolved, the argument
-            has its default: the key is for other uses of the task.
+        config: composed. Where references of a group with a default cannot be resolved, the
+            argument has its default: the group is for other uses of the task.
 
     Raises:
         ValueError: a line for each wrong value, see `check_config`.
@@ -39,9 +39,9 @@ def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]
     for name in signature.annotations.keys() & {str(key) for key in config}:
         try:
             arguments[name] = _argument(config[name], signature.annotations[name])
-        except OmegaConfBaseException:  # a reference to a key that this use of the task lacks
-            if name in signature.required:
-                raise
+        except OmegaConfBaseException as error:
+            if name in signature.required or not OmegaConf.is_dict(config._get_node(name)):
+                raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
     return arguments
 
 
