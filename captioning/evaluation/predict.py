@@ -77,7 +77,7 @@ class LoadedRun:
 
 def load_run(
     folder: Path,
-    data: DictConfig | None = None,
+    data: Data | DictConfig | None = None,
     split: str = "test",
     search: DictConfig | None = None,
     detections: Sequence[str] | None = None,
@@ -94,7 +94,7 @@ def load_run(
     trained = settings = TrainSettings.of(run.config())
     checkpoint = load_checkpoint(run.tested_checkpoint(trained.monitor))
     pl.seed_everything(trained.seed, workers=True, verbose=False)
-    other = None if data is None else Data.of(data)
+    other = Data.of(data) if isinstance(data, DictConfig) else data
     if other is not None:
         settings = replace(settings, data=other, first_images=None)
     if search is not None:
@@ -206,7 +206,7 @@ def _with_detections(settings: TrainSettings, files: Sequence[str]) -> TrainSett
 
 def predict_run(
     folder: Path,
-    data: DictConfig | None = None,
+    data: Data | DictConfig | None = None,
     split: str = "test",
     search: DictConfig | None = None,
     rerank: DictConfig | None = None,
@@ -223,7 +223,7 @@ def predict_run(
 
     Args:
         folder: of the run; its best checkpoint is used, or the last one.
-        data: another data set's config, all of which is read; None for the run's own.
+        data: another data set, or its config, all of which is read; None for the run's own.
         split: key of the roster in the data config.
         search: another search's config; None for the run's own.
         rerank: config of a choice among the captions of an image, such as

@@ -27,7 +27,7 @@ from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json
 from captioning.runtime.model_folder import data_folder
 from captioning.training.rosters import read_roster
-from captioning.training.settings import DataSettings
+from captioning.training.settings import Data, DataSettings
 from captioning.types import Prediction
 
 OF_RUN = ("data", "steps")  # keys that parts of an evaluation may refer to
@@ -63,23 +63,32 @@ def evaluate(config: DictConfig) -> dict[str, float]:
             set, or captions of images that the data set does not have.
     """
     config = _resolved(config)
-    sources = {"predictions": _of_file, "run": _of_run, "captioner": _of_model}
-    given = [key for key in sources if config.get(key) is not None]
+    settings = EvaluateSettings.of(config)
+    places = {_of_file: settings.predictions, _of_run: settings.run, _of_model: settings.captioner}
+    given = [(read, place) for read, place in places.items() if place is not None]
     if len(given) != 1:
         raise ValueError(
             "give one of predictions=FILE with data=NAME, run=FOLDER, and model=FOLDER (or "
             "model=shipped) with data=NAME"
         )
-    extra = {name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()}
-    standard = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
-    if config.resamples:
-        standard["bootstrap"] = Bootstrap(resamples=config.resamples, seed=config.seed or 0)
-    found = sources[given[0]](config)
+    extra = {name: build_part(part) for name, part in (settings.extra_metrics or {}).items()}
+    metrics, seed = settings.metrics, settings.seed or 0
+    resamples = Bootstrap(resamples=settings.resamples, seed=seed) if settings.resamples else None
+    [(read, place)] = given
+    found = read(place, settings)
     captions, roster, out = found.captions, found.roster, found.out
-    result = evaluate_all(captions, roster, extra=extra, decoding=found.decoding, **standard)
+    result = evaluate_all(
+        captions,
+        roster,
+        metrics=list(metrics.test),
+        tokenizer=metrics.tokenizer,
+        extra=extra,
+        decoding=found.decoding,
+        bootstrap=resamples,
+    )
     resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())
-    write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})
+    write_json(out / "metrics.json", {settings.split: result.to_dict(), "evaluated": resolved})
     columns = caption_columns({i: group[0] for i, group in captions.items()}, result)
     left_out = write_per_caption(out, columns)
     show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))
@@ -88,15 +97,15 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     return result.corpus
 
 
-def _of_file(config: DictConfig) -> _Captioned:
-    if config.get("first_images") is not None:
+def _of_file(place: str, settings: EvaluateSettings) -> _Captioned:
+    if settings.first_images is not None:
         raise ValueError("first_images is for run= and model=: a file's captions are scored all")
-    out = Path(config.out or Path(config.predictions).with_suffix(""))
-    entries, split = read_entries(config.predictions), _split_of(config).copy()
+    out = Path(settings.out or Path(place).with_suffix(""))
+    entries, split = read_entries(place), _data_of(settings).splits[settings.split].copy()
     if split.get("missing_photos") == "error":  # captions alone are read
         split.missing_photos = "keep"
     roster = build_part(split)
-    leave_out = config.get("missing_references") == "drop"
+    leave_out = settings.missing_references == "drop"
     captions = _joined(entries, roster, _coco_names(split), leave_out=leave_out)
     return _Captioned(captions=captions, roster=roster, out=out)
 
@@ -237,33 +246,57 @@ def _coco_names(split: DictConfig) -> dict[str, tuple[str, ...]]:
     return names
 
 
-def _of_run(config: DictConfig) -> _Captioned:
+def _of_run(place: str, settings: EvaluateSettings) -> _Captioned:
     from captioning.evaluation.predict import predict_run  # slow to import, needed here only
 
-    options = {"split": config.split}
-    keys = ("search", "rerank", "constraints", "detections", "imported", "entities")
-    keys += ("first_images", "device", "precision", "accept_changes")
-    options |= {key: config.get(key) for key in keys}
-    predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
-    out = Path(config.out or Path(config.run) / _place(config) / roster.name.replace("/", "-"))
+    predictions, roster, decoding = predict_run(
+        Path(place),
+        settings.data,
+        split=settings.split,
+        search=settings.search,
+        rerank=settings.rerank,
+        constraints=settings.constraints,
+        detections=settings.detections,
+        imported=settings.imported,
+        entities=settings.entities.chosen(),
+        first_images=settings.first_images,
+        device=settings.device,
+        precision=settings.precision,
+        accept_changes=settings.accept_changes,
+    )
+    out = Path(settings.out or Path(place) / _folder(settings) / roster.name.replace("/", "-"))
     return _written(predictions, roster, out, decoding)
 
 
-def _of_model(config: DictConfig) -> _Captioned:
+def _of_model(place: str, settings: EvaluateSettings) -> _Captioned:
     """Captions by any captioner, as ``captioning caption --model`` makes them."""
     from captioning.evaluation.predict import predict_photos
 
-    changes = {name: v for name, v in (config.get("entities") or {}).items() if v is not None}
-    of_runs = {key: config.get(key) for key in ("rerank", "constraints", "detections", "imported")}
-    if others := [key for key, value in (of_runs | {"entities": changes or None}).items() if value]:
+    of_runs = {"rerank": settings.rerank, "constraints": settings.constraints}
+    of_runs |= {"detections": settings.detections, "imported": settings.imported}
+    of_runs |= {"entities": settings.entities.chosen()}
+    if others := [key for key, value in of_runs.items() if value]:
         raise ValueError(f"{others[0]}= is for run=FOLDER: leave it out with model=")
-    _split_of(config)
-    out = Path(config.out or _folder_of_model(config))
-    _check_free(out, config)
-    roster = read_roster(DataSettings.of(config), config.split)
-    keys = ("search", "prompt", "template", "device", "precision")
-    options = {key: config.get(key) for key in keys}
-    predictions, decoding = predict_photos(config.captioner, roster, **options)
+    data = _data_of(settings)
+    out = Path(settings.out or _folder_of_model(place, settings, data))
+    _check_free(out, place, data)
+    photos = DataSettings(
+        data=data,
+        paths=settings.paths,
+        seed=settings.seed or 0,
+        first_images=settings.first_images,
+        steps=settings.steps,
+    )
+    roster = read_roster(photos, settings.split)
+    predictions, decoding = predict_photos(
+        place,
+        roster,
+        search=settings.search,
+        prompt=settings.prompt,
+        template=settings.template,
+        device=settings.device,
+        precision=settings.precision,
+    )
     return _written(predictions, roster, out, decoding)
 
 
@@ -278,28 +311,27 @@ def _written(
     return _Captioned(captions=captions, roster=roster, out=out, decoding=decoding)
 
 
-def _place(config: DictConfig) -> str:
+def _folder(settings: EvaluateSettings) -> str:
     """Records and tables take what is in "evaluation", and no trials."""
-    return f"first{config.first_images}" if config.get("first_images") else "evaluation"
+    return f"first{settings.first_images}" if settings.first_images else "evaluation"
 
 
-def _folder_of_model(config: DictConfig) -> Path:
+def _folder_of_model(place: str, settings: EvaluateSettings, data: Data) -> Path:
     """Where scores of a captioner without a run go: by its name, the set's, and the split."""
-    model = Path(config.captioner)
+    model = Path(place)
     name = f"{model.parent.name}-{model.name}" if model.name.startswith("seed") else model.name
-    root = config.data.get("root")
-    data = Path(root).name if root else config.data.name
-    return Path(config.paths.runs) / _place(config) / name / f"{data}-{config.split}"
+    photos = Path(data.root).name if data.root else data.name
+    return Path(settings.paths.runs) / _folder(settings) / name / f"{photos}-{settings.split}"
 
 
-def _check_free(out: Path, config: DictConfig) -> None:
+def _check_free(out: Path, place: str, data: Data) -> None:
     """Refuse to write over scores of another captioner or set."""
     path = out / "metrics.json"
     if not path.is_file():
         return
     before = read_json(path, dict).get("evaluated") or {}
-    other = before.get("captioner") != config.captioner
-    other |= (before.get("data") or {}).get("root") != config.data.get("root")
+    other = before.get("captioner") != place
+    other |= (before.get("data") or {}).get("root") != data.root
     if other:
         raise ValueError(f"{path} has the scores of another captioner or set: give out=FOLDER")
 
@@ -331,11 +363,12 @@ def _resolved(config: DictConfig) -> DictConfig:
     return config
 
 
-def _split_of(config: DictConfig) -> DictConfig:
-    data = config.get("data")
+def _data_of(settings: EvaluateSettings) -> Data:
+    """The data set, which has the split."""
+    data = settings.data
     if data is None:
         raise ValueError("data=NAME is missing: which data set has the references?")
-    if data.get(config.split) is None:
-        splits = ", ".join(key for key in ("train", "val", "test") if data.get(key) is not None)
-        raise ValueError(f"data={data.name} has no split {config.split!r}; it has {splits}")
-    return data[config.split]
+    if settings.split not in data.splits:
+        splits = ", ".join(key for key in ("train", "val", "test") if key in data.splits)
+        raise ValueError(f"data={data.name} has no split {settings.split!r}; it has {splits}")
+    return data

@@ -3,40 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypedDict
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from captioning.config.ranges import Device, Name, NonNegativeInt, PositiveInt, Seed
+from captioning.config.ranges import (
+    AbstractSettings,
+    Device,
+    Name,
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+)
 from captioning.training.settings import Data, Entities, Metrics, Part, Paths
 
 EvaluationPrecision = Literal["32-true", "run"]
 """Single precision, or what the run was trained and tested in."""
 
 
-class EvaluateSettings(TypedDict):
-    """All keys of an evaluation."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings(AbstractSettings):
+    """All keys of an evaluation.
+
+    Attributes:
+        predictions, run, captioner: what is scored; one of them is given.
+        seed: of searches that draw, and of resamples; None: 0, or for its own search the run's.
+        steps: what boxes and controls a captioner gets; a run has its own.
+    """
 
     predictions: Name | None
     run: Name | None
-    captioner: NotRequired[Name | None]
-    prompt: NotRequired[str | None]
-    template: NotRequired[Mapping[str, Any] | None]
-    missing_references: NotRequired[Literal["error", "drop"]]
+    captioner: Name | None = None
+    prompt: str | None = None
+    template: Mapping[str, Any] | None = None
+    missing_references: Literal["error", "drop"] = "error"
     split: Name
     detections: Sequence[Name] | None
-    entities: NotRequired[Entities]
-    imported: NotRequired[Name | None]
-    first_images: NotRequired[PositiveInt | None]
+    entities: Entities = field(default_factory=Entities)
+    imported: Name | None = None
+    first_images: PositiveInt | None = None
     seed: Seed | None
-    device: NotRequired[Device]
-    precision: NotRequired[EvaluationPrecision]
+    device: Device = "auto"
+    precision: EvaluationPrecision = "32-true"
     resamples: NonNegativeInt
     out: Name | None
-    accept_changes: NotRequired[bool]
-    plugins: NotRequired[Sequence[Name]]
+    accept_changes: bool = False
+    plugins: Sequence[Name] = ()
     paths: Paths
-    data: NotRequired[Data | None]
-    search: NotRequired[Part | None]
-    constraints: NotRequired[Part | None]
-    rerank: NotRequired[Part | None]
+    data: Data | None = None
+    steps: Mapping[str, Part] = field(default_factory=dict)
+    search: Part | None = None
+    constraints: Part | None = None
+    rerank: Part | None = None
     metrics: Metrics
-    extra_metrics: NotRequired[Mapping[str, Part] | None]
+    extra_metrics: Mapping[str, Part] | None = None
