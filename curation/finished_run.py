@@ -19,7 +19,7 @@ from captioning.data.roster import CurationView, Roster
 from captioning.results.folder_config import show_outside
 from captioning.results.run_folder import RunFolder
 from captioning.training.data_checks import check_opened
-from captioning.training.rosters import read_roster, read_train, trains_on_text
+from captioning.training.rosters import read_roster, read_train, settings_of_run, trains_on_text
 from captioning.training.settings import DataSettings
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.journal.journal import find_journal, made_edits, read_journal
@@ -66,7 +66,7 @@ def read_held_out(folder: str | Path) -> dict[Split, Roster]:
     folder = Path(folder)
     if is_loop_folder(folder):
         return {}
-    settings = DataSettings.of(RunFolder(folder).config())
+    settings = settings_of_run(folder)
     if trains_on_text(settings):
         return {}
     rosters: dict[Split, Roster] = {}

@@ -28,7 +28,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.results.runs import changed_settings
 from captioning.results.significance import has_means, paired_bootstrap, pool_runs
 from captioning.training.data_checks import check_opened
-from captioning.training.rosters import read_roster, read_train, trains_on_text
+from captioning.training.rosters import read_roster, read_train, settings_of_run, trains_on_text
 from captioning.training.settings import DataSettings
 from captioning.training.start import SHIPPED
 
@@ -247,7 +247,7 @@ def _seen_by(folder: Path, split: Reading) -> set[str]:
     """From what the run kept, or, of an older one, from its data."""
     if kept := photos_of(folder, split):
         return set(kept)
-    settings = DataSettings.of(RunFolder(folder).config())
+    settings = settings_of_run(folder)
     if split == "train" and trains_on_text(settings):
         return set()
     roster = read_train(settings)[0] if split == "train" else read_roster(settings, split)

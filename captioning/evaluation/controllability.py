@@ -59,7 +59,9 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     """
     drawing = RandomControls(**config.random) if config.random.controls else None
     # Before anything is captioned, as what they need may be absent.
-    parts, scorers = _scoring_parts(config)
+    parts = {"parser": build_part(config.parser), "vectors": build_part(config.word_vectors)}
+    chosen = (name for name in ("well_formedness", "gruen") if config.get(name))
+    scorers = {name: build_part(config[name]) for name in chosen}
     options = {key: config.get(key) for key in ("search", "device", "precision")}
     run = load_run(Path(config.run), config.get("data"), config.split, **options)
     generated = None if config.get("generated") is None else Path(config.generated)
@@ -96,13 +98,6 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     show_control(scores, result["swapped"], name)
     show_further(result, out)
     return result
-
-
-def _scoring_parts(config: DictConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What all scores need, and the scorers of text quality that the config has."""
-    parts = {"parser": build_part(config.parser), "vectors": build_part(config.word_vectors)}
-    scorers = (name for name in ("well_formedness", "gruen") if config.get(name))
-    return parts, {name: build_part(config[name]) for name in scorers}
 
 
 ControlTarget = tuple[Sample, Control, tuple[str, ...]]

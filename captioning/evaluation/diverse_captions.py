@@ -8,25 +8,21 @@ diversity of the best 5 by consensus.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from captioning.data.roster import Roster
 from captioning.evaluation.predict import predict_run
-from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
 from captioning.results.coco_results import write_candidates
-from captioning.results.run_folder import RunFolder
 from captioning.results.table_formats import markdown_lines
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json, write_text
-from captioning.training.rosters import read_roster
-from captioning.training.settings import DataSettings
+from captioning.training.rosters import read_roster, settings_of_run
 
 FILE_NAME = "diverse.json"
 ORACLE = "oracle "
@@ -52,7 +48,14 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     searches = {
         str(n): with_number(config.search, n, min_captions=config.num_best) for n in config.numbers
     }
-    training = read_roster(DataSettings.of(RunFolder(folder).config()), "train")
+    training = read_roster(settings_of_run(folder), "train")
+    tokenizer = config.metrics.tokenizer
+    extra = {
+        "oracle": Oracle(metrics=list(config.oracle), tokenizer=tokenizer),
+        "diversity": Diversity(
+            tokenizer=tokenizer, max_captions=config.num_best, training=training
+        ),
+    }
     scores: dict[str, dict[str, float]] = {}
     settings: dict[str, Any] = {}
     out = folder / "evaluation"
@@ -66,7 +69,14 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
         name = f"{roster.name.replace('/', '-')}-{search_name(search)}"
         out = Path(config.out or folder / "evaluation" / name)
         write_candidates(out / f"candidates-{number}.json", groups)  # scores may take an hour
-        result = _score(captions, roster, training, config, decoding)
+        result = evaluate_all(
+            captions,
+            roster,
+            extra=extra,
+            decoding=decoding,
+            metrics=list(config.metrics.test),
+            tokenizer=tokenizer,
+        )
         scores[number], settings[number] = result.corpus, result.settings
         resolved = OmegaConf.to_container(config, resolve=True)
         record = {"scores": scores, "settings": settings, "evaluated": resolved}
@@ -128,24 +138,6 @@ def search_name(search: Mapping[str, Any]) -> str:
     if search.get("top_p") is not None:
         return "nucleus"
     return search["_target_"].removesuffix(".with_settings").split(".")[-2]
-
-
-def _score(
-    captions: Mapping[str, Sequence[str]],
-    roster: Roster,
-    training: Roster,
-    config: DictConfig,
-    decoding: Mapping[str, Any],
-) -> MetricResult:
-    tokenizer = config.metrics.tokenizer
-    extra = {
-        "oracle": Oracle(metrics=list(config.oracle), tokenizer=tokenizer),
-        "diversity": Diversity(
-            tokenizer=tokenizer, max_captions=config.num_best, training=training
-        ),
-    }
-    standard = {"metrics": list(config.metrics.test), "tokenizer": tokenizer}
-    return evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
 
 
 def tables(runs: Mapping[str, Scores]) -> list[str]:

@@ -50,7 +50,14 @@ def image_distance(config: DictConfig) -> dict[str, Any]:
     files = [list_images(folder) for folder in folders]
     if config.paired:
         check_pairs(folders[0], folders[1], files[0], files[1])
-    features, network, size = _network(config)
+    device = chosen_device(config.device)
+    if config.inception:
+        features = inception_features(config.inception_weights, device=device)
+        network, size = INCEPTION, INCEPTION_SIZE
+    else:
+        backbone: Backbone = build_part(config.features.backbone).for_inference(device)
+        features = _grid_means(backbone, device)
+        network, size = backbone.identity, backbone.image_size
     sets = (read_images(paths, size=size, batch_size=config.batch_size) for paths in files)
     compare = paired_image_distance if config.paired else frechet_image_distance
     result = compare(*sets, features=features, network=network).to_dict()
@@ -105,16 +112,11 @@ def _read(file: Path, size: int) -> Tensor:
     return torch.from_numpy(np.asarray(squared).copy()).permute(2, 0, 1)
 
 
-def _network(config: DictConfig) -> tuple[Features, str, int]:
-    """Features of batches of uint8 images, the network's name, and the side it takes."""
-    device = chosen_device(config.device)
-    if config.inception:
-        network = inception_features(config.inception_weights, device=device)
-        return network, INCEPTION, INCEPTION_SIZE
-    backbone: Backbone = build_part(config.features.backbone).for_inference(device)
+def _grid_means(backbone: Backbone, device: torch.device) -> Features:
+    """Means of a backbone's cells, of batches of uint8 images."""
 
     def features(images: Tensor) -> Tensor:
         with full_precision():
             return backbone.grid(backbone.normalise(images.to(device))).mean(1).cpu()
 
-    return features, backbone.identity, backbone.image_size
+    return features

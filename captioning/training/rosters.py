@@ -15,11 +15,21 @@ from captioning.data.features.store import FeatureStore
 from captioning.data.photo_check import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import CORPUS, AbstractStep, StepContext, apply_steps
-from captioning.training.settings import AbstractDataSettings, Corpus, Part
+from captioning.results.run_folder import RunFolder
+from captioning.training.settings import AbstractDataSettings, Corpus, DataSettings, Part
 
 log = logging.getLogger(__name__)
 
 MAX_LOGGED = 5  # dropped items in the log
+
+
+def settings_of_run(folder: Path) -> DataSettings:
+    """What a run read, whose data may have changed since: see `data_checks.check_opened`.
+
+    Raises:
+        FileNotFoundError, ValueError: see `RunFolder.config`.
+    """
+    return DataSettings.of(RunFolder(folder).config())
 
 
 def read_roster(settings: AbstractDataSettings, split: str) -> Roster:

@@ -35,8 +35,7 @@ from captioning.results.versions import versions
 from captioning.runtime.extras import write_sums
 from captioning.runtime.files import read_json, write_json, write_text
 from captioning.runtime.tensor_files import read_tensors, write_tensors
-from captioning.training.rosters import first_images, read_roster
-from captioning.training.settings import DataSettings
+from captioning.training.rosters import first_images, read_roster, settings_of_run
 
 CARD = "card.json"
 MOST_BYTES = 25_000_000
@@ -77,9 +76,7 @@ def ship(
     part = out.with_name(f".{secrets.token_hex(6)}.captioner")
     try:
         export(run, part, facts=CardFacts(terms=terms or None))
-        roster = first_images(
-            read_roster(DataSettings.of(RunFolder(run).config()), "test"), num_photos
-        )
+        roster = first_images(read_roster(settings_of_run(run), "test"), num_photos)
         whole = _captions(part, roster)
         shrink(part / WEIGHTS, bits=bits)
         card = _card(run, part, terms, bits)

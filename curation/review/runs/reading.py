@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from captioning.data.roster import CurationView, Roster
 from captioning.results.coco_results import read_results
-from captioning.results.run_folder import RunFolder
 from captioning.results.runs import (
     CONFIG,
     DETECTION,
@@ -25,8 +24,7 @@ from captioning.results.runs import (
 )
 from captioning.runtime.files import read_json
 from captioning.training.data_checks import check_opened
-from captioning.training.rosters import read_roster, read_train
-from captioning.training.settings import DataSettings
+from captioning.training.rosters import read_roster, read_train, settings_of_run
 from curation.finished_run import has_journal, read_run, record_of
 from curation.loop.ledger import read_history
 from curation.loop.planted_faults import load_truth
@@ -224,14 +222,14 @@ def _kept(folder: Path, run: Run, rosters: Rosters) -> RunRecord | None:
 
 
 def _view(folder: Path) -> CurationView:
-    settings = DataSettings.of(RunFolder(folder).config())
+    settings = settings_of_run(folder)
     roster, _ = read_train(settings)
     check_opened(settings, folder, {"train": roster})
     return CurationView(roster=roster)
 
 
 def _test(folder: Path) -> Roster | None:
-    settings = DataSettings.of(RunFolder(folder).config())
+    settings = settings_of_run(folder)
     if settings.data.test is None:
         return None
     roster = read_roster(settings, "test")
