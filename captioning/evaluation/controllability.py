@@ -44,6 +44,8 @@ from captioning.results.versions import versions
 from captioning.runtime.files import write_json
 from captioning.types import Control, Sample
 
+SCORERS = ("well_formedness", "gruen")  # of text quality
+
 
 def evaluate_control(config: DictConfig) -> dict[str, Any]:
     """Caption a split by its own controls and by swapped ones; write ``control.json``.
@@ -60,8 +62,7 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     drawing = RandomControls(**config.random) if config.random.controls else None
     # Before anything is captioned, as what they need may be absent.
     parts = {"parser": build_part(config.parser), "vectors": build_part(config.word_vectors)}
-    chosen = (name for name in ("well_formedness", "gruen") if config.get(name))
-    scorers = {name: build_part(config[name]) for name in chosen}
+    scorers = {name: build_part(config[name]) for name in SCORERS if config.get(name)}
     options = {key: config.get(key) for key in ("search", "device", "precision")}
     run = load_run(Path(config.run), config.get("data"), config.split, **options)
     generated = None if config.get("generated") is None else Path(config.generated)

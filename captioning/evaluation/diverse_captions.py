@@ -49,12 +49,11 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
         str(n): with_number(config.search, n, min_captions=config.num_best) for n in config.numbers
     }
     training = read_roster(settings_of_run(folder), "train")
-    tokenizer = config.metrics.tokenizer
+    tokenizer, best = config.metrics.tokenizer, config.num_best
+    standard = {"metrics": list(config.metrics.test), "tokenizer": tokenizer}
     extra = {
         "oracle": Oracle(metrics=list(config.oracle), tokenizer=tokenizer),
-        "diversity": Diversity(
-            tokenizer=tokenizer, max_captions=config.num_best, training=training
-        ),
+        "diversity": Diversity(tokenizer=tokenizer, max_captions=best, training=training),
     }
     scores: dict[str, dict[str, float]] = {}
     settings: dict[str, Any] = {}
@@ -69,14 +68,7 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
         name = f"{roster.name.replace('/', '-')}-{search_name(search)}"
         out = Path(config.out or folder / "evaluation" / name)
         write_candidates(out / f"candidates-{number}.json", groups)  # scores may take an hour
-        result = evaluate_all(
-            captions,
-            roster,
-            extra=extra,
-            decoding=decoding,
-            metrics=list(config.metrics.test),
-            tokenizer=tokenizer,
-        )
+        result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
         scores[number], settings[number] = result.corpus, result.settings
         resolved = OmegaConf.to_container(config, resolve=True)
         record = {"scores": scores, "settings": settings, "evaluated": resolved}
