@@ -56,9 +56,7 @@ def attacks(folder: Path, trace: Path) -> dict[str, dict[str, Any]]:
             "_target_": "pytorch_lightning.loggers.CSVLogger",
             "save_dir": home,
         },
-        "a function of the project": {
-            "_target_": "captioning.training.loggers.tracking.wandb_logger"
-        },
+        "a function of the project": {"_target_": "captioning.training.loggers.wandb_logger"},
         "a plugin that the user has not named": {"_target_": "plugin_of_a_stranger.model"},
         "code of a hub": {"_target_": READER, "trust_remote_code": True},
     }

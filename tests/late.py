@@ -9,7 +9,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from captioning.commands.late_torchmetrics import import_torchmetrics_late
+from captioning.commands.quick_imports import import_torchmetrics_late
 
 if __name__ == "__main__":
     import_torchmetrics_late()

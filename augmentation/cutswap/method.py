@@ -2,6 +2,11 @@
 
 The thesis' chapters 3 and 4 (Hahn, 2022). Of each augmented caption's n_p texts with n_i patches
 each, `augmentation.regions.reranking.Ranker` keeps the best pairs.
+
+Figures A1 and A2 show pictures with several captions: all those of the photo that name the object,
+with the same new object. Attributes are replaced where a caption has some. Captions that do not
+name the object, or name it twice, are left out, and so are those in which another word has its
+boxes.
 """
 
 from __future__ import annotations
@@ -18,15 +23,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from augmentation.cutswap.changed_captions import (
-    ReadCaption,
-    best_similarities,
-    changed,
-    described_objects,
-    naming,
-    proposal,
-    swap_of,
-)
 from augmentation.cutswap.cluster_report import cluster_curves, write_cluster_report
 from augmentation.cutswap.clusters import Clustering, Clusters
 from augmentation.cutswap.descriptions import description_words
@@ -37,21 +33,25 @@ from augmentation.cutswap.objects import (
     build_object_table,
     labels_of,
 )
-from augmentation.cutswap.patches import SHARED, Areas, Patches
+from augmentation.cutswap.patches import SHARED, Areas, Patch, Patches
 from augmentation.cutswap.statistics import (
     mention_statistics,
     swap_statistics,
     write_statistics,
 )
-from augmentation.cutswap.text import CaptionSwap, CaptionSwapper, SwapRules
+from augmentation.cutswap.text import CaptionSwap, CaptionSwapper, ObjectKey, SwapRules
 from augmentation.regions.annotations import records
 from augmentation.regions.boxes import Limits
+from augmentation.regions.caption_edits import replace_object
 from augmentation.regions.mentions import Mention, find_mentions
+from augmentation.regions.paste import Paste
 from augmentation.regions.proposal import (
     AbstractRegionMethod,
     Proposal,
     draw_key,
     drawn_generator,
+    file_name,
+    finished_regions,
 )
 from augmentation.regions.reranking import (
     KEEP,
@@ -65,13 +65,21 @@ from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser, JointEmbedder
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import COCO_OBJECTS, LEMMAS, ObjectWords, build_object_words
-from captioning.types import Parse, Region, Sample
+from captioning.types import Box, Parse, Region, Sample
 from captioning.vision.photos import load_rgb
 
 NUM_PAIRS = 300
 PHOTOS_AT_ONCE = 64  # in memory; encoders' batches are of 64 or of a divisor of it
 
 log = logging.getLogger(__name__)
+SWAP_KEYS = (
+    "sample_id",
+    "old_object",
+    "new_object",
+    "plural",
+    "old_attribute",
+    "new_attribute",
+)
 
 
 def threshold_of_data(roster: Roster, *, encoder: JointEmbedder, seed: int) -> Threshold:
@@ -424,3 +432,105 @@ class CutSwap(AbstractRegionMethod):
             table=statistics.table,
             seed=self.seed,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCaption:
+    """A caption of a photo with what it mentions."""
+
+    sample: Sample
+    parse: Parse
+    mentions: tuple[Mention, ...]
+
+
+def described_objects(captions: Iterable[ReadCaption]) -> frozenset[ObjectKey]:
+    """Objects, by name and number, that some caption gives an attribute."""
+    return frozenset(
+        (mention.name, mention.plural)
+        for caption in captions
+        for mention in caption.mentions
+        if mention.attribute
+    )
+
+
+def naming(captions: Iterable[ReadCaption], swap: CaptionSwap) -> list[tuple[ReadCaption, Mention]]:
+    """The captions that name the swapped object once, in its number."""
+    wanted = swap.old_object, swap.plural
+    return [
+        (caption, named[0])
+        for caption in captions
+        if len(named := [m for m in caption.mentions if (m.name, m.plural) == wanted]) == 1
+    ]
+
+
+def changed(
+    others: Iterable[tuple[ReadCaption, Mention]],
+    swap: CaptionSwap,
+    table: ObjectTable,
+    *,
+    correct_articles: bool,
+) -> Iterator[tuple[str, str]]:
+    """Other captions of the photo, before and after the swap; those that stay as they are, too."""
+    noun = table.by_key[swap.new_object, swap.plural].noun
+    for caption, mention in others:
+        edited = replace_object(
+            caption.sample.caption,
+            caption.parse,
+            mention,
+            noun=mention.form if swap.new_object == mention.name else noun,
+            attribute=swap.new_attribute if mention.attribute else "",
+            correct_articles=correct_articles,
+        )
+        yield caption.sample.caption, edited.caption
+
+
+def proposal(
+    name: str,
+    sample: Sample,
+    swap: CaptionSwap,
+    patch: Patch,
+    targets: Sequence[Box],
+    protected: Sequence[Region],
+    others: Sequence[tuple[str, str]] = (),
+) -> Proposal:
+    """The pair of a swapped caption with a patch, which takes the place of all targets.
+
+    Args:
+        name: of the pair; parts that the sample's name is the first of.
+        sample: whose caption was swapped.
+        swap: its caption, which pairs are ranked by.
+        patch: of the new object.
+        targets: boxes of the old one.
+        protected: what stays visible.
+        others: captions of the photo that were changed with it, before and after.
+    """
+    pastes = tuple(
+        Paste(source=patch.image_path, source_box=patch.box, target_box=box, label=swap.new_object)
+        for box in targets
+    )
+    return Proposal(
+        name=file_name(sample.sample_id, name),
+        image_id=sample.image_id,
+        image_path=sample.image_path,
+        before=(sample.caption, *(before for before, _ in others)),
+        pastes=pastes,
+        captions=(swap.caption, *(after for _, after in others)),
+        regions=finished_regions(sample.regions, pastes, protected),
+        protected=tuple(region.box for region in protected),
+        notes={
+            "swap": {key: getattr(swap, key) for key in SWAP_KEYS},
+            "source id": patch.image_id,
+        },
+    )
+
+
+def swap_of(record: Mapping[str, Any]) -> CaptionSwap:
+    """The swap that a picture was made for."""
+    return CaptionSwap(caption=record["captions"][0], **record["notes"]["swap"])
+
+
+def best_similarities(path: Path) -> Iterator[float]:
+    """The best similarity of each augmented caption, from the records of refused pairs."""
+    for record in records(path, all_records=True):
+        if record.get("best") is not None:
+            yield record["best"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Literal
 
 import numpy as np
+from torch import Tensor
 
 from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
 from augmentation.regions.proposal import draw_key
@@ -19,7 +20,7 @@ from augmentation.ssa.amr_models import (
     caption_by_words,
 )
 from augmentation.ssa.amr_parser import loses_negation, read_words
-from augmentation.ssa.dependency_parse import parsed_words
+from augmentation.ssa.dependency_parse import Words, parsed_words
 from augmentation.ssa.event_sampling import POSSESSION_CONCEPTS, LeafSampler, Sampler, is_attribute
 from augmentation.ssa.filters import (
     DUPLICATE,
@@ -29,19 +30,19 @@ from augmentation.ssa.filters import (
     GivenScores,
     Rules,
 )
-from augmentation.ssa.graph import Edge, Graph, Name, Node
-from augmentation.ssa.grounding import Knowledge, PhotoGraphs, PhotoInWork, ground
+from augmentation.ssa.graph import COORDINATORS, Edge, Graph, Name, Node
 from augmentation.ssa.merging import Merging, word_of
 from augmentation.ssa.realiser import LIST_STYLES, STYLES, Realiser
-from augmentation.ssa.selection import Selection, WordSimilarity
 from augmentation.ssa.word_usage import Frames, NounForms
 from augmentation.ssa.written_captions import Caption, caption_of, new_caption_of
 from captioning.config.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.data.roster import Roster
+from captioning.data.steps.added_captions import focus
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
 from captioning.metrics.well_formedness import AbstractWellFormedness
 from captioning.text.entities import as_sentence
 from captioning.text.phrases import NOUNS
+from captioning.types import Phrase, Region, Sample
 
 # Long captions: several events in one sentence.
 #
@@ -473,3 +474,222 @@ def _check_long(
             f"method.max_long={max_long} joins captions of the rules, and method.graph_writer "
             "writes others: set method.max_long=0 or method.graph_writer=null"
         )
+
+
+@dataclass(kw_only=True)
+class PhotoGraphs:
+    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse.
+
+    Those that lack a "not" tell of words alone.
+    """
+
+    graphs: list[Graph] = field(default_factory=list)
+    lacking_not: list[Graph] = field(default_factory=list)
+    nouns: set[str] = field(default_factory=set)
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What all captions of a roster tell about each."""
+
+    roster: Roster
+    graphs: dict[str, PhotoGraphs]
+    nouns: NounForms
+    frames: Frames
+    scores: CrossFittedScores | GivenScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoInWork:
+    """A photo, and what becomes of its captions.
+
+    Attributes:
+        sample: its first one.
+        graphs: of its captions.
+        own_captions: by people, normalised.
+        refused: numbers of new captions by reason.
+    """
+
+    sample: Sample
+    graphs: PhotoGraphs
+    own_captions: set[str]
+    refused: Counter[str]
+
+
+# Chain ids of no object: what cannot be seen in Flickr30k Entities, and what was not detected in
+# COCO Entities.
+NO_CHAINS = frozenset(("0", "_"))
+
+
+def ground(
+    graph: Graph, words: Words, phrases: Iterable[Phrase], regions: Sequence[Region]
+) -> Graph:
+    """The graph whose nodes have the regions of the phrases that they head.
+
+    A phrase grounds the node of its head; "men and women" that of "and". A phrase without a node
+    grounds nothing, and a node without a phrase, or with one that has no box, stays without boxes.
+
+    Args:
+        graph: aligned with ``words``.
+        words: of the caption with these phrases.
+        phrases: with regions.
+        regions: of the photo. Of several with the same box, as COCO Entities has one of each class
+            that captions have for it, the first stands for all.
+    """
+    first_of: dict[tuple[float, ...], int] = {}
+    for position, region in enumerate(regions):
+        first_of.setdefault(region.box, position)
+    variable_of_token = {
+        node.names[0].token: v for v, node in graph.nodes.items() if node.names[0].token >= 0
+    }
+    nodes = dict(graph.nodes)
+    for phrase in phrases:
+        end = phrase.start + len(phrase.text)
+        inside = [
+            i for i, span in enumerate(words.spans) if span[0] >= phrase.start and span[1] <= end
+        ]
+        variable = _node(graph, words, inside, variable_of_token)
+        if variable is not None:
+            chain = {phrase.chain_id} - NO_CHAINS
+            node = nodes[variable]
+            nodes[variable] = replace(
+                node,
+                regions=node.regions | {first_of[regions[n].box] for n in phrase.regions},
+                chains=node.chains | chain,
+                kinds=node.kinds | set(phrase.kinds),
+            )
+    return Graph(nodes, graph.edges, graph.root)
+
+
+def _node(
+    graph: Graph, words: Words, inside: list[int], variable_of_token: dict[int, str]
+) -> str | None:
+    """The node that a phrase describes."""
+    head_of = {i: words.tokens[i].head for i in inside if i in variable_of_token}
+    heads = [
+        i for i, head in head_of.items() if head == i or head not in inside
+    ]  # a root is its own
+    nouns = [
+        i
+        for i in inside
+        if i in variable_of_token and graph.nodes[variable_of_token[i]].names[0].noun
+    ]
+    nouns_at_top = [i for i in heads if i in nouns]
+    if not nouns and not heads:
+        return None
+    head = (nouns_at_top or nouns[-1:] or heads)[-1]
+    tokens = set(inside)
+    for edge in graph.into[variable_of_token[head]]:
+        if graph.nodes[edge.source].concept in COORDINATORS:
+            parts = [graph.nodes[e.target].names[0].token for e in graph.out[edge.source]]
+            if set(parts) <= tokens:
+                return edge.source
+    return variable_of_token[head]
+
+
+class WordSimilarity:
+    """Cosine of the vectors of two words or short terms; 1 for equal ones.
+
+    Args:
+        vectors: of words; a term has the sum of its words' vectors.
+    """
+
+    def __init__(self, vectors: AbstractWordVectors) -> None:
+        self._vectors = vectors
+        self._rows: dict[str, Tensor] = {}
+        self._similarities: dict[tuple[str, str], float] = {}
+
+    def read(self, terms: Iterable[str]) -> None:
+        """Look up the words of many terms at once: a file of vectors is read once for all."""
+        words = {word for term in terms for word in _words_of(term)}
+        if words:
+            self._vectors.vectors(sorted(words))
+
+    def __call__(self, first: str, second: str) -> float:
+        """In [-1, 1]; 0 where a word has no vector."""
+        if first == second:
+            return 1.0
+        key = (first, second) if first < second else (second, first)
+        if key not in self._similarities:
+            self._similarities[key] = float(self._row(first) @ self._row(second))
+        return self._similarities[key]
+
+    def _row(self, term: str) -> Tensor:
+        if term not in self._rows:
+            total = self._vectors.vectors(_words_of(term)).sum(0)
+            self._rows[term] = total / total.norm().clamp_min(1e-9)
+        return self._rows[term]
+
+
+def _words_of(term: str) -> list[str]:
+    return term.replace("-", " ").split() or [term]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Draws captions of small parts, of larger ones, and long ones.
+
+    Attributes:
+        max_small: captions of small parts a photo, drawn at random.
+        small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
+        min_captions: captions of larger parts are added up to so many captions a photo.
+        max_long: long captions a photo. Their lengths are drawn evenly from ``min_long_words`` to
+            ``max_long_words``, and the nearest captions are taken.
+        min_long_words, max_long_words: words of a long caption.
+        seed: of the draws.
+    """
+
+    max_small: int
+    small_coverage: float
+    min_captions: int
+    max_long: int
+    min_long_words: int
+    max_long_words: int
+    seed: int
+
+    def select(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
+        """The captions that are kept, of one photo."""
+        order = sorted(
+            candidates,
+            key=lambda new: draw_key(self.seed, "drawn", new.sample.image_id, new.text),
+        )
+        long = [
+            caption
+            for caption in order
+            if self.max_long and _num_words(caption) >= self.min_long_words
+        ]
+        short = [caption for caption in order if caption not in long]
+        small = [caption for caption in short if _coverage(caption) < self.small_coverage]
+        large = [caption for caption in short if caption not in small]
+        kept = small[: self.max_small]
+        return [
+            *kept,
+            *large[: max(self.min_captions - len(kept), 0)],
+            *self._select_long(long),
+        ]
+
+    def _select_long(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
+        """The captions nearest to drawn lengths."""
+        remaining = [
+            caption for caption in candidates if _num_words(caption) <= self.max_long_words
+        ]
+        selected: list[NewCaption] = []
+        for number in range(min(self.max_long, len(remaining))):
+            key = draw_key(self.seed, "long", remaining[0].sample.image_id, str(number))
+            num_words = self.min_long_words + int(key, 16) % (
+                self.max_long_words - self.min_long_words + 1
+            )
+            selected.append(
+                min(remaining, key=lambda caption: abs(_num_words(caption) - num_words))
+            )
+            remaining.remove(selected[-1])
+        return selected
+
+
+def _num_words(caption: NewCaption) -> int:
+    return len(caption.text.split())
+
+
+def _coverage(caption: NewCaption) -> float:
+    return focus(replace(caption.sample, caption=caption.text, phrases=caption.phrases))

@@ -16,7 +16,7 @@ from captioning.commands.command import (
     HydraCommand,
     PlainCommand,
 )
-from captioning.commands.late_torchmetrics import import_torchmetrics_late
+from captioning.commands.quick_imports import import_torchmetrics_late
 from captioning.config.hydra_bends import FULL_ERROR
 from captioning.runtime.allocator import keep_freed_memory
 from captioning.runtime.cores import set_up_openmp

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
+import importlib.util
+import logging
+import sys
+import threading
 from collections.abc import Iterator
+from typing import Any
+
+# What Lightning takes of it. The rest brings torchvision, transformers and scipy: 3 s.
+_TAKEN = {
+    "Metric": "torchmetrics.metric",
+    "MetricCollection": "torchmetrics.collections",
+    "__version__": "torchmetrics.__about__",
+}
 
 
 @contextlib.contextmanager
@@ -20,3 +33,37 @@ def quick_imports() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def import_torchmetrics_late() -> None:
+    """Let ``import torchmetrics`` load no more than is asked for.
+
+    The package is the real one, and loads as always when anything but `_TAKEN` is asked of it.
+    Nothing is done where it has been imported already or is not installed.
+    """
+    spec = None if "torchmetrics" in sys.modules else importlib.util.find_spec("torchmetrics")
+    if spec is None or spec.loader is None:
+        return
+    package, loader, loading = importlib.util.module_from_spec(spec), spec.loader, threading.RLock()
+
+    def load_all(name: str) -> Any:
+        with loading:
+            if package.__dict__.pop("__getattr__", None) is not None:
+                loader.exec_module(package)
+        return getattr(package, name)
+
+    def load(name: str) -> Any:
+        if name == "_logger":  # which its modules take of it
+            return logging.getLogger("torchmetrics")
+        if name in _TAKEN:
+            try:
+                importlib.import_module("torchmetrics.utilities")  # before what imports it in turn
+                return getattr(importlib.import_module(_TAKEN[name]), name)
+            except ImportError:  # another version than those that are known
+                return load_all(name)
+        if name.startswith("__"):  # searches through all modules, such as inspect's, ask for these
+            raise AttributeError(f"module 'torchmetrics' has no attribute {name!r}")
+        return load_all(name)
+
+    package.__dict__["__getattr__"] = load
+    sys.modules["torchmetrics"] = package

@@ -107,7 +107,7 @@ class Sweep:
 
     def lose(self, overrides: Sequence[str], error: str) -> None:
         """Keep the error of a job that could not keep one itself, as a queue ended it."""
-        from captioning.results.endings import failure_of, keep_failure
+        from captioning.results.run_folder import failure_of, keep_failure
 
         for job in self._jobs:
             if job.overrides == tuple(overrides) and failure_of(job.run) is None:
@@ -197,7 +197,7 @@ def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | N
     Raises:
         SystemExit, KeyboardInterrupt: what was stopped from outside ends the sweep.
     """
-    from captioning.results.endings import keep_failure
+    from captioning.results.run_folder import keep_failure
 
     environment = dict(os.environ)
     try:

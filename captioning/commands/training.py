@@ -19,8 +19,7 @@ log = logging.getLogger(__name__)
 def _train(config: Any) -> float | None:
     _tell_of_scenes(config.data.get("name"))
     with quick_imports():
-        from captioning.training.run import train
-        from captioning.training.summary import print_summary
+        from captioning.training.run import print_summary, train
 
     scores = train(config, finished=report_ended)
     print_summary(f"{config.run_name}, seed {config.seed}", Path(config.run_dir), scores)
@@ -80,8 +79,7 @@ def _demo(options: Namespace) -> int:
 
 def _find_lr(config: Any) -> None:
     with quick_imports():
-        from captioning.training.find_lr import find_lr
-        from captioning.training.summary import print_suggestion
+        from captioning.training.find_lr import find_lr, print_suggestion
 
     suggestion = find_lr(config)
     print_suggestion(suggestion.rate, suggestion.folder / "curve.png")

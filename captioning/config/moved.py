@@ -45,6 +45,16 @@ MOVED = {
     "augmentation.toca.prompts": "augmentation.toca.prompt_writer",
     "augmentation.regions.ranking": "augmentation.regions.reranking",
     "captioning.decoding.held": "captioning.decoding.published_beam",
+    "captioning.training.loggers.csv_logger": "captioning.training.loggers",
+    "captioning.training.loggers.tracking": "captioning.training.loggers",
+    "captioning.training.averaging": "captioning.training.trainer",
+    "captioning.training.checkpoint_io": "captioning.training.trainer",
+    "captioning.data.steps.share_of_photos": "captioning.data.steps.add_pairs",
+    "captioning.decoding.normalisation": "captioning.decoding.settings",
+    "captioning.models.layers.low_rank": "captioning.models.adapt",
+    "captioning.vision.image_text": "captioning.runtime.processors",
+    "augmentation.regions.sources": "augmentation.novel_objects.method",
+    "augmentation.ssa.selection": "augmentation.ssa.method",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(

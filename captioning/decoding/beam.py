@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from captioning.decoding.candidates import best_tokens
-from captioning.decoding.normalisation import Normalisation
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import SearchRequest, SearchSettings
+from captioning.decoding.settings import Normalisation, SearchRequest, SearchSettings
 from captioning.decoding.state import DEAD, Pool, SearchResult, take_rows
 from captioning.decoding.token_rules import Rules
 from captioning.interfaces import AbstractDecoderState, AbstractStepper

@@ -23,10 +23,9 @@ from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.runtime.devices import Precision, chosen_device, chosen_dtype, computing, leave
 from captioning.runtime.model_folder import weights_identity
-from captioning.runtime.processors import image_text_folder, load_processor
+from captioning.runtime.processors import WeightType, image_text_folder, load_processor
 from captioning.training.settings import TrainSettings
 from captioning.types import Sample
-from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb, refusals_named
 

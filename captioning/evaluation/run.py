@@ -20,9 +20,8 @@ from captioning.evaluation.settings import EvaluateSettings
 from captioning.metrics.bootstrap import Bootstrap
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import ResultEntry, is_path_of, read_entries, write_captions
-from captioning.results.per_caption import caption_columns, write_per_caption
+from captioning.results.per_caption import caption_columns, show_result, write_per_caption
 from captioning.results.run_folder import RunFolder
-from captioning.results.score_lines import show_result
 from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json
 from captioning.runtime.model_folder import data_folder

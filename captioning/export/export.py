@@ -31,8 +31,8 @@ from captioning.inference.bundle import (
     write_bundle,
 )
 from captioning.inference.captioner import Captioner
+from captioning.models.adapt import low_rank_tensors
 from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.low_rank import low_rank_tensors
 from captioning.results.run_folder import RunFolder
 from captioning.results.versions import versions
 from captioning.runtime.extras import import_extra

@@ -23,10 +23,10 @@ from transformers.models.blip.configuration_blip import BlipConfig, BlipTextConf
 from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
 from captioning.config.ranges import DropRate, PositiveInt
+from captioning.models.adapt import merged_low_rank
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree, attention_weights
-from captioning.models.layers.low_rank import merged_low_rank
 from captioning.models.layers.packing import CaptionPlaces
 from captioning.models.layers.wide_linear import wide_linear
 from captioning.runtime.sample_dropout import by_caption, replayed

@@ -14,9 +14,9 @@ from captioning.decoding.words_to_tokens import bind_search, find_captions
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.layers.speaker import SpeakerState
 from captioning.runtime.devices import chosen_device
+from captioning.runtime.processors import WeightType, load_image_text
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.types import Prediction
-from captioning.vision.image_text import WeightType, load_image_text
 from captioning.vision.prompt_tensors import PromptedProcessor
 
 

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from captioning.decoding.given import check_stepper, shown
-from captioning.decoding.words_to_tokens import request_of
+from captioning.decoding.words_to_tokens import check_stepper, request_of, shown
 from captioning.models.shared_loss import shared_loss
 from captioning.models.update_window import (
     UpdateWindow,

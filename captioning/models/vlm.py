@@ -13,18 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from captioning.config.ranges import DropRate
+from captioning.models.adapt import merged_low_rank
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import padded_caption_losses
 from captioning.models.layers.image_text_parts import ImageTextParts
-from captioning.models.layers.low_rank import merged_low_rank
 from captioning.models.layers.speaker import Generated, SpeakerState, changes_in_place
 from captioning.models.self_check import self_check
 from captioning.runtime.files import read_json, write_json
 from captioning.runtime.model_folder import checkpoint_layers
-from captioning.runtime.processors import image_text_folder, load_processor
+from captioning.runtime.processors import (
+    WeightType,
+    image_text_folder,
+    load_image_text,
+    load_processor,
+)
 from captioning.runtime.sample_dropout import by_caption, by_image
 from captioning.types import Batch, CaptionLosses
-from captioning.vision.image_text import WeightType, load_image_text
 from captioning.vision.prompt_tensors import PREFIX, rows_of
 
 CHECK_FILE = "model_check.json"  # in the run folder

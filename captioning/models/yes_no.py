@@ -18,10 +18,14 @@ from captioning.config.setting_error import Setting, SettingError
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.runtime.devices import Precision, Resident
 from captioning.runtime.model_folder import weights_identity
-from captioning.runtime.processors import PHOTOS_ALONE, image_text_folder, model_kind
+from captioning.runtime.processors import (
+    PHOTOS_ALONE,
+    image_text_folder,
+    load_image_text,
+    model_kind,
+    refuse_misfit,
+)
 from captioning.runtime.work_ahead import done_ahead
-from captioning.vision.image_text import load_image_text
-from captioning.vision.misfits import refuse_misfit
 from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 
 QUESTION = 'Does the caption "{caption}" describe the image? Answer yes or no.'

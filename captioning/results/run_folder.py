@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import logging
 import os
@@ -14,7 +15,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from captioning.results.endings import ended_untested
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 from captioning.results.started import mark_started, real_path
 from captioning.runtime.files import read_json, remove_unfinished, write_json, write_text
@@ -35,6 +35,7 @@ _SUFFIXES = (
 )
 _CHECKPOINTS = "checkpoints"  # of a run folder, whose other files come and go
 _WHOLE, _BLOCK, _NUM_BLOCKS = 2**24, 2**20, 16  # bytes of a file that is read whole; of others
+UNTESTED_FILE = "untested.json"
 
 
 def is_same_place(old: Any, new: Any) -> bool:
@@ -573,3 +574,43 @@ def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         values |= flat(value, f"{prefix}{key}.")
     return values
+
+
+def end_untested(run: Path) -> None:
+    """Write ``untested.json`` into a run's folder: all epochs are over, and there is no test."""
+    write_json(run / UNTESTED_FILE, {"test": None})
+
+
+def ended_untested(run: Path) -> bool:
+    """Whether the run has ended without a test."""
+    return (run / UNTESTED_FILE).is_file()
+
+
+FAILURE_FILE = "failed.json"
+
+
+def keep_failure(run: Path, error: str, *, details: str = "") -> None:
+    """Write ``failed.json`` into a run's folder.
+
+    Args:
+        run: the folder; made if it is not there.
+        error: for people, in a line or a few.
+        details: such as a traceback or the end of a job's output.
+    """
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    write_json(run / FAILURE_FILE, {"error": error, "date": now, "details": details})
+
+
+def failure_of(run: Path) -> str | None:
+    """Why the run failed the last time; None if it did not.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = run / FAILURE_FILE
+    return str(read_json(path)["error"]) if path.is_file() else None
+
+
+def forget_failure(run: Path) -> None:
+    """Remove the file of an earlier failure, as the run has begun again or has ended well."""
+    (run / FAILURE_FILE).unlink(missing_ok=True)

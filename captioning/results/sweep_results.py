@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from captioning.results.endings import ended_untested, failure_of
-from captioning.results.run_folder import RunFolder
+from captioning.results.run_folder import RunFolder, ended_untested, failure_of
 from captioning.results.runs import Run, read_run
 from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Table, markdown_lines, to_csv, to_markdown

@@ -1,16 +1,19 @@
-"""Processors of transformers' image-to-text models, from their folders."""
+"""Image-to-text models of transformers and their processors, from their folders."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from captioning.runtime.files import read_json
-from captioning.runtime.model_folder import damage_named, model_folder, refuse_damaged
+from captioning.runtime.model_folder import damage_named, load_network, model_folder, refuse_damaged
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 NO_HUB = "a folder of another model, or model=updown_small"
@@ -32,6 +35,7 @@ WITHOUT_PROCESSOR = ("vision-encoder-decoder",)
 OF_TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 # These read no prompt: their decoder begins with the caption.
 PHOTOS_ALONE = (*WITHOUT_PROCESSOR, "pix2struct", "pp_formulanet")
+WeightType = Literal["float32", "bfloat16", "float16"]
 
 
 def image_text_folder(name: str, *, weights: bool = False) -> Path:
@@ -196,3 +200,48 @@ def model_kind(folder: Path) -> str:
         )
     kind = settings.get("model_type")
     return kind if isinstance(kind, str) else ""
+
+
+@contextmanager
+def refuse_misfit(name: str, processor: Any, network: Any) -> Iterator[None]:
+    """Turns what a trial raises into one line that names processor and network.
+
+    Raises:
+        ValueError: the trial failed.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError, IndexError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{name}: its processor ({type(processor).__name__}) does not fit its network "
+            f"({type(network).__name__}): {reason}; copy the model's own processor beside its "
+            "weights"
+        ) from error
+
+
+def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
+    """The network of an image-to-text model, in evaluation mode.
+
+    Args:
+        name: hub name, or folder with ``config.json`` and safetensors.
+        dtype: of the weights.
+
+    Raises:
+        FileNotFoundError: no such folder, or no safetensors in it.
+        ConnectionError: the hub cannot be reached.
+        ValueError: another kind of model, or weights that are missing.
+    """
+    transformers: Any = importlib.import_module("transformers")  # slow, and needed here only
+    folder = image_text_folder(name, weights=True)
+    check_family(folder, name)
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        known = transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        network = known[type(config)]
+    except (KeyError, ValueError, OSError, TypeError, AttributeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{name}: no image-to-text model that transformers knows ({reason})"
+        ) from error
+    return load_network(network, folder, name=name, kind=network.__name__, dtype=dtype)

@@ -195,3 +195,9 @@ def _plot(
         axes.set(xscale="log", xlabel="learning rate", ylabel="training loss")
         axes.legend()
     save_figure(figure, path.parent, path.stem, ("png", "svg", "pdf"))
+
+
+@rank_zero_only
+def print_suggestion(rate: float, plot: Path) -> None:
+    """Print the learning rate that a sweep suggests."""
+    print(f"optimizer.lr={rate:.2g}: there the loss fell most; see {plot}")

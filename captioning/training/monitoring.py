@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from captioning.data.roster import Roster
 from captioning.training.callbacks import CaptionEvaluation
-from captioning.training.loggers.csv_logger import CsvLogger
+from captioning.training.loggers import CsvLogger
 from captioning.vision.photo_places import photo_exists
 from captioning.vision.photos import load_rgb
 

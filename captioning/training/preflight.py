@@ -26,7 +26,7 @@ from captioning.interfaces import AbstractStepper
 from captioning.metrics.coco import scores_of
 from captioning.metrics.evaluation import AbstractMetric
 from captioning.metrics.java import JavaError, find_java
-from captioning.training.loggers.tracking import need
+from captioning.training.loggers import need
 from captioning.training.rosters import check_data
 from captioning.training.settings import Features, Part, TrainSettings
 from captioning.training.start import check_start

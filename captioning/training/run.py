@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,6 +16,11 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
+from pytorch_lightning.utilities.exceptions import (
+    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
+)
+from rich.console import Console
+from rich.table import Table
 
 from captioning.config.build import build_part
 from captioning.data.batches.datamodule import CaptionDataModule
@@ -28,18 +33,17 @@ from captioning.inference import building
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
 from captioning.models.training_steps import trainable
-from captioning.results.checkpoints import load_checkpoint
-from captioning.results.endings import end_untested, ended_untested, forget_failure
-from captioning.results.run_folder import RunFolder
+from captioning.results.checkpoints import latest_checkpoint, load_checkpoint, progress
+from captioning.results.run_folder import RunFolder, end_untested, ended_untested, forget_failure
 from captioning.runtime.devices import take_gpu
 from captioning.runtime.file_lock import held, lock_of
 from captioning.runtime.files import write_json
 from captioning.runtime.sample_dropout import use_torchs
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.data_checks import begin_with, check_opened, rosters_of
-from captioning.training.fit import fit, quieten_loaders
 from captioning.training.inputs import Inputs, load_inputs, read_splits
 from captioning.training.memory import memory_advice
+from captioning.training.preemption import Preemption
 from captioning.training.preflight import check_run, check_search, settings_of, with_precision
 from captioning.training.processes import ends_together
 from captioning.training.rosters import read_corpus, trains_on_text
@@ -359,3 +363,96 @@ def build_model(
     }
     model = building.build_model(settings, tokenizer, inputs.pictures, training=training)
     return trainable(model)
+
+
+def fit(
+    trainer: pl.Trainer,
+    model: AbstractCaptioner,
+    datamodule: CaptionDataModule,
+    *,
+    checkpoint: Path | None,
+    signals: StopSignals,
+) -> None:
+    """Train.
+
+    Args:
+        trainer: of the run, whose folder is its own.
+        model: to train.
+        datamodule: gives the batches.
+        checkpoint: to go on from.
+        signals: that the trainer's `Preemption` listens to.
+
+    Raises:
+        Stopped: a signal asks for it; says how to go on.
+        KeyboardInterrupt: somebody stops the run; says how to go on.
+        ValueError: settings that Lightning refuses.
+    """
+    try:
+        with warnings.catch_warnings():
+            quieten_loaders(datamodule)
+            # Expected for a resumed run, and for one that branches.
+            warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
+            warnings.filterwarnings("ignore", ".*callbacks used to create .*ModelCheckpoint")
+            warnings.filterwarnings("ignore", "The dirpath has changed from")
+            # The data module itself begins where the checkpoint was written.
+            warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before")
+            trainer.fit(model, datamodule, ckpt_path=checkpoint, weights_only=True)
+        if number := _stop_at_end(trainer):
+            raise Stopped("", number=number)
+    except Stopped as stop:
+        raise Stopped(_how_to_go_on(trainer), number=stop.number) from None
+    except SystemExit as stopped:
+        if not trainer.interrupted:
+            raise
+        raise KeyboardInterrupt(_how_to_go_on(trainer)) from stopped
+    except MisconfigurationException as error:
+        raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+    except RuntimeError as error:
+        if "conditioned on metric" not in str(error):  # as Lightning tells a score that none logs
+            raise
+        raise ValueError(f"callbacks.*.monitor: {error}") from error
+    finally:
+        signals.deferred = False
+    signals.obey()
+
+
+def quieten_loaders(datamodule: CaptionDataModule) -> None:
+    """Silence advice on loader processes where it is wrong."""
+    if not datamodule.reads_pixels:
+        # Cached features are read in milliseconds: loader processes would only cost time.
+        warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    # A loader whose processes stay is kept and not made anew, which is what can hang.
+    warnings.filterwarnings("ignore", ".*persistent_workers=True.*can lead to instability.*")
+
+
+def _stop_at_end(trainer: pl.Trainer) -> int:
+    """The signal that came, to any process, while the last epoch ended."""
+    callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009 - not declared
+    stops = [callback.stop for callback in callbacks if isinstance(callback, Preemption)]
+    return max(stops, default=0)
+
+
+def _how_to_go_on(trainer: pl.Trainer) -> str:
+    path = latest_checkpoint(Path(trainer.default_root_dir) / "checkpoints")
+    if path is None:
+        return "stopped; resume=auto goes on from the start, as no epoch had ended"
+    epoch, updates = progress(path)
+    return f"stopped; resume=auto goes on from {path} (epoch {epoch}, {updates} updates made)"
+
+
+@rank_zero_only
+def print_summary(name: str, folder: Path, scores: Mapping[str, float]) -> None:
+    """Print the test scores and where the run's files are."""
+    console = Console(soft_wrap=True)
+    if scores:
+        table = Table(title=f"{name}, test")
+        table.add_column("metric")
+        table.add_column("score", justify="right")
+        for name, value in scores.items():
+            table.add_row(name, f"{value:.4f}")
+        console.print(table)
+    console.print(f"run folder: {folder}")
+    if (folder / "report.html").is_file():
+        console.print(f"what happened, on a page: {folder / 'report.html'}")
+    if (folder / "curation.jsonl").is_file():
+        console.print(f"what curation changed: {folder / 'curation' / 'report.html'}")

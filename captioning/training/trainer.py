@@ -1,23 +1,31 @@
-"""The trainer of a run: Lightning's, with our callbacks and those that the config names."""
+"""The trainer of a run: Lightning's, our callbacks, averaged weights, atomic checkpoints."""
 
 from __future__ import annotations
 
+import errno
+import functools
+import os
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins import TorchCheckpointIO
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from omegaconf import open_dict
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint, WeightAveraging
 from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
 from pytorch_lightning.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
+from torch import Tensor, nn
 
 from captioning.config.build import build_part
-from captioning.training.averaging import WarmWeightAveraging
+from captioning.results.checkpoints import check_sums
+from captioning.runtime.files import write_atomically
 from captioning.training.callbacks import (
     CaptionEvaluation,
     ProgressBar,
@@ -26,7 +34,6 @@ from captioning.training.callbacks import (
     StayStopped,
     StepSeed,
 )
-from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.finite_loss import FiniteLoss
 from captioning.training.memory import GiveMemoryBack
 from captioning.training.monitoring import Monitor, SampleCaptions
@@ -233,3 +240,119 @@ def _checkpoints(settings: TrainSettings, folder: Path) -> list[ModelCheckpoint]
         # Lightning tells checkpoint callbacks apart by what they monitor.
         callbacks.append(ModelCheckpoint(monitor="epoch", **every_epoch, **options))
     return callbacks
+
+
+class WarmWeightAveraging(WeightAveraging):
+    """Validation, test and checkpoints use averaged weights.
+
+    After ``n`` updates the decay is ``min(decay, (1 + n) / (10 + n))``: a short run is not
+    spoilt by the untrained weights that a constant decay would still remember.
+
+    The average lies on the run's device and is made there in one operation. The updates are counted
+    on the host, as asking the device for their number would wait for it.
+
+    Args:
+        decay: of the average in the long run, in (0, 1).
+    """
+
+    def __init__(self, *, decay: float) -> None:
+        super().__init__()
+        self.decay = decay
+        self._number = 0
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Make the average on the device to which the model goes; it is not there yet."""
+        self._device = trainer.strategy.root_device
+        super().setup(trainer, pl_module, stage)
+        self._number = 0
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Average the weights after an update."""
+        average = self._average_model
+        if average is None or trainer.global_step <= self._latest_update_step:
+            return
+        rate = 1.0
+        if self._number:
+            rate = 1 - min(self.decay, (1 + self._number) / (10 + self._number))
+        _move(_tensors(average.module), _tensors(pl_module), rate)
+        self._number += 1
+        average.n_averaged += 1  # for the checkpoint
+        self._latest_update_step = trainer.global_step
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Go on with the average and its number of updates."""
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+        if self._average_model is not None:
+            self._number = int(self._average_model.n_averaged)
+
+
+def _tensors(module: nn.Module) -> list[Tensor]:
+    """Weights and buffers, detached."""
+    return [tensor.detach() for tensor in chain(module.parameters(), module.buffers())]
+
+
+@torch.no_grad()
+def _move(averaged: list[Tensor], current: list[Tensor], rate: float) -> None:
+    """Move averages by a share ``rate`` of the way to the current values, in place.
+
+    Counters of normalisation layers have no mean: they are copied.
+    """
+    pairs = list(zip(averaged, current, strict=True))
+    means = [pair for pair in pairs if rate < 1 and pair[0].is_floating_point()]
+    copies = [pair for pair in pairs if not (rate < 1 and pair[0].is_floating_point())]
+    if means:
+        olds, news = [old for old, _ in means], [new for _, new in means]
+        torch._foreach_lerp_(olds, news, rate)  # pyright: ignore[reportPrivateImportUsage]
+    if copies:
+        olds, news = [old for old, _ in copies], [new for _, new in copies]
+        torch._foreach_copy_(olds, news)  # pyright: ignore[reportPrivateImportUsage]
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the checkpoint, reads what the disk holds against its sums, and renames.
+
+    The former checkpoint stays until then. torch keeps a CRC-32 of every tensor as it was in
+    memory.
+
+    Lightning's own writer goes through the system's temporary folder; where that is another disk,
+    moving the file is a copy, and a kill in its midst leaves half a checkpoint.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Write ``checkpoint`` to ``path``.
+
+        Raises:
+            OSError: the disk is full, or holds something else than what was written; the checkpoint
+                that was there before still is.
+        """
+        write_atomically(Path(path), functools.partial(_write, checkpoint))
+
+
+def _write(checkpoint: dict[str, Any], part: Path) -> None:
+    try:
+        with part.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+            if hasattr(os, "posix_fadvise"):  # to read from the disk, not from memory
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):  # the disk's, which torch hides
+            raise error.__context__ from error
+        raise
+    try:
+        check_sums(part)
+    except ValueError as error:
+        problem = f"the disk does not hold what was written ({error})"
+        raise OSError(errno.EIO, problem) from error

@@ -17,9 +17,8 @@ from captioning.config.ranges import Device, PositiveInt
 from captioning.runtime.devices import Precision, Resident
 from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import load_network, model_folder
-from captioning.runtime.processors import load_processor
+from captioning.runtime.processors import load_processor, refuse_misfit
 from captioning.runtime.tensor_files import weights_digest
-from captioning.vision.misfits import refuse_misfit
 
 KINDS = ("siglip", "siglip2", "clip")
 

@@ -19,8 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.config.check import check_config
-from captioning.config.check.check import Problem, problems, schema_of
-from captioning.config.check.values import resolved
+from captioning.config.check.check import Problem, problems, resolved, schema_of
 from captioning.config.compose import compose_config
 from captioning.evaluation.settings import EvaluateSettings
 from captioning.training.preflight import check_run, settings_of, with_precision

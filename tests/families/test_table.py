@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from captioning.runtime.processors import REFUSED, image_text_folder, load_processor
-from captioning.vision.image_text import load_image_text
+from captioning.runtime.processors import (
+    REFUSED,
+    image_text_folder,
+    load_image_text,
+    load_processor,
+)
 from tests.families.registry import UNRUN, family_folder
 from tests.families.table import PAGE, rows, write_table
 

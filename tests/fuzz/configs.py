@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.commands.main import COMMANDS
 from captioning.config.check import check_config
-from captioning.config.check.values import resolved
+from captioning.config.check.check import resolved
 from captioning.config.compose import compose_config
 from captioning.training.preflight import with_precision
 from tests.contracts import test_config_values as values

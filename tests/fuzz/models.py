@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from captioning.runtime.processors import load_processor
+from captioning.runtime.processors import load_image_text, load_processor
 from captioning.text.causal import load_causal, load_causal_tokens
 from captioning.text.sentences import build_sentence_encoder
 from captioning.vision.blip import load_blip
 from captioning.vision.blip_matching import build_blip_matching
-from captioning.vision.image_text import load_image_text
 from tests.causal_folder import save_causal
 from tests.fuzz.harness import Subject, Target
 from tests.image_text_folders import save_image_text

@@ -34,18 +34,18 @@ from augmentation.image_replacement.training.denoising import (
     mean_loss,
     object_weights,
 )
-from augmentation.image_replacement.training.photos_and_prompts import (
-    PromptSampler,
-    captions_by_photo,
-    photo_paths,
-    train_tokenizer,
-)
-from augmentation.image_replacement.training.pipelines import (
+from augmentation.image_replacement.training.fine_tuning import (
     build_pipeline,
     generate,
     load_pipeline,
     parameter_counts,
     save_pipeline,
+)
+from augmentation.image_replacement.training.photos_and_prompts import (
+    PromptSampler,
+    captions_by_photo,
+    photo_paths,
+    train_tokenizer,
 )
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import TrainingLoop

@@ -1,7 +1,9 @@
-"""Adds pairs and captions of ``captioning augment`` to a training set.
+"""Adds augmented pairs and captions to a training set, or takes a share of its photos.
 
-The CutSwap thesis (Hahn, 2022, section 4.6) adds 10, 20 and 30% as many augmented pairs as there
-are photos, of these photos alone, and trains for the same number of updates.
+The CutSwap thesis (Hahn, 2022, section 4.6) trains on 100, 70, 30 and 10% of the photos: on COCO's
+train2017, on those of train2014, on those of val2014, and on 12,000 of the latter. It adds 10, 20
+and 30% as many augmented pairs as there are photos, of these photos alone, and trains for the same
+number of updates.
 """
 
 from __future__ import annotations
@@ -9,23 +11,26 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from captioning.config.ranges import NonNegativeFloat, Seed
+import numpy as np
+
+from captioning.config.ranges import NonNegativeFloat, Seed, Share
 from captioning.data.line_files import read_lines
-from captioning.data.readers.coco import read_coco
+from captioning.data.readers.coco import load_annotations, read_coco
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import FILE, Mixture, read_added_captions
 from captioning.data.steps.base import AbstractStep, StepContext
-from captioning.data.steps.share_of_photos import draw_names
 from captioning.types import UNPAIRED, Sample
 
 log = logging.getLogger(__name__)
 
 ADDED = "added:"
+
+
 """How origins of added pairs begin; the name of their folder follows."""
 UNITS = ("photos", "captions")
 PROVENANCE = "provenance.jsonl"
@@ -179,3 +184,75 @@ def _paired_photos(roster: Roster) -> set[str]:
 
 def _name(pair: Sample) -> str:
     return f"{pair.origin}/{pair.image_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareOfPhotos(AbstractStep):
+    """Keeps the captions of a share of the photos; smaller shares of a seed lie in larger ones.
+
+    Attributes:
+        share: of the photos, in (0, 1].
+        photos_of: a file of COCO's captions, such as ``pycocoevalcap:captions_train2014``: its
+            photos alone remain, and the share is one of them. None: all photos.
+        all_words: whether the vocabulary counts the captions that are left out, too.
+        seed: of the draw, which the roster's order does not change.
+
+    Raises:
+        ValueError: a share out of range.
+    """
+
+    share: Share
+    photos_of: str | None = None
+    all_words: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.share, str) or not 0 < self.share <= 1:
+            raise ValueError(
+                f"steps.share_of_photos.share must be above 0 and at most 1: got {self.share!r}"
+            )
+
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster of the share; what it leaves out goes into the context.
+
+        Raises:
+            FileNotFoundError: no such file of captions.
+            ValueError: a share so small that no photo is left, or no photo of the file.
+        """
+        photos = self._photos(roster)
+        number = round(self.share * len(photos))
+        if number == len(roster.rows_by_image):
+            return roster
+        selected = set(draw_names(photos, self.seed)[:number])
+        samples = [sample for sample in roster.samples if sample.image_id in selected]
+        if not samples:
+            raise ValueError(
+                f"steps.share_of_photos.share={self.share} leaves no photo of {roster.name}: "
+                "raise it"
+            )
+        left_out = tuple(sample for sample in roster.samples if sample.image_id not in selected)
+        context.left_out = (*context.left_out, *left_out)
+        if self.all_words:
+            context.words = (*context.words, *left_out)
+        context.is_cut = True
+        return build_roster(roster.name, samples, roster.dropped)
+
+    def _photos(self, roster: Roster) -> list[str]:
+        """Ids of the photos that the share is of."""
+        if self.photos_of is None:
+            return list(roster.rows_by_image)
+        records = load_annotations(self.photos_of).records("images")
+        ids = {str(record.identifier("id")) for record in records}
+        photos = [image_id for image_id in roster.rows_by_image if image_id in ids]
+        if not photos:
+            raise ValueError(
+                f"steps.share_of_photos.photos_of={self.photos_of} has no photo of {roster.name}: "
+                "give captions of the same data"
+            )
+        return photos
+
+
+def draw_names(names: Iterable[str], seed: int) -> list[str]:
+    """Names in an order that depends on them and on the seed alone."""
+    ordered = sorted(names)
+    return [ordered[n] for n in np.random.default_rng(seed).permutation(len(ordered))]

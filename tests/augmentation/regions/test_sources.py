@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from augmentation.novel_objects.method import SourcePhoto, SourcePool
 from augmentation.regions.boxes import Limits
-from augmentation.regions.sources import SourcePhoto, SourcePool
 
 SQUARE, LARGER, FLAT = (0.0, 0.0, 40.0, 40.0), (0.0, 0.0, 60.0, 60.0), (0.0, 0.0, 80.0, 20.0)
 

@@ -13,9 +13,8 @@ from augmentation.ssa.amr_parser import read_words
 from augmentation.ssa.dependency_parse import parsed_words
 from augmentation.ssa.filters import Rules
 from augmentation.ssa.graph import Graph
-from augmentation.ssa.grounding import ground
 from augmentation.ssa.merging import Merging
-from augmentation.ssa.method import Ssa
+from augmentation.ssa.method import Ssa, ground
 from augmentation.ssa.written_captions import Caption, phrases_of
 from captioning.data.readers.coco_entities import read_coco_entities
 from captioning.data.roster import Roster

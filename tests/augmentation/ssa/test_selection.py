@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from augmentation.captions.new_captions import NewCaption
-from augmentation.ssa.selection import Selection
+from augmentation.ssa.method import Selection
 from captioning.types import Phrase, Region, Sample
 
 PHOTO = Sample(

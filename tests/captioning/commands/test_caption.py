@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from captioning import CaptionedPhoto, Captioner
+from captioning.commands.caption import find_photos, json_table, table_lines
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
 from captioning.data.steps.take_detections import detection_line
@@ -24,7 +25,6 @@ from captioning.decoding.sampling import Sampling
 from captioning.export.export import export
 from captioning.inference import captioner as reading
 from captioning.inference import loading
-from captioning.inference.caption_files import find_photos, json_table, table_lines
 from captioning.inference.captioner import chosen_search, words_machine
 from captioning.results.coco_results import read_entries
 from captioning.training.run import train

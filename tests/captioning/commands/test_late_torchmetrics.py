@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from captioning.commands.late_torchmetrics import import_torchmetrics_late
+from captioning.commands.quick_imports import import_torchmetrics_late
 
 PROGRAM = """
 import inspect, sys
-from captioning.commands.late_torchmetrics import import_torchmetrics_late
+from captioning.commands.quick_imports import import_torchmetrics_late
 import_torchmetrics_late()
 import pytorch_lightning as pl
 import torch, torchmetrics

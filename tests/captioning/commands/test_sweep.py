@@ -21,7 +21,7 @@ from captioning.commands.hydra_command import run_hydra
 from captioning.commands.main import main
 from captioning.commands.sweep import sweep_name
 from captioning.config.folders import config_folder
-from captioning.results.endings import end_untested, failure_of, keep_failure
+from captioning.results.run_folder import end_untested, failure_of, keep_failure
 
 Task = Callable[[Any], None]
 # Where it is installed: what is wrong is said before anything is queued.

@@ -15,9 +15,8 @@ from captioning.decoding.beam import BeamSearch
 from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.diverse import DiverseBeamSearch
 from captioning.decoding.greedy import GreedySearch
-from captioning.decoding.normalisation import Normalisation
 from captioning.decoding.sampling import Sampling
-from captioning.decoding.settings import SearchRequest, SearchSettings
+from captioning.decoding.settings import Normalisation, SearchRequest, SearchSettings
 from captioning.decoding.token_rules import Rules
 from tests.captioning.decoding.enumeration import allowed
 from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table, run

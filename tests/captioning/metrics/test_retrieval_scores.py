@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioning.metrics.retrieval_scores import retrieval_scores
+from captioning.training.joint_heads import retrieval_scores
 
 
 def unit(seed: int, rows: int) -> torch.Tensor:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.runtime.processors import check_family, load_processor
-from captioning.vision.image_text import load_image_text
+from captioning.runtime.processors import check_family, load_image_text, load_processor
 from tests.families.registry import family_folder
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"

@@ -15,7 +15,7 @@ from augmentation.run import augment
 from captioning.config.compose import compose_config
 from captioning.spread.base import Job
 from captioning.spread.ray_data import Order
-from captioning.training import spread_features
+from captioning.training import prepare as prepare_module
 from captioning.training.prepare import prepare
 from captioning.training.settings import PrepareSettings
 from curation.pair_cache import score_data
@@ -124,9 +124,9 @@ def test_photos_of_several_batches_are_decoded_one_beside_another_on_a_gpu(
     config = compose("prepare", tmp_path, *ELSEWHERE)
     for device, batch_size in (("cpu", None), ("cuda", None), ("cuda", 96)):
         chosen: Any = lambda _, device=device: torch.device(device)  # noqa: E731
-        monkeypatch.setattr(spread_features, "chosen_device", chosen)
+        monkeypatch.setattr(prepare_module, "chosen_device", chosen)
         config.features.batch_size = batch_size
-        computed = spread_features.spread_features(PrepareSettings.of(config), "a backbone")
+        computed = prepare_module.spread_features(PrepareSettings.of(config), "a backbone")
         assert computed is not None
         list(computed(()))
     assert [job.unit for job in jobs] == [64, 512, 576]

@@ -28,11 +28,11 @@ from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import Roster, build_roster
 from captioning.models.base import AbstractCaptioner
 from captioning.models.training_steps import trainable
-from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, Speed, StepSeed
 from captioning.training.finite_loss import FiniteLoss
 from captioning.training.objectives.rewards import CiderReward
 from captioning.training.objectives.self_critical import SelfCritical
+from captioning.training.trainer import WarmWeightAveraging
 from captioning.types import Sample
 from curation.amend.down_weight import DownWeight
 from curation.amend.mask_words import MaskWords

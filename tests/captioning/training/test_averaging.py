@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from captioning.training.averaging import WarmWeightAveraging
+from captioning.training.trainer import WarmWeightAveraging
 
 
 class OneWeight(pl.LightningModule):

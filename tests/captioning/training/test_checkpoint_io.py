@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from captioning.runtime.files import remove_unfinished
-from captioning.training import checkpoint_io
-from captioning.training.checkpoint_io import AtomicCheckpointIO
+from captioning.training import trainer
+from captioning.training.trainer import AtomicCheckpointIO
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path) -> None:
@@ -28,7 +28,7 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch) -> None
         file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_io.torch, "save", fill)
+    monkeypatch.setattr(trainer.torch, "save", fill)
     with pytest.raises(OSError, match="free space"):
         AtomicCheckpointIO().save_checkpoint({"epoch": 2}, path)
     assert torch.load(path, weights_only=True) == {"epoch": 1}
@@ -60,7 +60,7 @@ def test_a_disk_that_keeps_something_else_leaves_the_former_checkpoint(
         file.seek(-3000, os.SEEK_END)
         file.write(b"\1")
 
-    monkeypatch.setattr(checkpoint_io.torch, "save", flip)
+    monkeypatch.setattr(trainer.torch, "save", flip)
     with pytest.raises(OSError, match=r"not hold what was written .*last\.ckpt"):
         AtomicCheckpointIO().save_checkpoint({"epoch": 2, "a": torch.zeros(2000)}, path)
     assert torch.load(path, weights_only=True) == {"epoch": 1}

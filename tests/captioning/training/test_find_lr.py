@@ -22,13 +22,13 @@ from captioning.training.find_lr import (
     Sweep,
     _suggested,
     find_lr,
+    print_suggestion,
     running_mean,
     steepest,
 )
 from captioning.training.run import train
 from captioning.training.settings import FindLr
 from captioning.training.speed import MixedBfloat
-from captioning.training.summary import print_suggestion
 from tests.captioning.conftest import SMALL
 
 

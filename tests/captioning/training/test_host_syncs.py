@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.models.training_steps import trainable
-from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import GradientNorm, ProgressBar, Speed, StayStopped, StepSeed
 from captioning.training.finite_loss import FiniteLoss
+from captioning.training.trainer import WarmWeightAveraging
 from captioning.types import Batch, Sample
 from captioning.vision.blip import build_blip_vision
 from curation.amend.remove import Remove

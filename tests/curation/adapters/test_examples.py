@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from captioning.commands.main import main as command
+from captioning.runtime.processors import load_image_text
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
-from captioning.vision.image_text import load_image_text
 from curation import Curation
 from curation.finished_run import read_run
 

@@ -12,10 +12,9 @@ from PIL import Image
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import Roster, build_roster
-from captioning.data.steps.add_pairs import AddPairs, original_samples
+from captioning.data.steps.add_pairs import AddPairs, ShareOfPhotos, original_samples
 from captioning.data.steps.base import StepContext, apply_steps
 from captioning.data.steps.hold_out import HoldOut
-from captioning.data.steps.share_of_photos import ShareOfPhotos
 from captioning.runtime.files import write_json
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from captioning.training.loggers.csv_logger import CsvLogger, read_rows
+from captioning.training.loggers import CsvLogger, read_rows
 
 
 def logger_in(folder: Path) -> CsvLogger:

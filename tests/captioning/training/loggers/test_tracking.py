@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from captioning.training.loggers import tracking
+from captioning.training import loggers as tracking
 
 
 @pytest.fixture
