@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from augmentation.set_folder import CARD
 
 INDEX = "model_index.json"
+EARLIER_AUTOENCODER = "augmentation.images.autoencoder"
+PACKAGED = Path(__file__).parent / "weights"
 # Of a pipeline on the hub: no pickles, and none of the same weights in other forms.
 TEXTS = (INDEX, "*/*.json", "*/*.txt", "*/*.model")
 WEIGHTS = ("*/model{}.safetensors", "*/diffusion_pytorch_model{}.safetensors")
@@ -23,9 +26,25 @@ READ = (".json", ".txt", ".model", ".safetensors")
 OTHER_TASKS = ("image", "video", "num_frames", "audio_length_in_s")
 
 
+def import_own_parts() -> None:
+    """Let diffusers load pipelines whose parts are classes of ours.
+
+    It takes classes of other packages only from modules that are imported already. Pipelines that
+    were saved before the module moved, such as the packaged one, name the earlier one.
+    """
+    autoencoder = importlib.import_module("augmentation.image_replacement.autoencoder")
+    sys.modules.setdefault(EARLIER_AUTOENCODER, autoencoder)
+
+
 def sums_of(folder: Path) -> Path:
     """Where the digests of a pipeline that is made here lie: beside its folder."""
     return folder.with_name(f"{folder.name}.sha256")
+
+
+def with_packaged(name: str) -> str:
+    """A pipeline's name, or the folder of the packaged one that is named, such as ``miniworld``."""
+    packaged = PACKAGED / name
+    return str(packaged) if (packaged / INDEX).is_file() else name
 
 
 def hub_files(variant: str | None) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ import hashlib
 import importlib
 import inspect
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +17,19 @@ import torch
 from torch import nn
 
 from augmentation.image_replacement.generator import AbstractGenerator, Job
-from augmentation.image_replacement.pipeline_files import INDEX, PipelineFolder, hub_files, sums_of
+from augmentation.image_replacement.pipeline_files import (
+    INDEX,
+    PipelineFolder,
+    hub_files,
+    import_own_parts,
+    sums_of,
+    with_packaged,
+)
 from captioning.config.ranges import Device, NonNegativeFloat, PositiveInt
 from captioning.runtime.devices import chosen_device, full_precision
 from captioning.runtime.extras import check_shipped, import_extra
 from captioning.runtime.model_folder import model_folder
 
-PACKAGED = Path(__file__).parent / "weights"
-EARLIER_AUTOENCODER = "augmentation.images.autoencoder"
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -127,11 +131,9 @@ class StableDiffusion(AbstractGenerator):
     @cached_property
     def folder(self) -> Path:
         """The pipeline's folder, downloaded from the hub if necessary."""
-        packaged = PACKAGED / self.model
-        name = str(packaged) if (packaged / INDEX).is_file() else self.model
         files = hub_files(self.variant)
         instead = f"curation/image_source=small_diffusion (files to fetch: {', '.join(files)})"
-        return model_folder(name, instead=instead, marker=INDEX, files=files)
+        return model_folder(with_packaged(self.model), instead=instead, marker=INDEX, files=files)
 
     @cached_property
     def _files(self) -> PipelineFolder:
@@ -227,10 +229,7 @@ class StableDiffusion(AbstractGenerator):
         diffusers = importlib.import_module("diffusers")
         for package in ("diffusers", "transformers"):
             importlib.import_module(f"{package}.utils.logging").disable_progress_bar()
-        # diffusers takes classes of other packages only from modules that are imported already;
-        # pipelines that were saved before the module moved, such as the shipped one, name the other
-        autoencoder = importlib.import_module("augmentation.image_replacement.autoencoder")
-        sys.modules.setdefault(EARLIER_AUTOENCODER, autoencoder)
+        import_own_parts()
         logging.getLogger("diffusers.pipelines.pipeline_utils").addFilter(_tells_not_of_ours)
         pipeline = diffusers.DiffusionPipeline.from_pretrained(
             str(self.folder),

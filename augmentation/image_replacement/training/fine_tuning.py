@@ -29,7 +29,12 @@ from torch import Tensor, nn
 from transformers import CLIPTokenizer
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
-from augmentation.image_replacement.pipeline_files import INDEX, hub_files
+from augmentation.image_replacement.pipeline_files import (
+    INDEX,
+    hub_files,
+    import_own_parts,
+    with_packaged,
+)
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
@@ -150,7 +155,8 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     if config.threads:
         torch.set_num_threads(config.threads)
     device = chosen_device(config.device)
-    pipeline = load_pipeline(config.generator)
+    generator = with_packaged(config.generator)
+    pipeline = load_pipeline(generator)
     pipeline.to(device)
     choose_trained(pipeline, config)
     rosters = {split: read_roster(DataSettings.of(config), split) for split in ("train", "val")}
@@ -173,7 +179,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         settings=config.training,
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
-        identity=training_identity(config, rosters, starts={"generator": config.generator}),
+        identity=training_identity(config, rosters, starts={"generator": generator}),
     )
     before = validate(0)
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])
@@ -221,6 +227,7 @@ def load_pipeline(name: str) -> Any:
     """
     instead = "a folder in the format of diffusers"
     folder = model_folder(name, instead=instead, marker=INDEX, files=hub_files(None))
+    import_own_parts()
     try:
         return StableDiffusionPipeline.from_pretrained(
             folder,

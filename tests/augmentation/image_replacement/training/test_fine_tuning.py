@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from tiny_pipeline import write_pipeline
 
 from augmentation.image_replacement.generator import Job
+from augmentation.image_replacement.pipeline_files import with_packaged
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
 from augmentation.image_replacement.training import fine_tuning
-from augmentation.image_replacement.training.fine_tuning import train_generator
+from augmentation.image_replacement.training.fine_tuning import load_pipeline, train_generator
 
 SMALL = [
     "training.num_steps=6",
@@ -47,6 +48,14 @@ def changed(before: Path, after: Path, part: str) -> set[str]:
     old, new = weights(before, part), weights(after, part)
     assert old.keys() == new.keys()
     return {name for name in old if not torch.equal(old[name], new[name])}
+
+
+def test_the_packaged_generator_is_found_from_any_folder(
+    config: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipeline = load_pipeline(with_packaged(config("fine_tuning").generator))
+    assert pipeline.unet.config.in_channels > 0
 
 
 def test_all_weights_of_the_network_are_tuned(config: Made, pipeline: Path, tmp_path: Path) -> None:
