@@ -27,6 +27,7 @@ from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
 from hydra._internal.defaults_list import DefaultsList, Overrides
+from hydra.core.config_store import ConfigStore
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -163,7 +164,9 @@ def kept_configs(folder: Path) -> Iterator[None]:
         values = {id(override) for override in own.config_overrides}
         groups = [entry for entry in settings["overrides_list"] if id(entry) not in values]
         others = (settings[name] for name in ("config_name", "prepend_hydra", "skip_missing"))
-        key = (*others, *(entry.input_line for entry in groups))
+        # of plugins, which register theirs when they are first looked for
+        launchers = ConfigStore.instance().repo["hydra"].get("launcher", {})
+        key = (*others, *launchers, *(entry.input_line for entry in groups))
         if key not in found:
             found[key] = look_up(repo, **settings)
         return dataclasses.replace(found[key], config_overrides=own.config_overrides)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
@@ -20,8 +20,10 @@ from captioning.commands.command import PlainCommand
 from captioning.commands.first_look import look_for_captioner, look_for_photos
 from captioning.commands.quick_imports import quick_imports
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
-from captioning.inference.captioner import CaptionedPhoto
-from captioning.types import Box
+
+if TYPE_CHECKING:
+    from captioning.inference.captioner import CaptionedPhoto
+    from captioning.types import Box
 
 FORMATS = ("text", "csv", "json")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
