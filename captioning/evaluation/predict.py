@@ -91,14 +91,17 @@ def load_run(
     """A finished or stopped run's model, and a split; see `predict_run`."""
     place = chosen_device(device)
     run = RunFolder(Path(folder))
-    trained = settings = TrainSettings.of(run.config())
+    config = run.config()
+    trained = settings = TrainSettings.of(config)
     checkpoint = load_checkpoint(run.tested_checkpoint(trained.monitor))
     pl.seed_everything(trained.seed, workers=True, verbose=False)
     other = Data.of(data) if isinstance(data, DictConfig) else data
     if other is not None:
         settings = replace(settings, data=other, first_images=None)
     if search is not None:
-        settings = replace(settings, search=search)
+        # its ${seed} is the run's
+        merged = OmegaConf.merge(config, {"search": None}, {"search": search})
+        settings = replace(settings, search=merged.search)
     if detections is not None:
         settings = _with_detections(settings, detections)
     if imported is not None:
