@@ -100,7 +100,7 @@ class GenerateSearch(AbstractSearch):
         }
         for name, value in draws.items():
             if value is not None and not self.sample:
-                problem = f"is of random draws, and none are asked for: got {value}"
+                problem = f"it is of random draws, and none are asked for: got {value}"
                 raise SettingError(name, problem, "set ", *_DRAWS, ", or leave it out")
 
     @torch.no_grad()
