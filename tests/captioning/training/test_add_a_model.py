@@ -14,6 +14,8 @@ from captioning.config.compose import compose_config
 from captioning.config.plugins import import_plugins
 from captioning.models.base import AbstractCaptioner
 from captioning.training import run as run_module
+from captioning.training.inputs import load_inputs
+from captioning.training.settings import TrainSettings
 from tests.pages import write_files
 
 
@@ -38,11 +40,12 @@ def test_the_files_of_the_page_train(gru, tmp_path: Path) -> None:
     assert len((tmp_path / "run" / "curation.jsonl").read_text().splitlines()) > 1
 
 
-def test_its_steps_add_up_to_its_losses(gru, tmp_path: Path) -> None:
-    experiment = run_module.build(gru, tmp_path)
-    model: AbstractCaptioner = experiment.model.eval()
-    experiment.datamodule.setup("fit")
-    batch = next(iter(experiment.datamodule.train_dataloader()))
+def test_its_steps_add_up_to_its_losses(gru) -> None:
+    settings = TrainSettings.of(gru)
+    built, datamodule = run_module.build_captioner(settings, load_inputs(settings))
+    model: AbstractCaptioner = built.eval()
+    datamodule.setup("fit")
+    batch = next(iter(datamodule.train_dataloader()))
     tokens, exist = batch.caption_tokens()
     with torch.inference_mode():
         state = model.start(batch).select(batch.image_index)
