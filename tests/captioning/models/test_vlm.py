@@ -161,7 +161,7 @@ def test_what_transformers_cannot_draw_is_refused() -> None:
     for settings in ({}, {"sample": True}):
         with pytest.raises(ValueError, match="set sample=true beam_size=1"):
             GenerateSearch.with_settings(beam_size=3, num_captions=5, **settings)
-    with pytest.raises(ValueError, match="temperature must be above 0"):
+    with pytest.raises(ValueError, match="temperature: must be above 0"):
         GenerateSearch.with_settings(beam_size=1, sample=True, temperature=0)
     model = captioner(model_folder("git"))
     search = GenerateSearch.with_settings(beam_size=1, num_captions=5, sample=True, max_length=4)
