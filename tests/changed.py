@@ -1,13 +1,17 @@
-"""Long tests of the rooms that the last commits changed: ``python -m tests.changed`` prints them.
+"""Long tests of the rooms that the last commits changed.
 
-``make test`` leaves long tests out, ``make test-all`` has all of them, and CI runs after
-``make test`` those that this names. A shallow clone knows fewer commits and so names fewer.
+    .venv/bin/python -m tests.changed [FOLDER ...]
+
+prints those below the folders. ``make test`` leaves long tests out, ``make test-all`` has all of
+them, and CI runs those of papers and tools that this names. A shallow clone knows fewer commits and
+so names fewer.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -80,4 +84,5 @@ def long_tests_of(changed: Iterable[str], repository: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(*long_tests_of(changed_files(REPOSITORY), REPOSITORY))
+    found = long_tests_of(changed_files(REPOSITORY), REPOSITORY)
+    print(*(test for test in found if test.startswith(tuple(sys.argv[1:] or [""]))))
