@@ -90,11 +90,16 @@ def run(tmp_path: Path) -> Path:
         "monitor": "last",
         "data": {"name": "toy", "train": reader, "test": reader},
         "features": {"name": "f", "backbone": None},
-        "curation": {"name": "by hand"},
+        "curation": {"name": "by hand", "callback": None},
         "paths": {"cache": str(tmp_path / "cache")},
-        "model": {"name": "m"},
-        "optimizer": {},
-        "search": {},
+        "model": {"name": "m", "module": {}},
+        **{
+            key: {} for key in ("optimizer", "search", "tokenizer", "loader", "schedule", "trainer")
+        },
+        "metrics": {"test": ["BLEU"], "val": ["BLEU"], "tokenizer": "simple"},
+        "num_epochs": 1,
+        "run_name": "r",
+        "run_dir": str(folder),
     }
     OmegaConf.save(OmegaConf.create(config), folder / "config.yaml")
     tokenizer = {"words": ["a"]}

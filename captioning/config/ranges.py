@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
@@ -90,7 +90,7 @@ class AbstractSettings:
                 the field takes no None.
 
         Raises:
-            TypeError: a key without default is missing.
+            ValueError: a key without default is missing.
         """
         hints = get_type_hints(cls)
         known, order = set(cls.known()), [str(key) for key in config]
@@ -100,6 +100,9 @@ class AbstractSettings:
             if value is None and not {None, type(None), Any} & {*kinds}:
                 continue
             values[name] = None if value is None else _read(value, kinds)
+        needed = {f.name for f in fields(cls) if f.default is MISSING is f.default_factory}
+        if missing := sorted(needed - values.keys()):
+            raise ValueError(f"{missing[0]}: must be given; {cls.__name__} has no default for it")
         further = {str(key): config.get(key) for key in config if key not in known}
         return cls(**values, further=further, order=order)
 

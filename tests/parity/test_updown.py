@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from captioning.config.compose import compose_config
 from captioning.convert import folder, updown_baseline, updown_ruotianluo
 from captioning.convert.converted import Converted, Options
+from captioning.inference.building import CaptionerSettings
 from captioning.types import Batch
 from tests.parity.updown_restated import Baseline, Ruotianluo, held_beam, leaving_beam
 
@@ -64,7 +65,7 @@ def captioner(converted: Converted, *settings: str):
     config = compose_config(
         "train", [*converted.overrides, f"search.max_length={LENGTH}", *settings]
     )
-    model = folder._built(config, converted)
+    model = folder._built(CaptionerSettings.of(config), converted)
     model.load_state_dict(dict(converted.weights))
     return model.eval()
 
