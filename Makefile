@@ -2,7 +2,7 @@
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   unit tests and contracts
 # make test-all  these, tables of papers, killed commands, browsers, SPICE, tools, and whole trainings at length
-# make test-changed  what test-all has beside test, of the rooms that the last 20 commits changed; ROOMS="tests/papers tests/tools", as CI
+# make test-changed  what test-all has beside test, of the rooms that the last 10 commits changed; ROOMS="tests/papers tests/tools", as CI
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make families  every image-to-text family of transformers, and their table in docs/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes

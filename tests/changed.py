@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-COMMITS = 20
+COMMITS = 10
 
 # All tests of these are long; elsewhere a mark says so.
 LONG_ROOMS = ("tests/papers", "tests/chaos", "tests/tools")
