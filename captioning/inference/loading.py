@@ -95,7 +95,7 @@ class LiveFeatures(AbstractBatchReader):
         self._backbone = backbone.for_inference(device)
         self._kind, self._max_boxes, self._device = kind, max_boxes, device
         self._precision = precision
-        # cuDNN plans its convolutions anew in each thread: on a GPU one thread stays for them.
+        # cuDNN plans its convolutions again in each thread: on a GPU one thread runs them all.
         self._thread = ThreadPoolExecutor(1) if device.type == "cuda" else None
 
     @property
@@ -104,7 +104,7 @@ class LiveFeatures(AbstractBatchReader):
         return self._kind
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo anew."""
+        """Reads each photo again."""
         return self._read
 
     def _read(

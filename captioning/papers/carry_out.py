@@ -30,7 +30,7 @@ from captioning.runtime.slurm import is_preempted, job_id, requeue
 # Hours are estimates: a job may take so many times as long, and at least an hour.
 SPARE = 2
 CORES_PER_GPU = 8
-WARNING_SECONDS = 120  # as sweeps have; a training then saves where it is and queues its job anew
+WARNING_SECONDS = 120  # as sweeps have; a training then saves its state and requeues its job
 
 
 def script_lines(paper: Paper, scale: str, tasks: Sequence[Task], runs: Path) -> list[str]:

@@ -88,7 +88,7 @@ MAX_TRIES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What every process is told.
+    """The settings that every process gets.
 
     Attributes:
         build, unit, plugins, uses_gpu: see `captioning.spread.base.Job`.

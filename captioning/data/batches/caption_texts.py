@@ -81,7 +81,7 @@ class TextBlock:
             raise ValueError(f"{path}: damaged (it has {len(block)} captions, not {number})")
         if block._check() != check:
             raise ValueError(f"{path}: damaged (its checksum is another)")
-        # mapped anew: pages that the check has read would count as this process's memory
+        # map again: pages that the check read would count as this process's memory
         del block
         return cls._mapped(path)[0]
 
@@ -111,7 +111,7 @@ class TextBlock:
         return len(self.embeddings)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Mapped tensors pickle as copies of all data; other processes map the file anew.
+        # Mapped tensors pickle as copies of all data; other processes map the file again.
         if self.path is not None:
             return _mapped_block, (self.path,)
         return _rebuilt, (self._tensors(),)

@@ -122,7 +122,7 @@ class ImageTextReader(AbstractBatchReader):
         return ""
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo anew."""
+        """Reads each photo again."""
         return partial(_read, self.processor) if epoch.has_photos else None
 
 

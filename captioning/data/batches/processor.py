@@ -51,7 +51,7 @@ class ProcessorReader(AbstractBatchReader):
         return "pixels"
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo anew."""
+        """Reads each photo again."""
         if not epoch.has_photos:
             return None
         return partial(_process, self._processor, self._names, self._options)

@@ -120,7 +120,7 @@ class Listing:
 
 
 def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) -> Listing:
-    """What a shard holds; it is read anew only if it has changed.
+    """What a shard holds; a changed shard is read again.
 
     Args:
         shard: a tar file.
