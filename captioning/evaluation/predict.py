@@ -95,13 +95,16 @@ def load_run(
     trained = settings = TrainSettings.of(config)
     checkpoint = load_checkpoint(run.tested_checkpoint(trained.monitor))
     pl.seed_everything(trained.seed, workers=True, verbose=False)
-    other = Data.of(data) if isinstance(data, DictConfig) else data
+
+    def placed(group: str, chosen: DictConfig) -> DictConfig:
+        """A group in the run's config, to whose keys references such as ``${seed}`` lead."""
+        return OmegaConf.merge(config, {group: None}, {group: chosen})[group]
+
+    other = Data.of(placed("data", data)) if isinstance(data, DictConfig) else data
     if other is not None:
         settings = replace(settings, data=other, first_images=None)
     if search is not None:
-        # its ${seed} is the run's
-        merged = OmegaConf.merge(config, {"search": None}, {"search": search})
-        settings = replace(settings, search=merged.search)
+        settings = replace(settings, search=placed("search", search))
     if detections is not None:
         settings = _with_detections(settings, detections)
     if imported is not None:
