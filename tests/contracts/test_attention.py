@@ -104,6 +104,7 @@ def said(model: AbstractCaptioner, kinds: torch.Tensor) -> torch.Tensor:
     return torch.tensor(lines)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in BLIND])
 def test_the_word_of_a_thing_looks_where_it_is(name: str) -> None:
     """A model that has learnt to name what one region shows attends to that region."""

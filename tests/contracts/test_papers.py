@@ -133,6 +133,7 @@ def commands() -> list[tuple[str, str, tuple[str, ...]]]:
 COMMANDS = commands()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "run", "command"), COMMANDS, ids=[f"{w}-{r}-{c[0]}" for w, r, c in COMMANDS]
 )

@@ -46,6 +46,7 @@ def build(repository):
     return function
 
 
+@pytest.mark.long
 def test_every_entry_builds_the_policy_of_its_name(build, repository):
     files = {path.stem for path in (repository / "configs/curation").glob("*.yaml")}
     assert files - {"base", "none"} == {*ENTRIES, *WITH_MODELS}
@@ -124,6 +125,7 @@ def test_none_has_no_callback(build):
     assert build("curation=none") == ("none", None)
 
 
+@pytest.mark.long
 def test_every_pairing_exists_by_override(build, repository):
     """Every selector in one entry, and two of unlike settings in every entry."""
     selectors = {path.stem for path in (repository / "configs/curation/select").iterdir()}
@@ -164,6 +166,7 @@ def test_an_images_captions_are_compared_by_any_score(build, name):
     assert type(build(*chosen, other)[1].policy.select.score.score).__name__ == "Length"
 
 
+@pytest.mark.long
 def test_a_second_look_takes_networks_of_all_kinds(tmp_path):
     chosen = "curation/score=second_look"
     more = "+matching@curation.score.pairs.matching=blip_itm"

@@ -28,6 +28,7 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
     return last and eval(compile(ast.Expression(last.value), "cell", "eval"), names)
 
 
+@pytest.mark.long
 def test_the_notebook_runs(
     repository: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_set_keeps_the_vectors_that_were_chosen(
         pairs(tmp_path, folder, *choice_options(other, tmp_path / other))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_other_contents_of_files_are_refused_the_folder(folder: Path, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("glove", "objects")}

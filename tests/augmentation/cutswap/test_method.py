@@ -251,6 +251,7 @@ def test_the_best_pairs_are_kept_and_the_others_counted(parser, animals, tmp_pat
     assert all(len(s) <= 2 and s == sorted(s, reverse=True) for s in by_photo.values())
 
 
+@pytest.mark.long
 def test_ranking_and_statistics_are_the_same_after_a_kill(parser, animals, tmp_path):
     augmenter = method(parser)
     augmenter.threshold(animals)
@@ -284,6 +285,7 @@ class Watched:
         return self.parser.parse(captions)
 
 
+@pytest.mark.long
 def test_few_captions_are_parsed_at_once_to_the_same_statistics(
     parser, animals, tmp_path, monkeypatch
 ):

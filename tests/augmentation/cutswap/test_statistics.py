@@ -47,6 +47,7 @@ def test_objects_are_counted_by_caption_and_by_photo(counted):
     assert (statistics.attributes, statistics.num_pairs) == ({"black": 2}, 2)
 
 
+@pytest.mark.long
 def test_counting_many_takes_no_more_memory_than_few(parser, object_words):
     (parse,) = parser.parse(["A black dog runs ."])
 

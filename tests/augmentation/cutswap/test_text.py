@@ -192,6 +192,7 @@ def test_boxes_of_the_old_object_come_along(swapper, parses):
         assert {result.regions for result in drawn.swaps} == {(1,)}
 
 
+@pytest.mark.long
 def test_classes_are_drawn_alike_or_by_their_mentions(swap):
     def share_of_snow(draw_by: str) -> float:
         options = {"draw_by": draw_by, "num_captions": 1, **LOOSE}

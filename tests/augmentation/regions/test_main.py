@@ -32,6 +32,7 @@ def run(folder: Path, *overrides: str) -> str | None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert run(tmp_path, HELD_OUT) is None

@@ -142,6 +142,7 @@ class Killed(Exception):
     """Of a process."""
 
 
+@pytest.mark.long
 def test_a_killed_parser_goes_on_where_it_was(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def captions_of(tmp_path: Path, *captions: str, boxes: bool = True) -> PhotoCapt
     return result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("caption", "unreadable"),
     [

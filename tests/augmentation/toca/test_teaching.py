@@ -165,6 +165,7 @@ def test_the_taught_model_is_asked_as_it_was_taught() -> None:
     assert method.writer.max_small_words is None
 
 
+@pytest.mark.long
 def test_few_words_of_each_template_are_asked_for(gold, corpus: Path, tmp_path: Path) -> None:
     method = ToCa(
         writer=Filler(),

@@ -138,6 +138,7 @@ def test_without_structures_no_function_word_is_given(gold) -> None:
         assert len(template.words) <= template.structure.count("[")
 
 
+@pytest.mark.long
 def test_56_captions_give_a_thousand_templates(gold) -> None:
     statistics = count_corpus(deconstruct(tags) for _, tags in gold[:56])
     sampler = TemplateSampler(statistics)
@@ -153,6 +154,7 @@ def test_56_captions_give_a_thousand_templates(gold) -> None:
         assert len(set(template.words)) == len(template.words) <= len(parts)
 
 
+@pytest.mark.long
 def test_whole_templates_come_first(gold, monkeypatch) -> None:
     monkeypatch.setattr(sampling, "MAX_REPEATS", 2000)
     statistics = count_corpus(deconstruct(tags) for _, tags in gold[:56])
@@ -168,6 +170,7 @@ def test_whole_templates_come_first(gold, monkeypatch) -> None:
     assert False in completeness(complete_first=False)[:50]
 
 
+@pytest.mark.long
 def test_of_a_template_some_words_are_given(gold) -> None:
     statistics = count_corpus(deconstruct(tags) for _, tags in gold)
     full, partial = (

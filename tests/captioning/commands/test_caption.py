@@ -258,6 +258,7 @@ def test_models_of_transformers_caption(folder, tmp_path, capsys) -> None:
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.bfloat16}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bits", ["8", "16"])
 def test_the_shipped_captioner_is_a_run_in_fewer_bits(
     run, folder, tmp_path, capsys, monkeypatch, bits

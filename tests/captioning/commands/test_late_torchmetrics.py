@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from captioning.commands.quick_imports import import_torchmetrics_late
 
 PROGRAM = """
@@ -41,6 +43,7 @@ assert trainer.callback_metrics["seen"] == 2
 """
 
 
+@pytest.mark.long
 def test_it_loads_little_for_lightning_and_all_that_is_asked_for() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=False

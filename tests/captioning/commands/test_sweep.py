@@ -101,6 +101,7 @@ def test_a_failed_job_ends_no_other_and_stands_below_the_table(sweep, tmp_path, 
     assert "F1 8 std" in csv.read_text()
 
 
+@pytest.mark.long
 def test_the_same_command_again_leaves_out_what_is_finished(sweep, tmp_path) -> None:
     sweep(*TWO, instead=fail_once)
     (failed,) = tmp_path.rglob("failed.json")
@@ -244,6 +245,7 @@ def fail_or_vanish(config: Any, run: Path) -> None:
         os._exit(9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_launchers_make_the_same_table(
     launcher: str, sweep, tmp_path, repository, monkeypatch

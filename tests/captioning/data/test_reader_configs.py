@@ -54,6 +54,7 @@ def test_configs_name_readers_with_arguments_that_they_take(repository, name):
         assert not Path(file.path).is_absolute()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["flickr8k", "flickr8k_entities"])
 def test_flickr8k_configs_give_the_official_test(repository, shared_data, name):
     config = load(repository, name, shared_data)

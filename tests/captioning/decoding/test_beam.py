@@ -96,6 +96,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions(length_penalty):
         assert [s for s, _ in best] == pytest.approx([s for s, _ in scored[:3]], abs=1e-5)
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 10**6),
     restrictions=rules,

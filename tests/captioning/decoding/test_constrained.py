@@ -50,6 +50,7 @@ def hypotheses(
     return results
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_a_wide_beam_finds_the_best_of_all_captions(seed):
     outcomes = []

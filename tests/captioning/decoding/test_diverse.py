@@ -117,6 +117,7 @@ def normalised(total: np.float32, length: int, penalty: float) -> float:
     return float(torch.tensor(total) / length**penalty)
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 10**6),
     images=st.integers(1, 3),

@@ -133,6 +133,7 @@ def test_without_constraints_the_best_after_all_steps_wins(seed: int) -> None:
     assert cut_off < 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_constraints_are_met_as_in_the_published_search(seed: int) -> None:
     generator = np.random.default_rng(seed)

@@ -130,6 +130,7 @@ def test_weights_are_in_proportion_to_the_chances(
             np.testing.assert_allclose(proportions, expected, rtol=1e-5)
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 10**6), coarse=st.booleans(), restrictions=rules)
 @settings(max_examples=60)
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-9}])

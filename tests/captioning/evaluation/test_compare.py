@@ -101,6 +101,7 @@ def say(run: Path, text: Callable[[str], str]) -> None:
     path.write_text(json.dumps(entries))
 
 
+@pytest.mark.long
 def test_photos_of_two_layouts_are_matched_by_their_content(runs: Path) -> None:
     facts = compared()
     keys = [set(photos_of(runs / name / "seed0", "test")) for name in ("first", "second")]
@@ -143,6 +144,7 @@ def test_both_are_scored_against_the_same_captions_original_and_cleaned(runs: Pa
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("better", "text"),
     [

@@ -66,6 +66,7 @@ def state() -> tuple[bool, str]:
     return torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chosen", ["bf16-mixed", "bf16-true"])
 def test_a_run_captions_in_its_own_precision_where_asked(
     small, small_settings, repository: Path, cache: Path, tmp_path: Path, chosen: str

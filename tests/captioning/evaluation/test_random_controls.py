@@ -151,6 +151,7 @@ def test_what_is_missing_is_said(capsys, tmp_path: Path) -> None:
     assert "SPICE is missing: no jars" in output
 
 
+@pytest.mark.long
 def test_a_run_is_asked_at_random_and_scored_caption_by_caption(compose, tmp_path: Path) -> None:
     result = evaluate_control(compose("metrics=fast", "random.controls=6", "max_images=4"))
     place = tmp_path / "run" / "evaluation" / "miniworld_tiny-test_in" / "control.json"

@@ -80,6 +80,7 @@ def test_neither_order_nor_company_matters(scorer):
     assert float(scorer.score_pairs([BLIND], [CAPTIONS[0]], [0])) == pytest.approx(0, abs=1e-4)
 
 
+@pytest.mark.long
 def test_configs_build_it_from_a_folder_and_tell_weights_apart(tmp_path):
     folder = save_blip_captioner(tmp_path / "blip")
     own = ["curation=remove", "curation/score=siglip", "matching@curation.score.pairs=captioner"]

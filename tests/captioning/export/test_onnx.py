@@ -54,6 +54,7 @@ def photos_in(cache: Path) -> list[Path]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["updown", "blip"])
 def test_onnx_writes_the_same_captions(model, small, small_settings, cache, tmp_path) -> None:
     if model == "updown":

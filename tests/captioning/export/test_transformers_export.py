@@ -25,6 +25,7 @@ def texts(captioner: Captioner, photos: list[Path]) -> list[str]:
     return [result.caption for result in captioner.caption(photos)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("side", [16, 24])  # of the pretrained weights, and another
 def test_blip_is_exported_for_transformers(
     small_settings,
@@ -128,6 +129,7 @@ def check_adapter(base: Path, adapter: Path, merged: torch.nn.Module) -> None:
     assert not torch.allclose(found, before, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize("lora", [False, True])
 def test_an_image_to_text_model_is_exported_for_transformers(vlm, tmp_path, lora: bool) -> None:  # noqa: F811

@@ -22,6 +22,7 @@ def test_bleu_has_pycocoevalcaps_digits(images):
     assert score_bleu(candidates, prepare_bleu(references)) == (corpus, per_image)
 
 
+@pytest.mark.long
 @given(images)
 def test_rouge_has_pycocoevalcaps_digits(images):
     candidates, references = zip(*images, strict=True)

@@ -118,6 +118,7 @@ def test_parts_come_back_in_order(starts, monkeypatch: pytest.MonkeyPatch) -> No
     assert count() == 3
 
 
+@pytest.mark.long
 def test_a_locale_with_a_decimal_comma_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     close_meteor()
     # as the environment of an Italian user has it

@@ -65,6 +65,7 @@ def test_digits_are_those_of_pycocoevalcap(seed: int) -> None:
         assert ours.per_caption[name] == pytest.approx(list(map(float, per_caption)), abs=1e-6)
 
 
+@pytest.mark.long
 def test_meteor_is_pycocoevalcaps_and_its_sums_are_java_s(real_java: str) -> None:
     candidates, references = random_lists(60)
     result = score(candidates, references, metrics=["METEOR"], tokenizer="python")

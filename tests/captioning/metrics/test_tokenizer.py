@@ -49,6 +49,7 @@ def test_line_separators_do_not_shift_later_captions(real_java: str) -> None:
     assert tokenize_python(captions) == expected
 
 
+@pytest.mark.long
 def test_python_and_java_agree_on_real_captions(real_java: str, shared_data: Path) -> None:
     lines = (shared_data / "flickr8k" / "Flickr8k.token.txt").read_text("utf-8").splitlines()
     flickr = [line.split("\t", 1)[1] for line in lines if "\t" in line]

@@ -71,6 +71,7 @@ def test_graphs_are_kept(split_folder: Path) -> None:
                 assert sample.regions[phrase.regions[0]].label == node["class"]
 
 
+@pytest.mark.long
 def test_number_of_processes_changes_no_byte(
     split_folder: Path, tmp_path: Path, monkeypatch
 ) -> None:

@@ -149,6 +149,7 @@ def test_size_words_are_visible(train: list[Scene]) -> None:
     assert compared > 20
 
 
+@pytest.mark.long
 def test_scene_is_a_pure_function_of_its_number() -> None:
     code = (
         "import json; from captioning.miniworld.sample import scene_graph;"

@@ -70,6 +70,7 @@ def marks_in(family: str, caption: str) -> list[str]:
     return [mark for mark in marks if mark in caption]
 
 
+@pytest.mark.long
 @every_family
 def test_the_command_captions_alike_alone_and_in_a_batch(family, photos, capsys) -> None:
     asked = ["--model", str(family_folder(family)), "--max-length", "5", "--device", "cpu"]
@@ -121,6 +122,7 @@ def test_an_option_reaches_prompt_and_tokenizer_of_the_command(photos, tmp_path,
     assert scores[0] != scores[1]
 
 
+@pytest.mark.long
 @every_family
 def test_a_caption_writer_writes_alike_alone_and_in_a_batch(family, photos) -> None:
     search = BeamSearch.with_settings(max_length=6, beam_size=2, num_captions=2)
@@ -146,6 +148,7 @@ def asked_yes_or_no(family: str, size: int):
     return build_yes_no.__wrapped__(name=name, template=template, batch_size=size, device="cpu")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", WITH_QUESTION, scope="module")
 def test_yes_or_no_is_alike_alone_and_in_a_batch(family, photos) -> None:
     opened = [load_rgb(path) for path in photos]

@@ -290,6 +290,7 @@ def written(tmp_path: Path) -> dict[str, Any]:
     return json.loads((tmp_path / "run" / CHECK_FILE).read_text())
 
 
+@pytest.mark.long
 def test_a_run_checks_once_and_writes_the_figures(resumed, counted, tmp_path: Path) -> None:
     model = resumed()
     assert len(counted) == 1
@@ -301,6 +302,7 @@ def test_a_run_checks_once_and_writes_the_figures(resumed, counted, tmp_path: Pa
     assert model.shares_prompts
 
 
+@pytest.mark.long
 def test_a_run_without_the_check_writes_nothing(config, counted, tmp_path: Path) -> None:
     train(config("model.check=false", "num_epochs=1"))
     assert not counted
@@ -308,6 +310,7 @@ def test_a_run_without_the_check_writes_nothing(config, counted, tmp_path: Path)
     assert not (tmp_path / "run" / CHECK_FILE).exists()
 
 
+@pytest.mark.long
 def test_a_run_that_shares_no_prompts_resumes_so(
     resumed, counted, tmp_path: Path, monkeypatch, caplog
 ) -> None:

@@ -230,6 +230,7 @@ def test_names_that_the_vocabulary_lacks_are_never_named() -> None:
     assert words.decode(model._prompt(("dog",))) == "there are dog in image"
 
 
+@pytest.mark.long
 def test_a_share_of_the_entities_is_left_out_in_training_alone(folder: Path) -> None:
     model = build(folder, masking=0.4)
     prompts: list[Tensor] = []

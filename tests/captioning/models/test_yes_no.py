@@ -51,6 +51,7 @@ def test_the_first_answers_tokens_decide(folder, photos):
     assert len(set(scores.tolist())) == len(TEXTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "family", ["git", "blip2_opt", "paligemma", "smolvlm", "llava", "qwen2_vl"]
 )

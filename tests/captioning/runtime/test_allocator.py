@@ -46,6 +46,7 @@ def pages_taken(call: str, **environment: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_freed_memory_is_taken_again_unless_the_user_has_said_otherwise() -> None:
     whole = 9 * 100_000_000 // 4096
@@ -73,6 +74,7 @@ with open("/proc/self/status") as status:
 )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_what_no_step_needs_is_given_back() -> None:
     sizes = []

@@ -135,6 +135,7 @@ def test_what_is_kept_is_scaled_and_has_a_gradient() -> None:
     assert torch.equal(values.grad, dropped.detach())
 
 
+@pytest.mark.long
 def test_attention_is_torchs_own_but_for_the_masks() -> None:
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, 5, 8)[:, :, :, :, :].unbind(0)

@@ -44,6 +44,7 @@ def contents(folder: Path, *left_out: str) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method",
     [
@@ -65,6 +66,7 @@ def test_captions(tmp_path: Path, method: tuple[str, ...], orders: list[Order]):
     assert not any(order.uses_gpu for order in orders)  # rules and trigrams
 
 
+@pytest.mark.long
 def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from augmentation.toca.synthesis import Synthesis
 
@@ -95,6 +97,7 @@ def test_pasted_pairs_are_made_by_one_machine(tmp_path: Path):
         call(augment, compose("augmentation", tmp_path, *ELSEWHERE, f"out={tmp_path / 'out'}"))
 
 
+@pytest.mark.long
 def test_features(tmp_path: Path, orders: list[Order]):
     stores = []
     splits = ("~data.val", "~data.test", "~data.test_near", "~data.test_out")

@@ -137,6 +137,7 @@ def test_two_processes_parse_the_same_into_one_cache(parser: SpacyParser, tmp_pa
     assert cached.parse(captions) == parser.parse(captions)
 
 
+@pytest.mark.long
 def test_many_captions_are_shared_out(
     parser: SpacyParser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

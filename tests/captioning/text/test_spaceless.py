@@ -26,6 +26,7 @@ TEXTS = {
 PLAIN = ("A dog's T-shirt.", "Ein Mädchen läuft über die Straße.", "Собака бежит.", "कुत्ता दौड़ता है")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("text", "words"), TEXTS.items())
 def test_each_character_is_a_word(text: str, words: str) -> None:
     assert spaced(text).lower() == words

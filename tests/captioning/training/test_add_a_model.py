@@ -33,6 +33,7 @@ def gru(small_settings, cache: Path, repository: Path, tmp_path: Path, monkeypat
     return config
 
 
+@pytest.mark.long
 def test_the_files_of_the_page_train(gru, tmp_path: Path) -> None:
     assert {"BLEU-4", "CIDEr-D"} <= set(run_module.train(gru))
     losses = json.loads((tmp_path / "run" / "history.json").read_text())

@@ -23,6 +23,7 @@ def user_folder(repository: Path, tmp_path: Path, monkeypatch) -> str:
     return f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("policy", "action", "reason"),
     [

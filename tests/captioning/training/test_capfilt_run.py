@@ -21,6 +21,7 @@ def journal(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "curation.jsonl").read_text().splitlines()[1:]]
 
 
+@pytest.mark.long
 def test_capfilt_before_training(small, first, tmp_path):
     matching = save_blip_matching(tmp_path / "itm")
     settings = (

@@ -15,6 +15,7 @@ BY_LENGTH = ("curation=condition", "curation/score=length", "curation.amend.num_
 LEARNS = ("num_epochs=12", "optimizer.lr=0.03", "search.max_length=20", "model.module.dropout=0")
 
 
+@pytest.mark.long
 def test_captions_are_those_of_the_best_bucket(small, tmp_path: Path) -> None:
     train(small(*BY_LENGTH, *LEARNS))
     folder = tmp_path / "run"

@@ -16,6 +16,7 @@ from captioning.training.run import train
 from captioning.training.settings import DataSettings
 
 
+@pytest.mark.long
 def test_a_run_says_the_words_asked_for(
     small, repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,6 +98,7 @@ def test_boxes_of_a_detector_say_the_words_of_another_split(
         captions(f"detections=[{path}]", "split=test")
 
 
+@pytest.mark.long
 def test_boxes_of_training_give_way(small, tmp_path: Path) -> None:
     trained = small("num_epochs=1", "data.train.num_scenes=24")
     rosters = [

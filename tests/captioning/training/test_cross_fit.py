@@ -74,6 +74,7 @@ def make(folder: Path, **settings) -> CrossFit:
     )
 
 
+@pytest.mark.long
 def test_pairs_that_do_not_fit_are_found_and_heads_are_trained_once(
     photos: Roster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def finished(made: Path, folder: Path, tmp_path: Path) -> Path:
     return copied(made / "finished", tmp_path / "run", tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_whose_captions_were_exchanged_does_not_go_on(stopped, config, folder) -> None:
     write_set(folder, shift=1)
     with pytest.raises(ValueError, match="its data have changed since it began") as refused:
@@ -115,6 +116,7 @@ def test_a_run_whose_captions_were_exchanged_does_not_go_on(stopped, config, fol
     assert RunFolder(stopped).finished()
 
 
+@pytest.mark.long
 def test_changes_that_are_accepted_are_kept(stopped, config, folder) -> None:
     table = folder / "captions.csv"
     text = table.read_text()
@@ -125,6 +127,7 @@ def test_changes_that_are_accepted_are_kept(stopped, config, folder) -> None:
     train(config())  # finished, and of the data as they are now
 
 
+@pytest.mark.long
 def test_a_run_without_results_begins_with_the_data_of_now(config, folder, tmp_path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         stop(patch, 0, config())
@@ -150,6 +153,7 @@ def test_a_finished_run_does_not_pass_its_scores_off_as_those_of_other_data(
     assert "its data are not compared with those of now" in caplog.text
 
 
+@pytest.mark.long
 def test_an_evaluation_of_changed_captions_is_refused_or_recorded(
     finished, folder, tmp_path
 ) -> None:
@@ -180,6 +184,7 @@ def test_a_good_page_is_not_overwritten_by_a_poorer_one(finished, folder, capfd)
     assert (finished / "report-partial.html").is_file()
 
 
+@pytest.mark.long
 def test_photos_that_the_start_was_trained_on_are_no_test_photos(finished, config, folder) -> None:
     table = folder / "captions.csv"
     rows = [line.split(",") for line in table.read_text().splitlines()]
@@ -205,6 +210,7 @@ def test_other_data_that_the_run_was_trained_on_are_told(finished, folder, capfd
     assert "11 of 11 photos of own/train were training photos of" in capfd.readouterr().out
 
 
+@pytest.mark.long
 def test_the_same_data_in_another_place_are_the_same_run(stopped, config, folder, tmp_path) -> None:
     folder.rename(tmp_path / "moved")
     train(config(f"data.root={tmp_path / 'moved'}", f"paths.cache={tmp_path / 'other'}"))

@@ -22,6 +22,7 @@ def detect(repository: Path, run: Path):
     return call(detect_run, config)
 
 
+@pytest.mark.long
 def test_scores_are_tried_on_a_run_that_is_over(small, repository: Path) -> None:
     config = small(
         "steps=[plant_swap20]",
@@ -49,6 +50,7 @@ def test_scores_are_tried_on_a_run_that_is_over(small, repository: Path) -> None
     assert gains[0] == gains[1]
 
 
+@pytest.mark.long
 def test_a_run_without_faults_or_without_curation_is_refused(small, repository: Path) -> None:
     config = small("curation=track", "num_epochs=1")
     train(config)

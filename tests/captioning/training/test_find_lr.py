@@ -32,6 +32,7 @@ from captioning.training.speed import MixedBfloat
 from tests.captioning.conftest import SMALL
 
 
+@pytest.mark.long
 def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> None:
     config = small("+find_lr={lowest:1e-4,highest:10,num_updates:60}")
     suggestion = find_lr(config)
@@ -118,6 +119,7 @@ def test_the_running_mean_is_without_bias() -> None:
     assert running_mean([1.0, 3.0])[1] == pytest.approx((0.9 * 1 + 3) / 1.9)
 
 
+@pytest.mark.long
 def test_a_sweep_that_is_none_is_refused(small, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"0 < lowest < highest .* got 1.0, 0.1 and 100"):
         FindLr(lowest=1.0, highest=0.1)

@@ -67,6 +67,7 @@ class Broken(AbstractMetric):
         return MetricResult(corpus={"mended": 1.0}, per_image={}, settings={})
 
 
+@pytest.mark.long
 def test_an_error_of_a_further_metric_loses_no_captions_or_scores(
     small, tmp_path: Path, monkeypatch, caplog
 ) -> None:

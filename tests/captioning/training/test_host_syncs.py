@@ -136,6 +136,7 @@ def watch_steps(
 CASES = {name: functools.partial(build, name) for name in MODELS if name != "viecap"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_no_step_waits_for_the_device(name: str, monkeypatch, tmp_path: Path) -> None:
     assert step_waits(monkeypatch, tmp_path, CASES[name](), make_batch()) == 4 * [[]]
@@ -162,6 +163,7 @@ def test_entities_of_photos_are_the_only_wait_of_training_on_pairs(monkeypatch, 
         assert all("captioning/models/viecap.py" in place for place in places)
 
 
+@pytest.mark.long
 def test_contexts_of_other_photos_do_not_wait(monkeypatch, tmp_path: Path) -> None:
     model, batch = pseudo_model(), with_contexts(make_batch())
     assert step_waits(monkeypatch, tmp_path, model, batch) == 4 * [[]]
@@ -182,6 +184,7 @@ def test_values_are_fetched_where_they_are_logged(monkeypatch, tmp_path: Path) -
     assert [bool(places) for places in waits] == [False, True, False, True]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("family", with_long(FAMILIES))
 def test_models_of_transformers_wait_in_their_own_code_alone(

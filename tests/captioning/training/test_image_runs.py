@@ -62,6 +62,7 @@ def test_replaced_pictures_are_trained_on_and_kept_in_the_run_folder(small, toy,
     assert record["num_live_after"] == 100
 
 
+@pytest.mark.long
 def test_what_is_trained_on_is_the_new_picture(small, toy, tmp_path):
     train(small("num_epochs=2", "curation=track", folder="track"))
     overrides = ("curation=replace_image", "curation.select.ratio=0.8")
@@ -108,6 +109,7 @@ def test_a_branch_with_pictures_ends_as_if_trained_alone(small, toy, tmp_path):
         train(small(*static, f"branch_from={shared}", folder="static"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("amend", ["remove", "replace_both"])
 def test_any_amender_can_act_before_training(small, toy, tmp_path, amend):
     static = (f"curation={amend}", *BEFORE, "curation.select.ratio=0.4")
@@ -122,6 +124,7 @@ def test_any_amender_can_act_before_training(small, toy, tmp_path, amend):
     assert records[1]["num_selected"] == 0
 
 
+@pytest.mark.long
 def test_pixels_of_new_pictures_go_through_the_backbone(small, toy, tmp_path):
     pixels = (
         "features=none",

@@ -110,6 +110,7 @@ def arguments(tmp_path: Path, data: Path, store: Path) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own_boxes", [True, False])
 def test_cic_bart_trains_and_is_scored_without_a_photo(
     tmp_path: Path, data: Path, own_boxes: bool, capsys: pytest.CaptureFixture[str]
@@ -179,6 +180,7 @@ def test_photos_that_were_exchanged_are_refused(tmp_path: Path, data: Path) -> N
     assert "imported features go by image id" in str(ended.value)
 
 
+@pytest.mark.long
 def test_captions_of_ssa_are_added_without_photos(tmp_path: Path, data: Path) -> None:
     phrase = {"start": 2, "text": "thing", "chain_id": "3", "kinds": ["other"], "regions": [2]}
     boxes = [{"region": 2, "box": boxes_of(100)[2].tolist()}]
@@ -217,6 +219,7 @@ def test_coco_entities_take_sizes_from_the_features(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "metrics.json").is_file()
 
 
+@pytest.mark.long
 def test_updown_of_cutswap_trains_on_parts_of_a_tsv(tmp_path: Path) -> None:
     for split, numbers in (("train2017", range(20)), ("val2017", range(30, 34))):
         images = [{"id": n, "file_name": f"{n}.jpg", "width": 400, "height": 300} for n in numbers]

@@ -108,6 +108,7 @@ def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.long
 def test_captions_of_draws_in_the_order_of_consensus(
     latent, tmp_path, repository, monkeypatch
 ) -> None:
@@ -133,6 +134,7 @@ def test_captions_of_draws_in_the_order_of_consensus(
 REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.readers.contexts.slots=regions")
 
 
+@pytest.mark.long
 def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
     filled = []
     original = cos_cvae.fill_by_attention

@@ -37,6 +37,7 @@ def photos(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_the_page_is_a_way_that_can_be_gone(
     photos: Path, cache: Path, small_settings, monkeypatch, capfd
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_page_is_a_way_that_can_be_gone(
     assert "sorry" not in cleaned
 
 
+@pytest.mark.long
 def test_a_pretrained_model_is_fine_tuned_and_handed_on(
     photos: Path, cache: Path, monkeypatch, capfd
 ) -> None:

@@ -96,6 +96,7 @@ def same_weights(folder: Path, other_folder: Path) -> bool:
     return all(torch.equal(first[key], second[key]) for key in first)
 
 
+@pytest.mark.long
 def test_every_layout_trains_to_the_same_bits_and_leaves_its_shards(config_of, tmp_path):
     for layout in LAYOUTS:
         scores = train(config_of(layout, *POLICY, folder=f"run-{layout}"))

@@ -152,6 +152,7 @@ def test_a_machine_that_dies_without_a_signal_loses_minutes(
     assert_same(tmp_path / "straight", tmp_path / "died")
 
 
+@pytest.mark.long
 def test_a_damaged_checkpoint_is_named_with_another(small, tmp_path, monkeypatch) -> None:
     config, folder = small(*REMOVE), tmp_path / "run/checkpoints"
     stop_at(monkeypatch, (1, 2), number=signal.SIGUSR2)
@@ -173,6 +174,7 @@ def test_a_damaged_checkpoint_is_named_with_another(small, tmp_path, monkeypatch
         train(config)
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_config_is_refused(small, tmp_path, monkeypatch) -> None:
     stop_at(monkeypatch, (0, 2), (0, 2))
     for name, seed in (("run", 0), ("other", 1)):

@@ -76,6 +76,7 @@ def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -
     assert read_train(DataSettings.of(small("num_epochs=1")))[1].held_out_remaining is None
 
 
+@pytest.mark.long
 def test_two_steps_of_partially_supervised_training(small: Small, first: Path, tmp_path) -> None:
     # learns so fast that its captions are others at the next epoch's end
     train(small(*SECOND, "optimizer.lr=0.05", f"start_from={first}", folder="second"))
@@ -95,6 +96,7 @@ def test_two_steps_of_partially_supervised_training(small: Small, first: Path, t
     assert len(weights) == len({e["sample_id"] for e in edits})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("online", [True, False])
 def test_captions_are_written_anew_in_each_batch(
     small: Small, first: Path, tmp_path, monkeypatch, online: bool

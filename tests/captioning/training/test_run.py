@@ -77,6 +77,7 @@ def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None
     assert len(json.loads((halves / "versions.json").read_text())["resumed"]) == 1
 
 
+@pytest.mark.long
 def test_a_rate_by_epoch_is_that_of_the_epoch_in_shrunken_and_resumed_runs(
     small, tmp_path: Path, monkeypatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_run_without_a_test_ends_and_is_finished(small, tmp_path: Path) -> Non
         train(small("num_epochs=1", "data.test=null", "seed=7"))
 
 
+@pytest.mark.long
 def test_a_run_killed_after_its_last_epoch_ends_with_its_report(small, tmp_path: Path) -> None:
     train(small("num_epochs=1", "curation=remove"))
     run = next(tmp_path.rglob("metrics.json")).parent
@@ -183,6 +185,7 @@ def test_the_gpu_of_a_training_is_taken_before_anything_is_built(small, monkeypa
         train(small())
 
 
+@pytest.mark.long
 def test_another_config_is_refused_the_folder_and_never_sets_it_aside(small, tmp_path) -> None:
     train(small("num_epochs=1"))
     with pytest.raises(ValueError, match=r"optimizer\.lr: 0\.001 -> 0\.5"):
@@ -293,6 +296,7 @@ def test_a_run_describes_other_splits_with_its_own_vocabulary(trained, tmp_path:
         predict_run(tmp_path / "run", split="nosuch")
 
 
+@pytest.mark.long
 def test_photos_can_train_the_backbone_end_to_end(small, tmp_path: Path) -> None:
     train(
         small(
@@ -346,6 +350,7 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
         train(small(*policy, "branch_from=nowhere.ckpt", folder="nowhere"))
 
 
+@pytest.mark.long
 def test_automatic_precision_is_that_of_the_device(small, tmp_path: Path, monkeypatch) -> None:
     for is_fast, precision in ((True, "bf16-mixed"), (False, "32-true")):
         monkeypatch.setattr(

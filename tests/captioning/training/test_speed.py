@@ -289,6 +289,7 @@ def test_graphs_are_used_where_that_is_asked_for(settings: dict, used: bool, wit
     assert (cic_bart.graphed is not None) is used
 
 
+@pytest.mark.long
 def test_the_rate_ends_at_nothing_with_accumulated_batches(small, monkeypatch) -> None:
     rates: list[float] = []
 

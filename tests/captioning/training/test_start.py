@@ -123,6 +123,7 @@ def test_no_words_come_behind_control_tokens() -> None:
         start.tokenizer(["a unicorn sleeps"] * 2, new_words=2)
 
 
+@pytest.mark.long
 def test_what_a_training_begins_with_is_scored_and_nothing_else_changes(
     small: Small, run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +150,7 @@ def test_what_a_training_begins_with_is_scored_and_nothing_else_changes(
     assert not (unscored / "start.json").exists()
 
 
+@pytest.mark.long
 def test_a_resumed_training_keeps_the_score_that_it_began_with(
     small: Small, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +226,7 @@ def test_a_captioner_of_cached_features_goes_on_with_its_backbone(
             assert torch.equal(model.state_dict()[f"backbone.{name}"], tensor), name
 
 
+@pytest.mark.long
 def test_a_trained_backbone_makes_the_features_that_its_captioner_goes_on_with(
     small: Small, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_run_on_captions_alone(composed, tmp_path: Path, monkeypatch) -> None:
     assert {group[0].image_id: group[0].caption for group in predictions} == saved
 
 
+@pytest.mark.long
 def test_a_finished_run_finds_entities_as_chosen_or_as_its_data_says(
     composed, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_finished_run_finds_entities_as_chosen_or_as_its_data_says(
         load_run(tmp_path / "soft", data, entities=chosen)
 
 
+@pytest.mark.long
 def test_a_small_run_keeps_its_own_entities(composed, tmp_path: Path) -> None:
     train(composed("corpus=lines", "num_epochs=1"))
     data = OmegaConf.to_container(composed("corpus=lines").data)
@@ -136,12 +138,14 @@ def test_features_without_texts_are_refused(composed) -> None:
         train(composed("corpus=lines", "features.encoder=null"))
 
 
+@pytest.mark.long
 def test_first_synthetic_captions_then_a_share_of_the_true_ones(composed, tmp_path: Path) -> None:
     train(composed("corpus=lines", "num_epochs=1", folder="d"))
     then = ("corpus=lines", "corpus.share=0.5", f"start_from={tmp_path / 'd'}", "num_epochs=1")
     assert train(composed(*then, folder="dt"))["BLEU-1"] >= 0
 
 
+@pytest.mark.long
 def test_a_vocabulary_knows_the_words_of_another_corpus_too(composed, tmp_path: Path) -> None:
     (tmp_path / "true.txt").write_text("a zebra sleeps\n" * 4 + "a zebra is seen by an okapi")
     further = ("corpus@vocabulary=lines", f"vocabulary.train.path={tmp_path / 'true.txt'}")

@@ -142,6 +142,7 @@ def test_callbacks_of_the_config_log_and_change_nothing(small, trained, tmp_path
     assert rates[0] > rates[-1] > 0
 
 
+@pytest.mark.long
 def test_a_run_that_stops_early_is_tested_and_stays_stopped(small, tmp_path: Path) -> None:
     scores = train(small(*STOPPING))
     run = tmp_path / "run"

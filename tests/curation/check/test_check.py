@@ -324,6 +324,7 @@ def test_a_space_of_open_clip_has_its_weights_and_their_commit(monkeypatch, spac
     assert folder_check.build_encoders(space, None) == (built, None)
 
 
+@pytest.mark.long
 def test_the_packaged_space_and_word_networks_import_nothing_slow() -> None:
     program = """
 import sys, torch

@@ -179,6 +179,7 @@ def test_good_captions_are_not_flagged(name: str) -> None:
     assert flagged(name, evidence([*GOOD, *further])) == []
 
 
+@pytest.mark.long
 def test_captions_that_people_wrote_of_photos_hold_no_marks(shared_data: Path) -> None:
     lines = (shared_data / "flickr8k" / "Flickr8k.token.txt").read_text().splitlines()
     seen = evidence([line.partition("\t")[2] for line in lines][::4])
@@ -244,6 +245,7 @@ LOOKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["RGB", "JPEG"])
 @pytest.mark.parametrize("name", LOOKS)
 def test_a_look_is_found_in_a_file_and_told_alone(tmp_path: Path, name: str, mode: str) -> None:

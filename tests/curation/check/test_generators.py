@@ -250,6 +250,7 @@ def test_a_second_set_of_captions_is_no_orphan(tmp_path: Path) -> None:
     assert notes(result)["second_captions"].startswith("cap_kohya/ has a second caption of 24")
 
 
+@pytest.mark.long
 def test_photos_below_the_bucket(tmp_path: Path) -> None:
     write(folder(tmp_path) / "10_ohwx dog", {"p2": "ohwx dog, at night"}, size=(700, 300))
     assert flagged(run(tmp_path), "small_photo") == {"p2"}

@@ -121,6 +121,7 @@ def measured(result: CheckResult) -> dict[tuple[str, str], list[tuple[str, ...]]
     return {key: sorted(own) for key, own in said.items()}
 
 
+@pytest.mark.long
 def test_every_layout_has_the_same_flags(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(words, "MIN_WORDS", 100)
     monkeypatch.setattr(words, "NUM_SEEDS", 2)
@@ -144,6 +145,7 @@ def test_every_layout_has_the_same_flags(tmp_path: Path, monkeypatch) -> None:
     assert measured(again) == expected
 
 
+@pytest.mark.long
 def test_real_photos_have_the_same_flags_in_every_layout(
     shared_data: Path, tmp_path: Path, monkeypatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_wrong_words_are_found_with_what_they_should_be() -> None:
     assert done[-1] == pytest.approx(1)
 
 
+@pytest.mark.long
 def test_a_photos_vector_tells_what_one_caption_cannot() -> None:
     roster, _ = colourful(1500, 0, captions=1)
     captions = [sample.caption.split() for sample in roster.samples]
@@ -95,6 +96,7 @@ class Colours:
         )
 
 
+@pytest.mark.long
 def test_the_space_looks_again_at_words_in_doubt() -> None:
     roster, _ = colourful(1500, 0, captions=1)
     captions = [sample.caption.split() for sample in roster.samples]

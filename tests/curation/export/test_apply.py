@@ -274,6 +274,7 @@ def test_missing_files_are_named(tmp_path, capsys):
     assert "samples.jsonl line 1: must be an object" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_real_annotations(shared_data, tmp_path, capsys):
     folder = shared_data / "flickr8k"
     if not (folder / "Flickr8k.token.txt").is_file():

@@ -96,6 +96,7 @@ def selected(roster: Roster, score: Fit) -> set[str]:
     return {c.sample.sample_id for c in Above(threshold=THRESHOLD, score=score).select(context)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("per_photo", [(5,), (1,), (1, 4)], ids=["several", "single", "mixed"])
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.4])
 def test_about_as_many_are_selected_as_are_wrong(tmp_path: Path, per_photo, share) -> None:

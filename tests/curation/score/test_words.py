@@ -78,6 +78,7 @@ def test_siblings_tell_what_language_does_not():
     assert (blind >= blind[119]).sum() > 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told", ["cells", "means"])
 def test_photos_tell_what_language_does_not(told):
     """By the photo's cells alone, which attention reads, or by its mean alone."""
@@ -103,6 +104,7 @@ def test_photos_tell_what_language_does_not(told):
     assert max(doubt.log_odds for doubt in after) < 0
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_records_and_edited_captions_are_judged_anew():
     context, score = context_of(by_text()), score_of(seed=3)
     before = score.doubts(context)
@@ -115,6 +117,7 @@ def test_the_same_seed_gives_the_same_records_and_edited_captions_are_judged_ane
     assert torch.isnan(after[0])
 
 
+@pytest.mark.long
 def test_words_outside_the_rows_are_judged_with_an_open_vocabulary():
     """Things of one place each; the last caption's is of another."""
     places = {"hill": "grassy", "pier": "wooden", "cave": "rocky"}
@@ -132,6 +135,7 @@ def test_words_outside_the_rows_are_judged_with_an_open_vocabulary():
     assert {doubt.word for doubt in nouns} == set(places)
 
 
+@pytest.mark.long
 def test_negations_are_judged_where_they_are_asked_for():
     captions = [
         (n, f"a man {('with', 'without')[n % 2]} a {('hat', 'shirt')[n % 2]}") for n in range(60)
@@ -205,6 +209,7 @@ def test_estimates_above_1_keep_their_order_below_1():
     assert squeezed_values[-1] < 1
 
 
+@pytest.mark.long
 def test_what_networks_said_of_these_captions_is_kept(tmp_path, monkeypatch):
     context = context_of(by_text())
     doubts = score_of(cache_folder=tmp_path).doubts(context)

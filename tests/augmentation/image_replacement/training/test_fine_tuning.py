@@ -71,6 +71,7 @@ def test_all_weights_of_the_network_are_tuned(config: Made, pipeline: Path, tmp_
     assert card["trained parameters"] == sum(v.numel() for v in weights(out, "unet").values())
 
 
+@pytest.mark.long
 def test_threads_read_the_photos_of_the_next_step(
     config: Made, pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     assert changed(uninterrupted, run(tmp_path / "killed"), "unet") == set()
 
 
+@pytest.mark.long
 def test_the_text_encoder_is_tuned_when_asked(config: Made, pipeline: Path, tmp_path: Path) -> None:
     options = ["text_encoder=true", "gradient_checkpointing=true", "precision=bf16-mixed"]
     out = tmp_path / "tuned"

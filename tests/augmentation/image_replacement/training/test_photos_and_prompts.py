@@ -38,6 +38,7 @@ def test_often_seen_words_are_tokens() -> None:
         train_tokenizer(["a"], size=514, max_length=40)
 
 
+@pytest.mark.long
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=20))
 def test_any_word_is_known_by_its_bytes(word: str) -> None:
     ids = TOKENIZER(word, add_special_tokens=False)["input_ids"]

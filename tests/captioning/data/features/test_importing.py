@@ -269,6 +269,7 @@ def test_lmdb_of_npz_values_and_a_file_that_was_cut(tmp_path: Path) -> None:
         import_features([path], folder=tmp_path / "t")
 
 
+@pytest.mark.long
 @settings(max_examples=NUM_FILES)
 @given(data=st.data())
 def test_mutated_files_give_documented_errors_only(

@@ -153,6 +153,7 @@ def test_photo_id(name, expected):
     assert photo_id(name) == expected
 
 
+@pytest.mark.long
 def test_flickr8k_test_photos_are_all_grounded(shared_data):
     roster = read_flickr30k_entities(
         name="e",

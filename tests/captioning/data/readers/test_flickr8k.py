@@ -94,6 +94,7 @@ def test_missing_files_are_named(tmp_path):
         read_flickr8k(**arguments | {"missing_photos": "ignore"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("split", "images"), [("train", 6000), ("dev", 1000), ("test", 1000)])
 def test_official_split(shared_data, split, images):
     root = shared_data / "flickr8k"

@@ -89,6 +89,7 @@ def numbers_of(rosters: dict[str, Roster]) -> dict[str, set[str]]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", LAYOUTS, ids=lambda write: write.__name__)
 def test_every_layout_of_a_set_has_the_same_splits(tmp_path: Path, write: Callable) -> None:
     text_files(tmp_path / "first", range(NUMBER))

@@ -6,6 +6,8 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from captioning.data.readers.many_samples import MANY, lasting_records
 from captioning.data.readers.read_once import files_kept, read_once
 
@@ -25,6 +27,7 @@ def test_a_file_is_read_once_inside_and_not_kept_after() -> None:
     assert calls == ["a", "b", "a"]
 
 
+@pytest.mark.long
 def test_many_records_are_left_out_of_later_collections(monkeypatch) -> None:
     monkeypatch.setattr("captioning.data.readers.many_samples.MANY", 100)
     gc.unfreeze()
@@ -41,6 +44,7 @@ def test_many_records_are_left_out_of_later_collections(monkeypatch) -> None:
         gc.unfreeze()
 
 
+@pytest.mark.long
 def test_nothing_is_frozen_as_python_ends() -> None:
     code = f"""
 import atexit, gc

@@ -67,6 +67,7 @@ def test_an_unknown_kind_is_refused(kind: str) -> None:
         restored({"kind": kind, "words": []})
 
 
+@pytest.mark.long
 def test_words_alone_load_no_network_tokenizer() -> None:
     code = (
         "import sys; from captioning.text.tokenizers.restore import restored\n"

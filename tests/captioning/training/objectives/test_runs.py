@@ -19,6 +19,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_rewards(small, trained, tmp_path: Path) -> None:
     start = trained("num_epochs=1", folder="start")
     scores = train(small(*CRITICAL, "num_epochs=1", f"start_from={start}"))

@@ -263,6 +263,7 @@ def test_curves_of_other_data_share_no_axes(tmp_path: Path) -> None:
     assert not page_data.facts(page)["apart"]
 
 
+@pytest.mark.long
 def test_configs_that_cannot_be_compared_have_no_figure_of_both(tmp_path: Path) -> None:
     drawn = {}
     for place, settings in (("same", {}), ("other", {"data": {"name": "other"}})):
@@ -319,6 +320,7 @@ def test_names_lose_what_all_share() -> None:
     assert short_names(["study/only"]) == ["study/only"]
 
 
+@pytest.mark.long
 def test_figures_are_vectors_with_labels_and_the_same_each_time(folder: Path) -> None:
     assert main(["report", str(folder)]) == 0
     plots = folder / "plots"
