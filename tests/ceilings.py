@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.rules import PACKAGES, Sources, imports, parse
+from tests.rules import PACKAGES, Sources, imports, nodes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -50,7 +50,7 @@ def untyped(modules: Sources) -> list[str]:
     return [
         f"{module}:{node.lineno}"
         for module, text in modules.items()
-        for node in ast.walk(parse(text))
+        for node in nodes(text)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
         if argument.arg == "config"

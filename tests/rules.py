@@ -13,7 +13,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from captioning.results.table_formats import markdown_lines, put_between_marks
@@ -246,13 +246,22 @@ parse = functools.cache(ast.parse)  # many rules look at each file
 NESTING = (ast.If, ast.For, ast.While, ast.Try, ast.Match, ast.AsyncFor)
 
 
-def imports(source: str) -> Iterator[tuple[str, int]]:
+@functools.cache
+def imports(source: str) -> Sequence[tuple[str, int]]:
     """Names of imported modules (and of what is imported from them) with their lines."""
-    for node in ast.walk(parse(source)):
+    found = []
+    for node in nodes(source):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+@functools.cache
+def nodes(source: str) -> Sequence[ast.AST]:
+    """All nodes of a text's syntax tree."""
+    return [*ast.walk(parse(source))]
 
 
 def our_imports(module: str, sources: Sources) -> Iterator[tuple[str, int]]:
@@ -349,7 +358,7 @@ def knots(sources: Sources) -> list[str]:
         ]
         violations += [
             f"{module}:{node.lineno}: core must not ask for {name!r}: ask for an attribute"
-            for node in ast.walk(parse(source))
+            for node in nodes(source)
             if isinstance(node, ast.Compare | ast.MatchValue)
             for name in _strings(node)
             if name in NAMES_OF_PAPERS
@@ -424,7 +433,7 @@ def _target(name: str, sources: Sources) -> str | None:
 
 def functions(source: str) -> Iterator[Function]:
     """All functions and methods."""
-    for node in ast.walk(parse(source)):
+    for node in nodes(source):
         if isinstance(node, Function):
             yield node
 
@@ -492,7 +501,7 @@ def opened_photos(sources: Sources) -> list[str]:
         f"{module}:{node.lineno}: open photos by captioning.vision.photos.load_rgb"
         for module, source in sources.items()
         if module not in OPENERS
-        for node in ast.walk(parse(source))
+        for node in nodes(source)
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "Image.open"
     ]
 
@@ -501,7 +510,7 @@ def weak_statements(sources: Sources) -> list[str]:
     """What product code must not hold: assertions, swallowed exceptions, unwritten parts."""
     violations = []
     for module, source in sources.items():
-        for node in ast.walk(parse(source)):
+        for node in nodes(source):
             if isinstance(node, ast.Assert):
                 violations.append(
                     f"{module}:{node.lineno}: assert; raise an exception that names the remedy"
@@ -522,7 +531,7 @@ def subclasses_of_concrete_classes(sources: Sources) -> list[str]:
     classes = [
         (module, node)
         for module, source in sources.items()
-        for node in ast.walk(parse(source))
+        for node in nodes(source)
         if isinstance(node, ast.ClassDef)
     ]
     class_names = {node.name for _, node in classes if not _is_protocol(node)}
