@@ -111,7 +111,7 @@ def augment(
         OSError: files that cannot be read or written.
     """
     first_images, max_pairs = limits(first_images, max_pairs, smoke)
-    maker, where = build_part(method), chosen_spread({"spread": spread})
+    maker, where = build_part(method), chosen_spread(spread)
     recorded = {"seed": seed, "split": split, "first_images": first_images, "steps": steps}
     recorded |= {"max_pairs": max_pairs, "method": method, "format": format}
     made = _Making(

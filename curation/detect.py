@@ -123,7 +123,7 @@ def detect_run(
     seed = read_manifest(folder).seed if is_loop_folder(folder) else RunFolder(folder).config().seed
     if isinstance(scores, DictConfig):
         scores = OmegaConf.merge(scores._get_root(), {"seed": seed}).scores
-    pairs_elsewhere = chosen_spread({"spread": spread})
+    pairs_elsewhere = chosen_spread(spread)
     if not isinstance(pairs_elsewhere, Local):
         samples = list({s: None for context in contexts(folder) for s in context.live.values()})
         for chosen in pair_parts(scores):

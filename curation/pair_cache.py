@@ -154,6 +154,6 @@ def score_data(
     """
     read = {"first_images": first_images, "steps": steps, "seed": seed}
     roster, _ = read_with_steps(DataSettings(data=data, paths=paths, **read), split)
-    asked, where = pairs_of(roster.samples), chosen_spread({"spread": spread})
+    asked, where = pairs_of(roster.samples), chosen_spread(spread)
     scores = fill_cache(pairs, asked, spread=where, plugins=list(plugins))
     return scores.name, scores.scores(asked).tolist()

@@ -160,7 +160,7 @@ def make_ahead(
         raise ValueError("curation/image_source makes the pictures: choose one")
     read = {"first_images": first_images, "steps": steps, "seed": seed}
     roster, _ = read_with_steps(DataSettings(data=data, paths=paths, **read), split)
-    where = chosen_spread({"spread": spread})
+    where = chosen_spread(spread)
     requests = all_requests(roster)
     pictures = drawn_pictures(source, requests, spread=where, seed=seed, plugins=list(plugins))
     return dict(Counter(picture.problem or "made" for picture in pictures))

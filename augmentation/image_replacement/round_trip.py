@@ -14,16 +14,18 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.image_replacement.made_ahead import drawn_pictures
 from captioning.config.build import build_part
+from captioning.config.ranges import Device, Name, PositiveInt, Seed
+from captioning.config.tasks import recorded
 from captioning.data.roster import Roster
 from captioning.evaluation.predict import predict_run
 from captioning.metrics.evaluation import evaluate_all
@@ -34,7 +36,7 @@ from captioning.results.versions import versions
 from captioning.runtime.files import read_json, write_json, write_lines, write_text
 from captioning.spread.local import Local, chosen_spread
 from captioning.training.rosters import read_roster
-from captioning.training.settings import DataSettings
+from captioning.training.settings import Data, DataSettings, Metrics, Part, Paths
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +127,44 @@ def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> 
     return folder
 
 
-def round_trip(config: DictConfig) -> dict[str, float]:
+def round_trip(
+    *,
+    paths: Paths,
+    data: Data,
+    metrics: Metrics,
+    curation: Mapping[str, Part | None],
+    spread: Part | None = None,
+    captioner: Name | None,
+    split: Name = "val",
+    per: Per = "photo",
+    first_images: PositiveInt | None = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    generator: Name,
+    prompt: Name,
+    out: Name,
+    plugins: Sequence[Name] = (),
+) -> dict[str, float]:
     """One row of the table.
 
     Pictures that could not be made are counted and left out of the scores.
+
+    Args:
+        paths: folders.
+        data: the data set.
+        metrics: of the captions.
+        curation: ``image_source``, which makes pictures (without it the photos are captioned), and
+            the ``prompt`` that it may refer to.
+        spread: where pictures are made; None: in this process.
+        captioner: folder of the run that captions them.
+        split: of the data set.
+        per: what gets a picture each.
+        first_images: photos read; None: all.
+        seed: of the pictures.
+        device: where they are captioned.
+        generator, prompt: names of the row.
+        out: folder of the row.
+        plugins: packages that other processes import.
 
     Returns:
         The corpus scores.
@@ -137,40 +173,39 @@ def round_trip(config: DictConfig) -> dict[str, float]:
         ValueError: no captioner, a folder with a row of other settings, or no picture at all.
         OSError: no captioner in its folder, or files that cannot be read or written.
     """
-    if config.captioner is None:
+    # who makes the pictures is no setting that a row depends on
+    row = {name: value for name, value in recorded(locals()).items() if name != "spread"}
+    if captioner is None:
         raise ValueError("captioner is missing: give captioner=RUN_FOLDER of a trained captioner")
-    out = Path(config.out)
-    if (out / METRICS).is_file():
-        _refuse_other(config, out)
-        return dict(read_json(out / METRICS)[config.split]["corpus"])
-    _check_captioner(RunFolder(Path(config.captioner)))
-    settings = config.curation.get("image_source")
-    if settings is None and config.per == "caption":
+    folder = Path(out)
+    if (folder / METRICS).is_file():
+        _refuse_other(row, folder)
+        return dict(read_json(folder / METRICS)[split]["corpus"])
+    _check_captioner(RunFolder(Path(captioner)))
+    source = curation.get("image_source")
+    if source is None and per == "caption":
         raise ValueError("per=caption is for pictures that are made; with photos use per=photo")
-    spread, elsewhere = chosen_spread(config), None
-    if settings is not None and not isinstance(spread, Local):
-        options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
-        elsewhere = partial(drawn_pictures, settings, spread=spread, **options)
-    source = None if settings is None or elsewhere else build_part(settings)
-    roster = read_roster(DataSettings.of(config), config.split)
-    options = {"seed": config.seed, "per": config.per}
-    pictures = make_pictures(source, roster, elsewhere=elsewhere, **options)
-    write_text(out / CONFIG, OmegaConf.to_yaml(_row(config), resolve=True))
-    write_json(out / "versions.json", versions())
-    folder = write_pictures(pictures, roster, out / PICTURES)
-    data = _data(roster.name, out / PICTURES, folder)
-    predictions, picture_roster, decoding = predict_run(
-        Path(config.captioner), data, split=config.split, device=config.device
-    )
+    where, elsewhere = chosen_spread(spread), None
+    if source is not None and not isinstance(where, Local):
+        elsewhere = partial(drawn_pictures, source, spread=where, seed=seed, plugins=list(plugins))
+    maker = None if source is None or elsewhere else build_part(source)
+    read = DataSettings(data=data, paths=paths, seed=seed, first_images=first_images)
+    roster = read_roster(read, split)
+    pictures = make_pictures(maker, roster, elsewhere=elsewhere, seed=seed, per=per)
+    write_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(row)))
+    write_json(folder / "versions.json", versions())
+    place = write_pictures(pictures, roster, folder / PICTURES)
+    shown = _data(roster.name, folder / PICTURES, place)
+    predictions, seen, decoding = predict_run(Path(captioner), shown, split=split, device=device)
     captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
-    metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
-    result = evaluate_all(captions, picture_roster, decoding=decoding, **metrics)
-    write_results(out / "predictions.json", [group[0] for group in predictions])
+    asked = {"metrics": list(metrics.test), "tokenizer": metrics.tokenizer}
+    result = evaluate_all(captions, seen, decoding=decoding, **asked)
+    write_results(folder / "predictions.json", [group[0] for group in predictions])
     counts = Counter(note for picture in pictures.values() for note in picture.notes)
     counts.update(picture.problem for picture in pictures.values() if picture.problem)
-    pictures_made = {"pictures": len(captions), "photos": len(pictures), "notes": dict(counts)}
-    write_json(out / METRICS, {config.split: result.to_dict(), "made": pictures_made})
-    log.info(f"{out}: {pictures_made}")
+    made = {"pictures": len(captions), "photos": len(pictures), "notes": dict(counts)}
+    write_json(folder / METRICS, {split: result.to_dict(), "made": made})
+    log.info(f"{folder}: {made}")
     return result.corpus
 
 
@@ -190,15 +225,8 @@ def _data(name: str, pictures: Path, folder: Path) -> DictConfig:
     return OmegaConf.create({"name": name, **dict.fromkeys(("train", "val", "test"), reader)})
 
 
-def _row(config: DictConfig) -> DictConfig:
-    """The settings that a row depends on: who makes the pictures is none of them."""
-    return cast(
-        "DictConfig", OmegaConf.masked_copy(config, [str(key) for key in config if key != "spread"])
-    )
-
-
-def _refuse_other(config: DictConfig, out: Path) -> None:
+def _refuse_other(row: Mapping[str, Any], out: Path) -> None:
     kept: Any = OmegaConf.to_container(read_folder_config(out / CONFIG), resolve=True)
     before = {"per": "photo", **kept}  # rows of earlier versions do not name it
-    if before != OmegaConf.to_container(_row(config), resolve=True):
+    if before != row:
         raise ValueError(f"{out} holds a row of other settings; choose another out=, or remove it")

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from augmentation.regions.annotations import records
 from augmentation.regions.boxes import area, intersection_area, iou
 from augmentation.regions.pair_sheet import pair_sheet, with_regions
 from augmentation.regions.proposal import draw_key
 from captioning.config.loadable import loadable
+from captioning.config.ranges import Device, Name, NonNegativeInt, PositiveInt, Seed
+from captioning.config.tasks import plain, recorded
 from captioning.data.roster import Roster, build_roster
 from captioning.evaluation.predict import predict_run
 from captioning.metrics.coco import MetricResult, evaluate_captions
@@ -31,6 +33,7 @@ from captioning.runtime.files import write_atomically, write_json, write_lines, 
 from captioning.text.inflection import pluralise
 from captioning.text.object_words import build_labels
 from captioning.text.word_forms import form_patterns, mentioned_classes
+from captioning.training.settings import Data, Metrics, Part, Paths
 from captioning.types import Box, Region
 from captioning.vision.photos import load_rgb
 
@@ -158,8 +161,44 @@ class Pair:
     new: str
 
 
-def describe_set(config: DictConfig) -> dict[str, Any]:
+def describe_set(
+    *,
+    paths: Paths | None = None,
+    data: Data,
+    augmented: Data,
+    search: Part | None = None,
+    metrics: Metrics,
+    run: Name,
+    device: Device = "auto",
+    split: Name = "train",
+    num_pictures: PositiveInt | None = None,
+    seed: Seed = 0,
+    num_shown: NonNegativeInt = 12,
+    max_captions: PositiveInt = 3,
+    detections: Sequence[Name] = (),
+    augmented_detections: Sequence[Name] = (),
+    out: Name | None = None,
+    plugins: Sequence[Name] = (),
+) -> dict[str, Any]:
     """Caption an augmented set's pictures and their photos, and compare; see the module.
+
+    Args:
+        paths: folders, for the record alone.
+        data: the data set that the pictures were made of.
+        augmented: the augmented set.
+        search: another search than the run's.
+        metrics: of the captions.
+        run: folder of the run that captions.
+        device: where it captions.
+        split: of ``data``.
+        num_pictures: drawn by the seed; None: all.
+        seed: of the draw.
+        num_shown: pictures on the sheet.
+        max_captions: captions of a photo on the sheet.
+        detections: files of a detector's boxes in the photos.
+        augmented_detections: the same for the pictures.
+        out: the folder; None: in the run's.
+        plugins: packages of the parts, for the record alone.
 
     Returns:
         What ``captioned.json`` holds.
@@ -168,17 +207,20 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
         ValueError: no finished set, photos that the data set lacks, or one of the two detections.
         OSError: files that cannot be read or written.
     """
-    config = config.copy()
-    OmegaConf.resolve(config)
-    if bool(config.detections) != bool(config.augmented_detections):
+    evaluated = recorded(locals(), groups=("search",))
+    if bool(detections) != bool(augmented_detections):
         raise ValueError("detections and augmented_detections must be given both, or neither")
-    root = Path(config.augmented.root)
-    pairs = read_pairs(root, number=config.num_pictures, seed=config.seed)
-    photos = _caption_images(config, config.data, config.split, {pair.image_id for pair in pairs})
-    pictures = _caption_images(config, config.augmented, "test", {pair.name for pair in pairs})
-    metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
+    root = Path(str(augmented.root))
+    pairs = read_pairs(root, number=num_pictures, seed=seed)
+    own = None if search is None else OmegaConf.create(plain(search))  # with this config's seed
+    how = {"run": Path(run), "search": own, "device": device}
+    chosen = {"image_ids": {pair.image_id for pair in pairs}, "detections": detections}
+    photos = _caption_images(data, split, **chosen, **how)
+    chosen = {"image_ids": {pair.name for pair in pairs}, "detections": augmented_detections}
+    pictures = _caption_images(augmented, "test", **chosen, **how)
     best = best_captions(pairs, photos.captions, pictures.captions)
-    results = compare_captions(pairs, best, **metrics)
+    asked = {"metrics": list(metrics.test), "tokenizer": metrics.tokenizer}
+    results = compare_captions(pairs, best, **asked)
     num_same = sum(best[PHOTOS][pair.name] == best[PICTURES][pair.name] for pair in pairs)
     comparison = {
         "pictures": len(pairs),
@@ -186,14 +228,15 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
         "same caption": num_same / len(pairs),
         "scores": {key: result.corpus for key, result in results.items()},
         "named": named(pairs, best),
-        "found": _compare_detections(pairs, photos, pictures) if config.detections else None,
+        "found": _compare_detections(pairs, photos, pictures) if detections else None,
         "settings": {key: result.settings for key, result in results.items()},
         "decoding": photos.decoding,
-        "evaluated": OmegaConf.to_container(config),
+        "evaluated": evaluated,
         "versions": versions(),
     }
-    out = Path(config.out or Path(config.run) / "evaluation" / f"captioned-{root.name}")
-    _write(out, config, pairs, photos, pictures, comparison)
+    folder = Path(out or Path(run) / "evaluation" / f"captioned-{root.name}")
+    shown = {"num_shown": num_shown, "max_captions": max_captions}
+    _write(folder, pairs, photos, pictures, comparison, **shown)
     return comparison
 
 
@@ -246,22 +289,29 @@ def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
 
 
 def _caption_images(
-    config: DictConfig, data: DictConfig, split: str, image_ids: set[str]
+    data: Data,
+    split: str,
+    *,
+    image_ids: set[str],
+    detections: Sequence[str],
+    run: Path,
+    search: Part | None,
+    device: str,
 ) -> CaptionedImages:
-    if data.get(split) is None:
+    reader = data.splits.get(split)
+    if reader is None:
         raise ValueError(f"data.{split} is not set for {data.name}: choose another split=")
     selected_images = {
         "_target_": "augmentation.regions.captioned.images_of",
-        "roster": data[split],
+        "roster": OmegaConf.to_container(reader, resolve=True),
         "image_ids": sorted(image_ids),
     }
-    detections = config.augmented_detections if data is config.augmented else config.detections
     predictions, roster, decoding = predict_run(
-        Path(config.run),
+        run,
         OmegaConf.create({"name": data.name, "test": selected_images}),
-        search=config.get("search"),
+        search=search,
         detections=list(detections),
-        device=config.device,
+        device=device,
     )
     captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
     return CaptionedImages(captions=captions, roster=roster, decoding=decoding)
@@ -345,20 +395,22 @@ def _compare_detections(
 
 def _write(
     out: Path,
-    config: DictConfig,
     pairs: Sequence[Pair],
     photos: CaptionedImages,
     pictures: CaptionedImages,
     comparison: Mapping[str, Any],
+    *,
+    num_shown: int,
+    max_captions: int,
 ) -> None:
     write_json(out / "captioned.json", comparison)
     write_text(out / "captioned.md", "\n".join(tables(comparison)) + "\n")
     json_lines = (json.dumps(pair, ensure_ascii=False) for pair in _lines(pairs, photos, pictures))
     write_lines(out / "captions.jsonl", json_lines)
-    panels, max_captions = [], min(config.max_captions, max(map(len, photos.captions.values())))
-    for pair in pairs[: config.num_shown]:
+    panels, max_captions = [], min(max_captions, max(map(len, photos.captions.values())))
+    for pair in pairs[:num_shown]:
         images = [load_rgb(photos.path(pair.image_id)), load_rgb(pictures.path(pair.name))]
-        if config.detections:
+        if comparison["found"] is not None:
             regions = photos.regions(pair.image_id), pictures.regions(pair.name)
             images = [with_regions(*args) for args in zip(images, regions, strict=True)]
         text = _text(pair, photos, pictures, max_captions)

@@ -24,7 +24,7 @@ from augmentation.toca.templates import slots_of
 from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
 from captioning.config.ranges import AbstractSettings, Name, PositiveFloat, PositiveInt, Seed
-from captioning.config.tasks import plain
+from captioning.config.tasks import recorded
 from captioning.runtime.files import write_atomically
 from captioning.training.rosters import read_corpus
 from captioning.training.settings import Corpus, Data, Part, Paths
@@ -200,7 +200,7 @@ def compare(
     Raises:
         ValueError, OSError: a corpus cannot be read, or something cannot be written.
     """
-    recorded = plain(locals())
+    settings = recorded(locals())
     groups = {"corpus": corpus, "target": target}
     rosters = {name: read_corpus(g, number=first_images, group=name) for name, g in groups.items()}
     words, folder = build_part(tagger), Path(out)
@@ -228,7 +228,7 @@ def compare(
         folder,
         description="how near a corpus is to another (precision and recall are of the corpus)",
         rosters=rosters,
-        settings=recorded,
+        settings=settings,
         statistics={group: value.summary() for group, value in statistics.items()},
         likeness={name: asdict(value) for name, value in similarities.items()},
         figure=figure_counts,

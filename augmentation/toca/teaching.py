@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from annotated_types import Gt, Lt
 from rich.progress import track
 from torch import Tensor, nn
 
@@ -24,18 +25,27 @@ from augmentation.toca.prompt_writer import PromptWriter
 from augmentation.toca.template_sampling import SentenceTemplate, as_template, with_some_words
 from augmentation.toca.templates import deconstruct
 from augmentation.training.identity import training_identity
-from augmentation.training.loop import TrainingLoop
+from augmentation.training.loop import AbstractLoopSettings, LoopPrecision, TrainingLoop
 from augmentation.training.weights_card import write_card
 from augmentation.writing.causal_writer import LINE_END, padded_left
 from captioning.config.build import build_part
-from captioning.config.tasks import plain
+from captioning.config.ranges import (
+    Device,
+    Fraction,
+    Name,
+    NumThreads,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+)
+from captioning.config.tasks import recorded
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.text.causal import causal_source, imported, leading_ids, load_causal
 from captioning.text.entities import as_sentence
-from captioning.text.tagger import Tagged
+from captioning.text.tagger import CaptionTagger, Tagged
 from captioning.training.rosters import read_corpus
-from captioning.training.settings import Corpus
+from captioning.training.settings import Corpus, Data, Part, Paths
 from captioning.types import Mean
 
 NUM_NEAR_BATCHES = 8  # a batch is drawn of so many batches of captions of about its length
@@ -131,9 +141,6 @@ def with_templates(
         yield as_sentence(caption), as_template(parts.structure, tokens)
 
 
-PRECISIONS = ("float32", "bf16-mixed")
-
-
 def mean_loss_of(
     network: nn.Module, tokens: Tensor, mask: Tensor, labels: Tensor, *, half: bool
 ) -> Tensor:
@@ -156,43 +163,95 @@ def mean_loss_of(
     )
 
 
-def teach(config: DictConfig) -> dict[str, Any]:
-    """Teach as the config says, and write a folder in the format of transformers.
+@dataclass(frozen=True, kw_only=True)
+class TeachingSettings(AbstractLoopSettings):
+    """``training``; null for ``num_steps``: as many as ``num_epochs`` take."""
+
+    num_steps: PositiveInt | None
+
+
+def teach(
+    *,
+    paths: Paths | None = None,
+    data: Data | None = None,
+    corpus: Corpus,
+    name: Name,
+    seed: Seed = 0,
+    threads: NumThreads | None = None,
+    device: Device = "auto",
+    precision: LoopPrecision = "float32",
+    first_images: PositiveInt | None = None,
+    tagger: Part,
+    prompts: Part,
+    full_template_share: Fraction = 0.25,
+    num_epochs: PositiveFloat = 2,
+    training: TeachingSettings,
+    val_share: Annotated[float, Gt(0), Lt(1)] = 0.02,
+    val_batches: PositiveInt = 4,
+    out: Name,
+    checkpoint: Name,
+    plugins: Sequence[Name] = (),
+) -> dict[str, Any]:
+    """Teach a language model a corpus, and write a folder in the format of transformers.
+
+    Args:
+        paths: folders, for the card alone.
+        data: the data set that ``corpus=own`` refers to, for the card alone.
+        corpus: captions.
+        name: folder or hub name of a causal language model.
+        seed: of all draws.
+        threads: of torch; None: its own choice.
+        device: where the model is trained.
+        precision: of the model's products.
+        first_images: images of the corpus that are read; None: all.
+        tagger: finds the captions' lexical words.
+        prompts: the style of the questions, without examples.
+        full_template_share: see `Lessons`.
+        num_epochs: passes over the captions.
+        training: settings of the loop.
+        val_share: share of the captions that are held out.
+        val_batches: batches of them that are scored.
+        out: the folder.
+        checkpoint: file that a killed training resumes from.
+        plugins: packages of the parts, for the card alone.
 
     Returns:
         The card, which lies in the folder too: settings, corpus, versions and losses.
 
     Raises:
-        ValueError: wrong settings, no such device, fewer than two captions that can be taken
-            apart, captions longer than the model takes, or a folder of another training.
+        ValueError: no such device, fewer than two captions that can be taken apart, captions longer
+            than the model takes, or a folder of another training.
         OSError, ModuleNotFoundError: files that cannot be read or written, see `load_causal`.
     """
-    if config.precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {PRECISIONS}: got {config.precision!r}")
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    device, roster = (
-        chosen_device(config.device),
-        read_corpus(Corpus.of(config.corpus), number=config.first_images),
-    )
-    tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
-    lessons = read_lessons(roster, tokenizer, config)
-    network: Any = load_causal(config.name)
+    settings = recorded(locals())
+    if threads:
+        torch.set_num_threads(threads)
+    place, roster = chosen_device(device), read_corpus(corpus, number=first_images)
+    tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(name))
+    tagged = with_templates(*_tagged(roster, build_part(tagger)))
+    options = {"tokenizer": tokenizer, "full_template_share": full_template_share}
+    lessons = {
+        part: Lessons(captions, prompts=build_part(prompts), **options)
+        for part, captions in split(roster.name, [*tagged], val_share=val_share, seed=seed).items()
+    }
+    network: Any = load_causal(name)
     check_length(network, max(split_lessons.longest() for split_lessons in lessons.values()))
     # dropout draws from a generator that a killed run could not go on with
-    network.to(device).eval()
+    network.to(place).eval()
     # words that the corpus has not keep their meaning beside those that it has
     network.get_input_embeddings().requires_grad_(False)
-    identity = training_identity(config, {"corpus": roster}, starts={"name": config.name})
+    identity = training_identity(settings, {"corpus": roster}, starts={"name": name})
     if identity["prompts"]["_target_"] == f"{PromptWriter.__module__}.{PromptWriter.__name__}":
         del identity["prompts"]["_target_"]  # checkpoints of before it could be chosen have none
-    before, history = fit(network, lessons, config, identity=identity)
-    save_causal(network, tokenizer, Path(config.out))
+    options = {"precision": precision, "num_epochs": num_epochs, "val_batches": val_batches}
+    options |= {"seed": seed, "checkpoint": Path(checkpoint), "identity": identity}
+    before, history = fit(network, lessons, training, **options)
+    save_causal(network, tokenizer, Path(out))
     return write_card(
-        Path(config.out),
-        description=f"{config.name}, taught to write captions from some of their words",
+        Path(out),
+        description=f"{name}, taught to write captions from some of their words",
         rosters={"corpus": roster},
-        settings=plain(config),
+        settings=settings,
         captions={part: len(split_lessons) for part, split_lessons in lessons.items()},
         before=before,
         history=history,
@@ -202,11 +261,22 @@ def teach(config: DictConfig) -> dict[str, Any]:
 def fit(
     network: nn.Module,
     lessons: Mapping[str, Lessons],
-    config: DictConfig,
+    training: TeachingSettings,
     *,
+    precision: LoopPrecision,
+    num_epochs: float,
+    val_batches: int,
+    seed: int,
+    checkpoint: Path,
     identity: Mapping[str, Any],
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
     """Train on ``lessons["train"]``, or go on with a training of one identity that was killed.
+
+    Args:
+        network: is trained in place.
+        lessons: ``train`` and ``val``.
+        training, precision, num_epochs, val_batches, seed, checkpoint: see `teach`.
+        identity: see `TrainingLoop`.
 
     Returns:
         The loss of ``lessons["val"]`` before, and losses of both with their ``step``.
@@ -214,7 +284,7 @@ def fit(
     Raises:
         ValueError: see `TrainingLoop`.
     """
-    size, half = config.training.batch_size, config.precision == "bf16-mixed"
+    size, half = training.batch_size, precision == "bf16-mixed"
 
     def loss_of(_: int, generator: torch.Generator) -> Mean:
         tokens, mask, labels = lessons["train"].draw(size, generator)
@@ -223,19 +293,18 @@ def fit(
 
     @torch.inference_mode()
     def validate(_: int) -> dict[str, float]:
-        generator = torch.Generator().manual_seed(config.seed)
-        drawn = [lessons["val"].draw(size, generator) for _ in range(config.val_batches)]
+        generator = torch.Generator().manual_seed(seed)
+        drawn = [lessons["val"].draw(size, generator) for _ in range(val_batches)]
         losses = [mean_loss_of(network, *lesson, half=half) for lesson in drawn]
         return {"val loss": float(torch.stack(losses).mean())}
 
-    step_size = size * config.training.accumulate  # captions of an update
-    num_steps = math.ceil(config.num_epochs * len(lessons["train"]) / step_size)
-    steps = {"num_steps": config.training.num_steps or num_steps}
+    step_size = size * training.accumulate  # captions of an update
     loop = TrainingLoop(
         model=network,
-        settings=DictConfig(OmegaConf.merge(config.training, steps)),
-        checkpoint=Path(config.checkpoint),
-        seed=config.seed,
+        settings=training,
+        num_steps=training.num_steps or math.ceil(num_epochs * len(lessons["train"]) / step_size),
+        checkpoint=checkpoint,
+        seed=seed,
         identity=identity,
     )
     return validate(0), loop.run(loss_of, validate)
@@ -251,37 +320,41 @@ def check_length(network: nn.Module, longest: int) -> None:
         )
 
 
-def read_lessons(roster: Roster, tokenizer: Any, config: DictConfig) -> dict[str, Lessons]:
-    """A corpus' captions, ``train``, and a share of them, ``val``, drawn by the seed.
+def _tagged(roster: Roster, tagger: CaptionTagger) -> tuple[list[str], Iterable[Tagged]]:
+    """A corpus' captions, and their words with tags."""
+    texts = [sample.caption for sample in roster.samples]
+    description = f"reading {roster.name}"
+    tagged = track(tagger.tag(texts), total=len(texts), description=description, transient=True)
+    return texts, tagged
+
+
+def split(
+    name: str,
+    captions: Sequence[tuple[str, SentenceTemplate]],
+    *,
+    val_share: float,
+    seed: int,
+) -> dict[str, list[tuple[str, SentenceTemplate]]]:
+    """The captions of a corpus for training, ``train``, and a share of them, ``val``.
+
+    Args:
+        name: of the corpus.
+        captions: with their templates.
+        val_share: of all.
+        seed: of the draw.
 
     Raises:
         ValueError: fewer than two captions can be taken apart.
     """
-    texts = [sample.caption for sample in roster.samples]
-    tagged = track(
-        build_part(config.tagger).tag(texts),
-        total=len(texts),
-        description=f"reading {roster.name}",
-        transient=True,
-    )
-    captions = [*with_templates(texts, tagged)]
     if len(captions) < 2:
         raise ValueError(
-            f"{roster.name}: a language model is taught by captions with lexical words, at least "
-            f"two: got {len(captions)}"
+            f"{name}: a language model is taught by captions with lexical words, at least two: "
+            f"got {len(captions)}"
         )
-    order = np.random.default_rng(config.seed).permutation(len(captions)).tolist()
-    num_val = max(1, round(config.val_share * len(captions)))
+    order = np.random.default_rng(seed).permutation(len(captions)).tolist()
+    num_val = max(1, round(val_share * len(captions)))
     parts = {"train": order[num_val:], "val": order[:num_val]}
-    return {
-        part: Lessons(
-            [captions[place] for place in places],
-            prompts=build_part(config.prompts),
-            tokenizer=tokenizer,
-            full_template_share=config.full_template_share,
-        )
-        for part, places in parts.items()
-    }
+    return {part: [captions[place] for place in places] for part, places in parts.items()}
 
 
 def save_causal(network: Any, tokenizer: Any, folder: Path) -> None:

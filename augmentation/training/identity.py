@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from augmentation.set_folder import CARD, data_identity
 from captioning.data.roster import Roster
 from captioning.runtime.model_folder import local_folder, weights_identity
@@ -25,17 +23,16 @@ WEIGHTS = "starting weights"
 
 
 def training_identity(
-    config: DictConfig, rosters: Mapping[str, Roster], *, starts: Mapping[str, str | None]
+    settings: Mapping[str, Any], rosters: Mapping[str, Roster], *, starts: Mapping[str, str | None]
 ) -> dict[str, Any]:
     """Settings, data and models that a training's weights depend on, as plain values.
 
     Args:
-        config: of the command.
+        settings: of the command, plain.
         rosters: the data by split, whose digests become ``photos and captions``.
-        starts: models that the training starts from, by their keys in ``config``. Digests of those
-            in folders become ``starting weights``; a name on the hub has its commit.
+        starts: models that the training starts from, by their keys in ``settings``. Digests of
+            those in folders become ``starting weights``; a name on the hub has its commit.
     """
-    settings: Any = OmegaConf.to_container(config, resolve=True)
     data = {split: data_identity(roster) for split, roster in rosters.items()}
     folders = {key: local_folder(name) for key, name in starts.items() if name is not None}
     digests = {
@@ -44,7 +41,7 @@ def training_identity(
         if folder is not None
     }
     added = {"photos and captions": data, WEIGHTS: digests}
-    return json.loads(json.dumps(_without(settings) | added))
+    return json.loads(json.dumps(_without(dict(settings)) | added))
 
 
 def _without(value: Any) -> Any:

@@ -7,14 +7,22 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
-from omegaconf import DictConfig
+from annotated_types import Gt, Lt
 from torch import Tensor, nn
 
 from augmentation.training.identity import refuse_other_training
+from captioning.config.ranges import (
+    AbstractSettings,
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+)
 from captioning.models.layers.weighted_mean import LEAST
 from captioning.runtime.allocator import step_ended
 from captioning.runtime.files import write_atomically
@@ -23,9 +31,45 @@ from captioning.types import Mean
 
 log = logging.getLogger(__name__)
 
+LoopPrecision = Literal["float32", "bf16-mixed"]
 LossOf = Callable[[int, torch.Generator], Tensor | Mean]
 Validate = Callable[[int], dict[str, float]]
 Prepare = Callable[[torch.Generator], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractLoopSettings(AbstractSettings):
+    """``training`` of the commands that train by this loop, but for the number of steps.
+
+    Attributes:
+        batch_size: examples in a part of a step.
+        accumulate: parts of a step.
+        lr, weight_decay: of AdamW.
+        warmup: share of the steps in which the rate rises.
+        floor: share of the rate at the end; 1 keeps it constant.
+        ema_decay: of the averaged weights; None: no average.
+        clip: norm of the gradient.
+        log_every, val_every, checkpoint_every: steps.
+    """
+
+    batch_size: PositiveInt
+    accumulate: PositiveInt
+    lr: NonNegativeFloat
+    weight_decay: NonNegativeFloat
+    warmup: Fraction
+    floor: Fraction
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None
+    clip: PositiveFloat
+    log_every: PositiveInt
+    val_every: PositiveInt
+    checkpoint_every: PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings(AbstractLoopSettings):
+    """``training`` of commands without further settings of it."""
+
+    num_steps: PositiveInt
 
 
 class TrainingLoop:
@@ -36,10 +80,8 @@ class TrainingLoop:
 
     Args:
         model: to be trained.
-        settings: ``num_steps``, ``lr``, ``weight_decay``, ``warmup`` (share of the steps),
-            ``floor`` (share of the rate at the end; 1 keeps it constant),
-            ``ema_decay`` (None: no average), ``accumulate`` (parts of a step), ``clip`` (norm of
-            the gradient), ``log_every``, ``val_every`` and ``checkpoint_every`` (steps).
+        settings: see there.
+        num_steps: updates.
         checkpoint: file to resume from, written as training goes on.
         seed: of all draws.
         identity: plain values that the result depends on, see `training_identity`.
@@ -52,12 +94,13 @@ class TrainingLoop:
         self,
         *,
         model: nn.Module,
-        settings: DictConfig,
+        settings: AbstractLoopSettings,
+        num_steps: int,
         checkpoint: Path,
         seed: int,
         identity: Mapping[str, Any],
     ) -> None:
-        self.settings = settings
+        self.settings, self.num_steps = settings, num_steps
         self.checkpoint = checkpoint
         self.seed = seed
         self.identity = dict(identity)
@@ -81,7 +124,7 @@ class TrainingLoop:
         )
         self.schedule = cosine(
             self.optimizer,
-            horizon=settings.num_steps,
+            horizon=num_steps,
             warmup=settings.warmup,
             floor=settings.floor,
         )
@@ -107,9 +150,9 @@ class TrainingLoop:
         """
         self._resume()
         settings, since, first = self.settings, time.monotonic(), self.step
-        while self.step < settings.num_steps:
+        while self.step < self.num_steps:
             self._update(loss_of, prepare)
-            last = self.step == settings.num_steps
+            last = self.step == self.num_steps
             every = settings.log_every, settings.val_every, settings.checkpoint_every
             if last or any(self.step % steps == 0 for steps in every):
                 self._count_losses()
@@ -135,7 +178,7 @@ class TrainingLoop:
         denominator: Tensor | None = None  # of the step's parts so far
         for part in range(parts):
             number = self.step * parts + part
-            if prepare is not None and number + 1 < self.settings.num_steps * parts:
+            if prepare is not None and number + 1 < self.num_steps * parts:
                 prepare(self._generator(number + 1))
             loss = loss_of(self.step, self._generator(number))
             if isinstance(loss, Mean):
@@ -192,7 +235,7 @@ class TrainingLoop:
             self._num_losses += 1
 
     def _average(self) -> None:
-        if not self.averaged:
+        if self.settings.ema_decay is None:
             return
         # a short run's average must not contain much of its untrained weights
         decay = min(self.settings.ema_decay, (1 + self.step) / (10 + self.step))
@@ -250,10 +293,10 @@ class TrainingLoop:
             raise ValueError(
                 f"{self.checkpoint} is of another model; remove it, or choose another out="
             )
-        if state["step"] > self.settings.num_steps:
+        if state["step"] > self.num_steps:
             raise ValueError(
                 f"{self.checkpoint} has made {state['step']} steps, more than training.num_steps, "
-                f"{self.settings.num_steps}: give another out=, or remove the folder"
+                f"{self.num_steps}: give another out=, or remove the folder"
             )
         self.step, self.history = state["step"], state["history"]
         # older checkpoints have none: the first mean is of the steps made since

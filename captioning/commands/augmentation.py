@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from captioning.commands.command import HydraCommand
-from captioning.commands.quick_imports import quick_imports
 
 log = logging.getLogger(__name__)
 
@@ -18,19 +17,8 @@ def _show_set(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
     log.info(f"{arguments['out']}: {summary(card['counts'])}")
 
 
-def _captioned(config: Any) -> None:
-    with quick_imports():
-        from augmentation.regions.captioned import describe_set
-
-    describe_set(config)
-
-
-def _teach(config: Any) -> None:
-    with quick_imports():
-        from augmentation.toca.teaching import teach
-
-    card = teach(config)
-    log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
+def _show_trained(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    log.info(f"{arguments['out']}: before {card['before']}, after {card['history'][-1]}")
 
 
 def _show_likeness(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
@@ -46,18 +34,8 @@ def _show_pictures(counts: dict[str, int], arguments: Mapping[str, Any]) -> None
     log.info(f"{folder}: {made:,} pictures{others}")
 
 
-def _round_trip(config: Any) -> None:
-    with quick_imports():
-        from augmentation.image_replacement.round_trip import round_trip
-
-    log.info(" ".join(f"{name} {value:.4f}" for name, value in round_trip(config).items()))
-
-
-def _fine_tune(config: Any) -> None:
-    from augmentation.image_replacement.training.fine_tuning import train_generator
-
-    card = train_generator(config)
-    log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
+def _show_row(scores: dict[str, float], arguments: Mapping[str, Any]) -> None:
+    log.info(" ".join(f"{name} {value:.4f}" for name, value in scores.items()))
 
 
 AUGMENT = HydraCommand(
@@ -71,13 +49,14 @@ CAPTIONED = HydraCommand(
     name="augment captioned",
     summary="Caption pasted pictures and the photos behind them with a finished run.",
     config="captioned",
-    task=_captioned,
+    task="augmentation.regions.captioned.describe_set",
 )
 TEACH = HydraCommand(
     name="augment teach",
     summary="Teach a language model the captions of a corpus, for method=toca_taught.",
     config="teaching",
-    task=_teach,
+    task="augmentation.toca.teaching.teach",
+    show=_show_trained,
 )
 COMPARE = HydraCommand(
     name="augment compare",
@@ -97,11 +76,13 @@ ROUND_TRIP = HydraCommand(
     name="augment round-trip",
     summary="Generate pictures for captions, caption them, and score what comes back.",
     config="round_trip",
-    task=_round_trip,
+    task="augmentation.image_replacement.round_trip.round_trip",
+    show=_show_row,
 )
 FINE_TUNE = HydraCommand(
     name="augment fine-tune",
     summary="Fine-tune an image generator on the captions of a data set.",
     config="fine_tuning",
-    task=_fine_tune,
+    task="augmentation.image_replacement.training.fine_tuning.train_generator",
+    show=_show_trained,
 )

@@ -28,10 +28,8 @@ class HydraCommand:
         config: name of its file in the config folder.
         task: dotted name of a function whose typed keyword arguments are the config's keys (see
             `captioning.config.tasks`); it is imported when the command is called. Or a function of
-            the whole config.
+            the whole config, which checks its values.
         show: prints what the named function returned.
-        checks_itself: whether a function of the whole config checks its values; otherwise they are
-            held to `captioning.commands.settings` before.
         check: refuses a config by an error and does nothing else; a sweep of the command checks
             all jobs so before the first begins.
         typed: keys of the config by the names that they have on the command line, where these are
@@ -43,7 +41,6 @@ class HydraCommand:
     config: str
     task: str | ConfigTask
     show: Show = show_nothing
-    checks_itself: bool = False
     check: Callable[[Any], None] | None = None
     typed: Mapping[str, str] = field(default_factory=dict)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
 
 
-def _prepare(config: Any) -> None:
-    from rich.console import Console
-
-    from captioning.training.prepare import prepare
-    from captioning.training.settings import PrepareSettings
-
-    if not prepare(PrepareSettings.of(config), Console()):
+def _show_prepared(is_ready: bool, arguments: Mapping[str, Any]) -> None:
+    if not is_ready:  # what is missing was printed
         raise SystemExit(1)
 
 
@@ -30,11 +26,8 @@ def _prepare_metrics(options: Namespace) -> None:
     print(f"SPICE is ready ({names})")
 
 
-def _find_objects(config: Any) -> None:
-    from captioning.training.find_objects import find_objects
-    from captioning.training.settings import FindObjectsSettings
-
-    out, number = find_objects(FindObjectsSettings.of(config))
+def _show_found(found: tuple[Path, int], arguments: Mapping[str, Any]) -> None:
+    out, number = found
     print(f"{out}: boxes of {number:,} photos")
 
 
@@ -113,7 +106,8 @@ PREPARE = HydraCommand(
     name="prepare",
     summary="Make a data set ready: fetch and check its files, build its features.",
     config="prepare",
-    task=_prepare,
+    task="captioning.training.prepare.prepare",
+    show=_show_prepared,
 )
 PREPARE_METRICS = PlainCommand(
     name="prepare metrics",
@@ -125,7 +119,8 @@ FIND_OBJECTS = HydraCommand(
     name="find-objects",
     summary="Find objects in photos with a detector, for constraints and for augmentation.",
     config="find_objects",
-    task=_find_objects,
+    task="captioning.training.find_objects.find_objects",
+    show=_show_found,
 )
 IMPORT_FEATURES = PlainCommand(
     name="import-features",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,36 +35,13 @@ def _check_model(name: str | None) -> None:
     )
 
 
-def _controllability(config: Any) -> None:
-    with quick_imports():
-        from captioning.evaluation.controllability import evaluate_control
-
-    evaluate_control(config)
-
-
-def _diverse_captions(config: Any) -> None:
-    with quick_imports():
-        from captioning.evaluation.diverse_captions import evaluate_draws
-
-    evaluate_draws(config)
-
-
-def _image_distance(config: Any) -> None:
-    with quick_imports():
-        from captioning.evaluation.image_distance import image_distance
-
-    result = image_distance(config)
+def _show_distance(result: dict[str, Any], arguments: Mapping[str, Any]) -> None:
     numbers = " and ".join(str(number) for number in result["num_images"])
     print(f"{result['name']} {result['value']:.4f} ({numbers} images)")
 
 
-def _export(config: Any) -> None:
-    with quick_imports():
-        from captioning.export.energy import CardFacts
-        from captioning.export.export import export
-
-    facts = CardFacts(**config.card)
-    print(f"exported to {export(config.run, config.to, onnx=config.onnx, facts=facts)}")
+def _show_exported(folder: Path, arguments: Mapping[str, Any]) -> None:
+    print(f"exported to {folder}")
 
 
 def _compare_arguments(parser: ArgumentParser) -> None:
@@ -151,20 +128,19 @@ EVALUATE = HydraCommand(
     summary="Caption a data set with a run or any captioner and score it, or score a file.",
     config="evaluate",
     task=_evaluate,
-    checks_itself=True,
     typed={"model": "captioner", "data.accept_changes": "accept_changes"},
 )
 CONTROLLABILITY = HydraCommand(
     name="controllability",
     summary="Score how well a run does what controls ask for.",
     config="controllability",
-    task=_controllability,
+    task="captioning.evaluation.controllability.evaluate_control",
 )
 DIVERSE_CAPTIONS = HydraCommand(
     name="diverse-captions",
     summary="Draw many captions of each photo: oracle, consensus and diversity.",
     config="diverse_captions",
-    task=_diverse_captions,
+    task="captioning.evaluation.diverse_captions.evaluate_draws",
 )
 COMPARE = PlainCommand(
     name="compare",
@@ -176,11 +152,13 @@ IMAGE_DISTANCE = HydraCommand(
     name="image-distance",
     summary="Compare two sets of pictures by Fréchet distance.",
     config="image_distance",
-    task=_image_distance,
+    task="captioning.evaluation.image_distance.image_distance",
+    show=_show_distance,
 )
 EXPORT = HydraCommand(
     name="export",
     summary="Write a finished run's captioner for others: safetensors, a card, ONNX.",
     config="export",
-    task=_export,
+    task="captioning.export.export.export",
+    show=_show_exported,
 )

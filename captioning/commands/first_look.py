@@ -6,7 +6,8 @@ need a library to be known, such as what a file holds, is left to the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,8 @@ def look_first(name: str, config: DictConfig) -> None:
         raise ValueError(
             "\n".join(f"{key}: must be given (text that is not empty)" for key in missing)
         )
-    for look in _LOOKS.get(name, ()):
-        try:
-            look(config)
-        except OmegaConfBaseException:  # of references: the check of values names the key
-            return
+    with suppress(OmegaConfBaseException):  # of references: the check of values names the key
+        _look(name, config)
 
 
 def look_for_run(folder: str | Path) -> None:
@@ -145,10 +143,34 @@ def look_for_runs(sources: Iterable[Path]) -> None:
             raise FileNotFoundError(f"{source}: {reason}: not a run folder")
 
 
-def _data(config: DictConfig, splits: Sequence[str]) -> None:
+def _look(name: str, config: DictConfig) -> None:
+    """Look for what the config of a command names."""
+    if name in ("train", "find-lr"):
+        _look_for_start(config.start_from, OmegaConf.select(config, "curation.keep"))
+        is_text = OmegaConf.select(config, "corpus.train") is not None
+        _look_for_data(config.data, ("val", "test") if is_text else ("train", "val", "test"))
+        check_places(resume=str(config.resume), branch_from=config.branch_from)
+    elif name in ("evaluate", "controllability", "diverse-captions"):
+        if config.run is not None:
+            RunFolder(Path(config.run)).check_there()
+        if name == "evaluate":
+            _look_for_predictions(config.predictions)
+            _look_for_data(config.get("data"), [config.split])
+    elif name == "curate detect":
+        look_for_run(config.run)
+    elif name == "curate score":
+        _look_for_data(config.data, [config.split])
+    elif name == "export":
+        look_for_captioner(config.run)
+    # Of other data the command lists the files that are not there.
+    elif name == "prepare" and OmegaConf.select(config, "data.train._target_") == _OWN:
+        _look_for_data(config.data, ("train",))
+
+
+def _look_for_data(data: Mapping[str, Any] | None, splits: Sequence[str]) -> None:
     for split in splits:
-        part = OmegaConf.select(config, f"data.{split}")
-        if OmegaConf.is_dict(part):
+        part = None if data is None else data.get(split)
+        if isinstance(part, Mapping):
             _part(part)
 
 
@@ -178,32 +200,13 @@ def _is_local(folder: str) -> bool:
     return "@" not in folder or Path(folder).exists()
 
 
-def _trained_data(config: DictConfig) -> None:
-    has_corpus = OmegaConf.select(config, "corpus.train") is not None
-    _data(config, ("val", "test") if has_corpus else ("train", "val", "test"))
-
-
-def _own_data(config: DictConfig) -> None:
-    """Of other data the command lists the files that are not there."""
-    if OmegaConf.select(config, "data.train._target_") == _OWN:
-        _data(config, ("train",))
-
-
-def _scored_data(config: DictConfig) -> None:
-    _data(config, [str(config.split)])
-
-
-def _start(config: DictConfig) -> None:
-    name = config.get("start_from")
-    if name is not None and name != SHIPPED and not Path(name).is_dir():
+def _look_for_start(start: str | None, keep: str | None) -> None:
+    """Refuse a start and a keep-list of a training that are not there."""
+    if start is not None and start != SHIPPED and not Path(start).is_dir():
         raise FileNotFoundError(
-            f"start_from={name}: no such folder; give a run, an export, or {SHIPPED}, the "
+            f"start_from={start}: no such folder; give a run, an export, or {SHIPPED}, the "
             "captioner in the package"
         )
-
-
-def _keep(config: DictConfig) -> None:
-    keep = OmegaConf.select(config, "curation.keep")
     if keep is not None and not Path(str(keep)).is_file():
         raise FileNotFoundError(
             f"curation.keep={keep}: no such keep-list; save one from the page of captioning "
@@ -211,37 +214,6 @@ def _keep(config: DictConfig) -> None:
         )
 
 
-def _places(config: DictConfig) -> None:
-    check_places(resume=str(config.resume), branch_from=config.branch_from)
-
-
-def _run(config: DictConfig) -> None:
-    if config.get("run") is not None:
-        RunFolder(Path(config.run)).check_there()
-
-
-def _loop_or_run(config: DictConfig) -> None:
-    look_for_run(config.run)
-
-
-def _predictions(config: DictConfig) -> None:
-    if config.predictions is not None and not Path(config.predictions).is_file():
-        raise FileNotFoundError(f"{config.predictions}: no such file; give a COCO results file")
-
-
-def _exported(config: DictConfig) -> None:
-    look_for_captioner(config.run)
-
-
-_TRAINED = (_start, _keep, _trained_data, _places)
-_LOOKS: Mapping[str, Sequence[Callable[[DictConfig], None]]] = {
-    "train": _TRAINED,
-    "find-lr": _TRAINED,
-    "evaluate": (_run, _predictions, _scored_data),
-    "controllability": (_run,),
-    "diverse-captions": (_run,),
-    "curate detect": (_loop_or_run,),
-    "curate score": (_scored_data,),
-    "export": (_exported,),
-    "prepare": (_own_data,),
-}
+def _look_for_predictions(file: str | None) -> None:
+    if file is not None and not Path(file).is_file():
+        raise FileNotFoundError(f"{file}: no such file; give a COCO results file")

@@ -177,21 +177,16 @@ def _without_traceback(text: str) -> str:
 
 def _done(command: HydraCommand, config: Any) -> float | None:
     """Check the config's values, call the task with them, and show what came out."""
-    if isinstance(command.task, str):
-        from captioning.commands.quick_imports import quick_imports
-        from captioning.config.plugins import locate
-        from captioning.config.tasks import arguments_of
+    if not isinstance(command.task, str):
+        return command.task(config)
+    from captioning.commands.quick_imports import quick_imports
+    from captioning.config.plugins import locate
+    from captioning.config.tasks import arguments_of
 
-        with quick_imports():
-            task = locate(command.task)
-        arguments = arguments_of(task, config)
-        return command.show(task(**arguments), arguments)
-    if not command.checks_itself:
-        from captioning.commands.settings import SETTINGS
-        from captioning.config.check import check_config
-
-        check_config(config, SETTINGS.get(command.name))
-    return command.task(config)
+    with quick_imports():
+        task = locate(command.task)
+    arguments = arguments_of(task, config)
+    return command.show(task(**arguments), arguments)
 
 
 def run_task(command: HydraCommand, config: Any) -> float | None:

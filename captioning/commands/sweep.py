@@ -80,11 +80,13 @@ class Sweep:
         """
         from captioning.commands.sweep_check import Checker, sweep_lines, sweep_overrides
 
-        _check_devices(config, self.name)
+        if config.hydra.runtime.choices.get("hydra/launcher") == "slurm":
+            _check_devices(OmegaConf.select(config, "trainer.devices", default=1), self.name)
         loader = GlobalHydra.instance().config_loader()
         is_basic = config.hydra.runtime.choices["hydra/sweeper"] == BASIC
-        overrides = sweep_overrides(config, loader) if is_basic else []
-        name = sweep_name(sweep_lines(config), overrides)
+        lines = sweep_lines(config.hydra.sweeper.get("params"), config.hydra.overrides.task)
+        overrides = sweep_overrides(lines, loader) if is_basic else []
+        name = sweep_name(lines, overrides)
         self._folder = Path(config.paths.runs) / FOLDER / name
         with open_dict(config):
             config.hydra.overrides.hydra.append(f"++hydra.job.env_set.{SWEEP}={name}")
@@ -126,11 +128,8 @@ class Sweep:
         self.num_lost = sum(report.states.get(kind, 0) for kind in (FAILED, UNFINISHED))
 
 
-def _check_devices(config: DictConfig, name: str) -> None:
+def _check_devices(devices: Any, name: str) -> None:
     """Slurm is asked for a task a device, so their number must be known."""
-    if config.hydra.runtime.choices.get("hydra/launcher") != "slurm":
-        return
-    devices = OmegaConf.select(config, "trainer.devices", default=1)
     if not isinstance(devices, int) or devices < 1:
         sys.exit(
             f"{name}: trainer.devices={devices}: under hydra/launcher=slurm it must be a number of "

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -89,21 +90,29 @@ class Checker:
         )
 
 
-def sweep_lines(config: DictConfig) -> list[str]:
-    """The overrides of a whole sweep, with those that are read with its jobs alone."""
-    params = config.hydra.sweeper.get("params") or {}
-    further = [f"{key}={value}" for key, value in params.items()]
-    return [*further, *plain_lines(config.hydra.overrides.task)]
+def sweep_lines(params: Mapping[str, Any] | None, task: Sequence[str]) -> list[str]:
+    """The overrides of a whole sweep, with those that are read with its jobs alone.
+
+    Args:
+        params: of Hydra's sweeper.
+        task: the command line.
+    """
+    further = [f"{key}={value}" for key, value in (params or {}).items()]
+    return [*further, *plain_lines(task)]
 
 
-def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]:
+def sweep_overrides(lines: Sequence[str], loader: ConfigLoader) -> list[list[str]]:
     """The overrides of every job of Hydra's own sweeper, in its order.
+
+    Args:
+        lines: of the whole sweep, from `sweep_lines`.
+        loader: Hydra's loader of configs.
 
     Raises:
         HydraException: a sweep over a range of real numbers, which that sweeper refuses.
     """
     values: dict[str, list[str]] = {}
-    for override in OverridesParser.create(loader).parse_overrides(sweep_lines(config)):
+    for override in OverridesParser.create(loader).parse_overrides([*lines]):
         key = override.get_key_element()
         if not override.is_sweep_override():
             values[key] = [override.get_value_element_as_str()]
@@ -111,8 +120,8 @@ def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]
             values[key] = list(override.sweep_string_iterator())
         else:
             raise HydraException(f"{key}: hydra/sweeper=basic takes lists and ranges of numbers")
-    lines = [[f"{key}={value}" for value in found] for key, found in values.items()]
-    return [list(job) for job in itertools.product(*lines)]
+    choices = [[f"{key}={value}" for value in found] for key, found in values.items()]
+    return [list(job) for job in itertools.product(*choices)]
 
 
 def swept_values(jobs: Sequence[Sequence[str]]) -> list[Values]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,9 @@ def _find_lr(config: Any) -> None:
     print_suggestion(suggestion.rate, suggestion.folder / "curve.png")
 
 
-def _train_space(config: Any) -> None:
-    from captioning.training.joint_heads import train_joint_space
-
-    card = train_joint_space(config)
+def _show_heads(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
     log.info("test: " + " ".join(f"{name} {value:.3f}" for name, value in card["test"].items()))
-    log.info(f"heads: {config.out}")
+    log.info(f"heads: {arguments['out']}")
 
 
 TRAIN = HydraCommand(
@@ -98,7 +96,6 @@ TRAIN = HydraCommand(
     summary="Train a captioner, test it, and leave a run folder.",
     config="train",
     task=_train,
-    checks_itself=True,
     check=_check,
 )
 FIND_LR = HydraCommand(
@@ -106,7 +103,6 @@ FIND_LR = HydraCommand(
     summary="Suggest a learning rate for a training by a short sweep; takes its settings.",
     config="train",
     task=_find_lr,
-    checks_itself=True,
 )
 DEMO = PlainCommand(
     name="demo",
@@ -118,5 +114,6 @@ TRAIN_SPACE = HydraCommand(
     name="train-space",
     summary="Train the heads of the small joint space of photos and captions.",
     config="joint_space",
-    task=_train_space,
+    task="captioning.training.joint_heads.train_joint_space",
+    show=_show_heads,
 )

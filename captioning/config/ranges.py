@@ -8,9 +8,10 @@ may be NaN or infinite.
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
 
@@ -48,6 +49,8 @@ Epoch = Annotated[int, Ge(-1)]
 @dataclass(frozen=True)
 class ArgumentsOf:
     """Marks a mapping, or further keywords, whose keys are arguments of a function or class.
+
+    A group of settings that stays where it is in the config is such a mapping, too.
 
     ``ArgumentsOf(Self)`` on the keywords of a named constructor: those of the class itself, but
     for records that are made of the other marked arguments.
@@ -96,10 +99,10 @@ class AbstractSettings:
         known, order = set(cls.known()), [str(key) for key in config]
         values: dict[str, Any] = {}
         for name in known.intersection(order):
-            value, kinds = config.get(name), (hints[name], *get_args(hints[name]))
-            if value is None and not {None, type(None), Any} & {*kinds}:
+            value = config.get(name)
+            if value is None and not {type(None), Any} & {*alternatives(hints[name])}:
                 continue
-            values[name] = None if value is None else _read(value, kinds)
+            values[name] = read(value, hints[name])
         needed = {f.name for f in fields(cls) if f.default is MISSING is f.default_factory}
         if missing := sorted(needed - values.keys()):
             raise ValueError(f"{missing[0]}: must be given; {cls.__name__} has no default for it")
@@ -107,14 +110,43 @@ class AbstractSettings:
         return cls(**values, further=further, order=order)
 
 
-def _read(value: Any, kinds: Sequence[Any]) -> Any:
-    """A value as one of several annotations has it: groups as records, also within a list."""
-    for kind in kinds:
+def read(value: Any, hint: Any) -> Any:
+    """A value of a config as what has this annotation takes it, an argument or a field.
+
+    The rule of all configs: a task takes keywords. A group of settings is a frozen record, which is
+    built here, also within lists, which become plain. A part, a mapping with ``_target_``, stays
+    where it is in the config: its references are looked up when it is built, and errors name its
+    whole key. So do mappings without a record.
+    """
+    kinds = [unwrapped(member)[0] for member in alternatives(hint)]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        contents = [get_args(kind)[0] for kind in kinds if get_origin(kind) in (Sequence, list)]
+        return [read(entry, contents[0] if contents else Any) for entry in value]
+    for kind in kinds if isinstance(value, Mapping) else ():
         if is_group(kind):
             return kind.of(value)
-        if get_origin(kind) is Sequence and is_group(get_args(kind)[0]):
-            return [get_args(kind)[0].of(entry) for entry in value]
+        if is_dataclass(kind):
+            build: Any = kind
+            hints = get_type_hints(kind)
+            return build(**{str(key): read(value[key], hints.get(key)) for key in value})
     return value
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """The members of a union, of unions within it too; or the annotation itself."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [
+            alternative for member in get_args(annotation) for alternative in alternatives(member)
+        ]
+    return [annotation]
+
+
+def unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """An annotation and the constraints that ``Annotated`` puts on it."""
+    if get_origin(annotation) is Annotated:
+        base, *constraints = get_args(annotation)
+        return base, tuple(constraints)
+    return annotation, ()
 
 
 def is_group(annotation: Any) -> bool:

@@ -7,24 +7,20 @@ A command calls its task so, and Python calls it with keywords::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.check.check import check_config, signature_of
-from captioning.config.check.rules import alternatives, unwrapped
-from captioning.config.ranges import AbstractSettings, is_group
+from captioning.config.ranges import AbstractSettings, read
 
 
 def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]:
     """The arguments of a task from its command's config, whose values are checked.
 
-    Lists are plain, and records of settings (frozen dataclasses) are built. Other groups stay where
-    they are in the config: their values are looked up when they are read, and errors of their parts
-    name the whole key.
+    What becomes of groups, parts and lists says `captioning.config.ranges.read`.
 
     Args:
         task: takes keywords. Keys that it does not take are for other keys to refer to.
@@ -38,26 +34,24 @@ def arguments_of(task: Callable[..., Any], config: DictConfig) -> dict[str, Any]
     signature, arguments = signature_of(task), {}
     for name in signature.annotations.keys() & {str(key) for key in config}:
         try:
-            arguments[name] = _argument(config[name], signature.annotations[name])
+            arguments[name] = read(config[name], signature.annotations[name])
         except OmegaConfBaseException as error:
             if name in signature.required or not OmegaConf.is_dict(config._get_node(name)):
                 raise ValueError(f"{name}: {str(error).splitlines()[0]}") from error
     return arguments
 
 
-def _argument(value: Any, hint: Any) -> Any:
-    if OmegaConf.is_list(value):
-        return OmegaConf.to_container(value, resolve=True)
-    if not OmegaConf.is_dict(value):
-        return value
-    kinds: list[Any] = [unwrapped(member)[0] for member in alternatives(hint)]
-    for kind in kinds:
-        if is_group(kind):
-            return kind.of(value)
-        if is_dataclass(kind):
-            build: Any = kind
-            return build(**plain(value))
-    return value
+def recorded(arguments: Mapping[str, Any], *, groups: Sequence[str] = ()) -> dict[str, Any]:
+    """The arguments of a task as a card or a run folder holds them: those of its config, plain.
+
+    A config has no key for a group of which nothing is chosen, so the record has none either.
+
+    Args:
+        arguments: all of them, in the order of the config: ``locals()`` at the task's begin.
+        groups: arguments that are groups, which are None where nothing is chosen.
+    """
+    kept = {k: value for k, value in arguments.items() if value is not None or k not in groups}
+    return {key: plain(value) for key, value in kept.items()}
 
 
 def plain(value: Any) -> Any:

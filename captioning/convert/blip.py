@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from torch.nn import functional
 from captioning.convert.converted import ConvertedNetwork, KeyUse, Options
 from captioning.convert.published_tensors import require
 from captioning.vision.blip import MEAN, STD
+
+if TYPE_CHECKING:  # transformers takes seconds to import
+    from transformers import BlipConfig
 
 IMAGE_SIZE = 384  # of the authors' captioners
 SIZE_KEY = "features.backbone.image_size="
@@ -125,7 +128,7 @@ def _vocabulary(options: Options, num_rows: int) -> list[str]:
     return words
 
 
-def _config(state: Mapping[str, Tensor], words: list[str]) -> Any:
+def _config(state: Mapping[str, Tensor], words: list[str]) -> BlipConfig:
     from transformers import BlipConfig
 
     hidden, width = state[WORDS].shape[1], state[KEYS].shape[1]
@@ -186,7 +189,7 @@ def _use(key: str, state: Mapping[str, Tensor], side: int) -> KeyUse:
     return KeyUse(key=key, into=(_name(key),), note=note)
 
 
-def _network(config: Any, weights: Mapping[str, Tensor]) -> Any:
+def _network(config: BlipConfig, weights: Mapping[str, Tensor]) -> Any:
     from transformers import BlipForConditionalGeneration
 
     network = BlipForConditionalGeneration(config)

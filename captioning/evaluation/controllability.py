@@ -18,14 +18,16 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Device, Name, PositiveInt
+from captioning.config.tasks import recorded
 from captioning.data.annotated_boxes import sample_size
 from captioning.data.batches.controls import CaptionControls, FixedControls
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.evaluation.predict import LoadedRun, load_run
 from captioning.evaluation.random_controls import RandomControls
+from captioning.evaluation.settings import EvaluationPrecision, OtherData
 from captioning.evaluation.show_control import show_control, show_further
 from captioning.interfaces import AbstractParser
 from captioning.metrics.cider import CiderStatistics
@@ -42,13 +44,60 @@ from captioning.metrics.tokenizer import tokenize_python
 from captioning.results.significance import paired_bootstrap
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json
+from captioning.training.settings import Metrics, Part, Paths
 from captioning.types import Control, Sample
 
-SCORERS = ("well_formedness", "gruen")  # of text quality
+Nouns = Literal["phrases", "labels"]
+# Groups that the config leaves out where nothing is chosen.
+CHOSEN = ("data", "search", "well_formedness", "gruen", "metrics")
+NO_RANDOM = RandomControls(controls=0)
 
 
-def evaluate_control(config: DictConfig) -> dict[str, Any]:
+def evaluate_control(
+    *,
+    paths: Paths | None = None,
+    data: OtherData | None = None,
+    search: Part | None = None,
+    parser: Part,
+    word_vectors: Part,
+    well_formedness: Part | None = None,
+    gruen: Part | None = None,
+    metrics: Metrics | None = None,
+    run: Name,
+    device: Device = "auto",
+    precision: EvaluationPrecision = "32-true",
+    split: Name = "test",
+    standard_by_batches: PositiveInt | None = None,
+    max_images: PositiveInt | None = None,
+    nouns: Nouns = "phrases",
+    exactly_five: bool = False,
+    generated: Name | None = None,
+    random: RandomControls = NO_RANDOM,
+    out: Name | None = None,
+    plugins: Sequence[Name] = (),
+) -> dict[str, Any]:
     """Caption a split by its own controls and by swapped ones; write ``control.json``.
+
+    Args:
+        paths: folders, for the record alone.
+        data: another data set than the run's.
+        search: another search than the run's.
+        parser: finds nouns.
+        word_vectors: compare them.
+        well_formedness, gruen: score the text; None: neither.
+        metrics: of each caption against the one whose control was requested; None: none.
+        run: its folder.
+        device: where it captions.
+        precision: of the captioner.
+        split: of the data set.
+        standard_by_batches: see `standard_scores`.
+        max_images: number of images, from the first; None: all.
+        nouns: see `control_targets`.
+        exactly_five: diversity is of photos with exactly five scored captions.
+        generated: folder of captions whose controls are requested, see `control_targets`.
+        random: random controls, which are requested, too.
+        out: the folder; None: in the run's.
+        plugins: packages of the parts, for the record alone.
 
     Returns:
         What was written: ``scores`` (`ControlScores`), ``swapped`` (see `compare_swapped`),
@@ -59,26 +108,25 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
         ValueError: no caption of the split has a grounded noun.
         ModuleNotFoundError: the package of a scorer's weights is absent; nothing was captioned.
     """
-    drawing = RandomControls(**config.random) if config.random.controls else None
+    evaluated = recorded(locals(), groups=CHOSEN)
     # Before anything is captioned, as what they need may be absent.
-    parts = {"parser": build_part(config.parser), "vectors": build_part(config.word_vectors)}
-    scorers = {name: build_part(config[name]) for name in SCORERS if config.get(name)}
-    options = {key: config.get(key) for key in ("search", "device", "precision")}
-    run = load_run(Path(config.run), config.get("data"), config.split, **options)
-    generated = None if config.get("generated") is None else Path(config.generated)
-    asked = {"max_images": config.max_images, "generated": generated, "nouns": config.nouns}
-    targets = control_targets(run, parts["parser"], **asked)
-    samples = [sample for sample, _, _ in targets]
-    controls = [control for _, control, _ in targets]
-    full_stops_count = _control_reader(run).full_stops_count
-    captions = caption(run, samples, controls)
-    options = {"statistics": _statistics(run), "exactly_five": config.exactly_five, **scorers}
+    parts = {"parser": build_part(parser), "vectors": build_part(word_vectors)}
+    chosen = {"well_formedness": well_formedness, "gruen": gruen}
+    scorers = {name: build_part(part) for name, part in chosen.items() if part is not None}
+    options = {"search": search, "device": device, "precision": precision}
+    loaded = load_run(Path(run), data, split, **options)
+    other = None if generated is None else Path(generated)
+    asked = {"max_images": max_images, "generated": other, "nouns": nouns}
+    targets = control_targets(loaded, parts["parser"], **asked)
+    samples, controls, _ = zip(*targets, strict=True)
+    captions = caption(loaded, samples, controls)
+    options = {"statistics": _statistics(loaded), "exactly_five": exactly_five, **scorers}
+    full_stops_count = _control_reader(loaded).full_stops_count
     scores = score_control(_controlled(targets, captions, full_stops_count), **parts, **options)
     result: dict[str, Any] = {"scores": scores.to_dict(), "swapped": None}
-    result["random"] = drawing and _random_scores(run, drawing, targets)
-    metrics = config.get("metrics")
+    result["random"] = _random_scores(loaded, random, targets) if random.controls else None
     result["standard"] = metrics and standard_scores(
-        samples, captions, metrics, by_batches=config.get("standard_by_batches")
+        samples, captions, metrics, by_batches=standard_by_batches
     )
     other_controls = swapped(samples, controls)
     pairs = zip(targets, other_controls, strict=True)
@@ -87,17 +135,17 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     if changed:
         changed_targets = [target for target, _ in changed]
         changed_samples = [sample for sample, _, _ in changed_targets]
-        other_captions = caption(run, changed_samples, [control for _, control in changed])
+        other_captions = caption(loaded, changed_samples, [control for _, control in changed])
         other_controlled = _controlled(changed_targets, other_captions, full_stops_count)
         other_scores = score_control(other_controlled, **parts)
         result["swapped"] = compare_swapped(samples, scores, other_scores, captions, other_captions)
     result["captions"] = _listed(targets, other_controls, captions, other_captions)
-    result["evaluated"] = OmegaConf.to_container(config, resolve=True)
-    name = run.roster.name.replace("/", "-") + (f"-{generated.name}" if generated else "")
-    out = Path(config.out or Path(config.run) / "evaluation" / name)
-    write_json(out / "control.json", result | {"versions": versions()})
+    result["evaluated"] = evaluated
+    name = loaded.roster.name.replace("/", "-") + (f"-{other.name}" if other else "")
+    folder = Path(out or Path(run) / "evaluation" / name)
+    write_json(folder / "control.json", result | {"versions": versions()})
     show_control(scores, result["swapped"], name)
-    show_further(result, out)
+    show_further(result, folder)
     return result
 
 
@@ -110,7 +158,7 @@ def control_targets(
     *,
     max_images: int | None = None,
     generated: Path | None = None,
-    nouns: Literal["phrases", "labels"] = "phrases",
+    nouns: Nouns = "phrases",
 ) -> list[ControlTarget]:
     """Captions with a control to request: a sample, its control, and the nouns of its regions.
 
@@ -300,7 +348,7 @@ def _random_scores(
 def standard_scores(
     samples: Sequence[Sample],
     captions: Mapping[str, str],
-    metrics: Mapping[str, Any],
+    metrics: Metrics,
     *,
     by_batches: int | None = None,
 ) -> dict[str, Any]:
@@ -309,7 +357,7 @@ def standard_scores(
     Args:
         samples: the captions whose controls were requested; each is the only reference.
         captions: captions by sample id.
-        metrics: config with the names to compute, ``test``, and the ``tokenizer``.
+        metrics: those of ``test`` are computed.
         by_batches: number of captions that are also scored at once, as if they were all: the means
             over such batches are ``by_batches``, which the authors print. Document frequencies and
             brevity are then a batch's. Batches are drawn at random, as the authors' sampler does:
@@ -329,12 +377,12 @@ def standard_scores(
 
 
 def _standard(
-    samples: Sequence[Sample], captions: Mapping[str, str], metrics: Mapping[str, Any]
+    samples: Sequence[Sample], captions: Mapping[str, str], metrics: Metrics
 ) -> dict[str, Any]:
     references = {sample.sample_id: [sample.caption] for sample in samples}
     candidates = {sample_id: captions[sample_id] for sample_id in references}
     result = evaluate_captions(
-        candidates, references, metrics=list(metrics["test"]), tokenizer=metrics["tokenizer"]
+        candidates, references, metrics=list(metrics.test), tokenizer=metrics.tokenizer
     )
     return {"corpus": result.corpus, "settings": result.settings}
 

@@ -8,14 +8,19 @@ diversity of the best 5 by consensus.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import MinLen
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from captioning.config.ranges import Device, Name, PositiveInt, Seed
+from captioning.config.tasks import recorded
 from captioning.evaluation.predict import predict_run
+from captioning.evaluation.settings import EvaluationPrecision, OtherData
+from captioning.metrics.coco import MetricName
 from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
 from captioning.results.coco_results import write_candidates
@@ -23,6 +28,7 @@ from captioning.results.table_formats import markdown_lines
 from captioning.results.versions import versions
 from captioning.runtime.files import write_json, write_text
 from captioning.training.rosters import read_roster, settings_of_run
+from captioning.training.settings import Metrics, Part, Paths
 
 FILE_NAME = "diverse.json"
 ORACLE = "oracle "
@@ -32,10 +38,46 @@ DIVERSITY = ("uniqueness", "novel-sentences", "novelty", "mBLEU-4", "Div-1", "Di
 Scores = Mapping[str, Mapping[str, float]]  # by number of draws, then by name
 
 
-def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
+def evaluate_draws(
+    *,
+    paths: Paths | None = None,
+    data: OtherData | None = None,
+    search: Part,
+    rerank: Part | None = None,
+    metrics: Metrics,
+    run: Name,
+    device: Device = "auto",
+    precision: EvaluationPrecision = "32-true",
+    split: Name = "test",
+    numbers: Annotated[Sequence[PositiveInt], MinLen(1)] = (20, 100),
+    first_images: PositiveInt | None = None,
+    oracle: Annotated[Sequence[MetricName], MinLen(1)],
+    num_best: PositiveInt = 5,
+    seed: Seed = 0,
+    out: Name | None = None,
+    plugins: Sequence[Name] = (),
+) -> dict[str, dict[str, float]]:
     """Caption and score, for each number of captions.
 
     Writes ``candidates-NUMBER.json`` before scores, then ``diverse.json`` and ``diverse.md``.
+
+    Args:
+        paths: folders, for the record alone.
+        data: another data set than the run's.
+        search: gives several captions.
+        rerank: puts them in another order; None: the search's.
+        metrics: of the best captions.
+        run: its folder.
+        device: where it captions.
+        precision: of the captioner.
+        split: of the data set.
+        numbers: of captions of each image, each made and scored by itself.
+        first_images: of the split; None: all.
+        oracle: metrics of the best captions by each metric.
+        num_best: captions whose diversity is measured.
+        seed: that ``search`` may refer to.
+        out: the folder; None: in the run's.
+        plugins: packages of the parts, for the record alone.
 
     Returns:
         By number of captions, the scores by name: those of the best by consensus, ``oracle ...``,
@@ -44,41 +86,38 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     Raises:
         ValueError: a search of one caption, or fewer captions than diversity looks at.
     """
-    folder = Path(config.run)
-    searches = {
-        str(n): with_number(config.search, n, min_captions=config.num_best) for n in config.numbers
-    }
+    evaluated, folder = recorded(locals(), groups=("data", "rerank")), Path(run)
+    searches = {str(n): with_number(search, n, min_captions=num_best) for n in numbers}
     training = read_roster(settings_of_run(folder), "train")
-    tokenizer, best = config.metrics.tokenizer, config.num_best
-    standard = {"metrics": list(config.metrics.test), "tokenizer": tokenizer}
+    tokenizer = metrics.tokenizer
+    standard = {"metrics": list(metrics.test), "tokenizer": tokenizer}
     extra = {
-        "oracle": Oracle(metrics=list(config.oracle), tokenizer=tokenizer),
-        "diversity": Diversity(tokenizer=tokenizer, max_captions=best, training=training),
+        "oracle": Oracle(metrics=list(oracle), tokenizer=tokenizer),
+        "diversity": Diversity(tokenizer=tokenizer, max_captions=num_best, training=training),
     }
+    options = {"split": split, "rerank": rerank, "first_images": first_images}
+    options |= {"device": device, "precision": precision}
     scores: dict[str, dict[str, float]] = {}
     settings: dict[str, Any] = {}
-    out = folder / "evaluation"
-    for number, search in searches.items():
-        options = {"split": config.split, "search": search, "rerank": config.rerank}
-        options |= {key: config[key] for key in ("first_images", "device", "precision")}
-        groups, roster, decoding = predict_run(folder, config.get("data"), **options)
+    place = folder / "evaluation"
+    for number, numbered in searches.items():
+        groups, roster, decoding = predict_run(folder, data, search=numbered, **options)
         captions = {
             group[0].image_id: [prediction.caption for prediction in group] for group in groups
         }
-        name = f"{roster.name.replace('/', '-')}-{search_name(search)}"
-        out = Path(config.out or folder / "evaluation" / name)
-        write_candidates(out / f"candidates-{number}.json", groups)  # scores may take an hour
+        name = f"{roster.name.replace('/', '-')}-{search_name(numbered)}"
+        place = Path(out or folder / "evaluation" / name)
+        write_candidates(place / f"candidates-{number}.json", groups)  # scores may take an hour
         result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
         scores[number], settings[number] = result.corpus, result.settings
-        resolved = OmegaConf.to_container(config, resolve=True)
-        record = {"scores": scores, "settings": settings, "evaluated": resolved}
+        record = {"scores": scores, "settings": settings, "evaluated": evaluated}
         record |= by_evaluation(scores)
-        write_json(out / FILE_NAME, record | {"versions": versions()})
-        write_text(out / "diverse.md", "\n".join(tables({folder.name: scores})) + "\n")
+        write_json(place / FILE_NAME, record | {"versions": versions()})
+        write_text(place / "diverse.md", "\n".join(tables({folder.name: scores})) + "\n")
     console = Console()
     # as it is written: a table of rich would cut its wide rows on a narrow terminal
-    console.print((out / "diverse.md").read_text(), markup=False, soft_wrap=True)
-    console.print(f"written: {out / FILE_NAME}", markup=False, soft_wrap=True)
+    console.print((place / "diverse.md").read_text(), markup=False, soft_wrap=True)
+    console.print(f"written: {place / FILE_NAME}", markup=False, soft_wrap=True)
     return scores
 
 
@@ -103,7 +142,7 @@ def by_evaluation(scores: Scores) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def with_number(search: DictConfig, number: int, *, min_captions: int) -> DictConfig:
+def with_number(search: Part, number: int, *, min_captions: int) -> Part:
     """A search that gives ``number`` captions an image; a beam is at least as wide.
 
     Raises:

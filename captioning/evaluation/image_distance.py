@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from PIL import Image
 from rich.progress import track
 from torch import Tensor
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Device, Name, PositiveInt
 from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 from captioning.metrics.fid import (
     INCEPTION,
@@ -30,14 +30,36 @@ from captioning.metrics.fid import (
 from captioning.results.versions import versions
 from captioning.runtime.devices import chosen_device, full_precision
 from captioning.runtime.files import write_json
+from captioning.training.settings import CachedFeatures
 from captioning.vision.backbones import Backbone
 from captioning.vision.photos import load_rgb
 
 INCEPTION_SIZE = 299
 
 
-def image_distance(config: DictConfig) -> dict[str, Any]:
-    """Compare two folders; write the result to ``config.out`` if that is set.
+def image_distance(
+    *,
+    real: Name,
+    other: Name,
+    features: CachedFeatures,
+    paired: bool = False,
+    inception: bool = False,
+    inception_weights: Name | None = None,
+    batch_size: PositiveInt = 16,
+    device: Device = "auto",
+    out: Name | None = None,
+) -> dict[str, Any]:
+    """Compare two folders of images.
+
+    Args:
+        real, other: the folders.
+        features: whose backbone embeds the images.
+        paired: the mean distance of images of equal names, in place of a Fréchet distance.
+        inception: Inception-v3 embeds them.
+        inception_weights: its file; None: it is downloaded.
+        batch_size: images at once.
+        device: of the network.
+        out: a JSON file for the result.
 
     Returns:
         `captioning.metrics.fid.ImageDistance` as a dict.
@@ -46,24 +68,24 @@ def image_distance(config: DictConfig) -> dict[str, Any]:
         ValueError: a folder without images, an image that cannot be read, or, paired, images
             without a partner.
     """
-    folders = [Path(config.real), Path(config.other)]
+    folders = [Path(real), Path(other)]
     files = [list_images(folder) for folder in folders]
-    if config.paired:
+    if paired:
         check_pairs(folders[0], folders[1], files[0], files[1])
-    device = chosen_device(config.device)
-    if config.inception:
-        features = inception_features(config.inception_weights, device=device)
+    place = chosen_device(device)
+    if inception:
+        embed = inception_features(inception_weights, device=place)
         network, size = INCEPTION, INCEPTION_SIZE
     else:
-        backbone: Backbone = build_part(config.features.backbone).for_inference(device)
-        features = _grid_means(backbone, device)
+        backbone: Backbone = build_part(features.own_backbone).for_inference(place)
+        embed = _grid_means(backbone, place)
         network, size = backbone.identity, backbone.image_size
-    sets = (read_images(paths, size=size, batch_size=config.batch_size) for paths in files)
-    compare = paired_image_distance if config.paired else frechet_image_distance
-    result = compare(*sets, features=features, network=network).to_dict()
-    if config.out is not None:
-        folders = {"real": str(folders[0]), "other": str(folders[1])}
-        write_json(Path(config.out), result | folders | {"versions": versions()})
+    sets = (read_images(paths, size=size, batch_size=batch_size) for paths in files)
+    compare = paired_image_distance if paired else frechet_image_distance
+    result = compare(*sets, features=embed, network=network).to_dict()
+    if out is not None:
+        named = {"real": str(folders[0]), "other": str(folders[1])}
+        write_json(Path(out), result | named | {"versions": versions()})
     return result
 
 

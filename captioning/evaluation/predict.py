@@ -22,7 +22,7 @@ from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.decoding.words_to_tokens import bind_search
 from captioning.evaluation.rerank import check_neighbours
-from captioning.evaluation.settings import EvaluationPrecision
+from captioning.evaluation.settings import EvaluationPrecision, OtherData
 from captioning.inference.building import Model
 from captioning.inference.bundle import is_bundle
 from captioning.models.base import AbstractCaptioner
@@ -77,7 +77,7 @@ class LoadedRun:
 
 def load_run(
     folder: Path,
-    data: Data | DictConfig | None = None,
+    data: Data | OtherData | None = None,
     split: str = "test",
     search: DictConfig | None = None,
     detections: Sequence[str] | None = None,
@@ -96,11 +96,11 @@ def load_run(
     checkpoint = load_checkpoint(run.tested_checkpoint(trained.monitor))
     pl.seed_everything(trained.seed, workers=True, verbose=False)
 
-    def placed(group: str, chosen: DictConfig) -> DictConfig:
+    def placed(group: str, chosen: Mapping[str, Any]) -> DictConfig:
         """A group in the run's config, to whose keys references such as ``${seed}`` lead."""
         return OmegaConf.merge(config, {group: None}, {group: chosen})[group]
 
-    other = Data.of(placed("data", data)) if isinstance(data, DictConfig) else data
+    other = data if data is None or isinstance(data, Data) else Data.of(placed("data", data))
     if other is not None:
         settings = replace(settings, data=other, first_images=None)
     if search is not None:
@@ -212,7 +212,7 @@ def _with_detections(settings: TrainSettings, files: Sequence[str]) -> TrainSett
 
 def predict_run(
     folder: Path,
-    data: Data | DictConfig | None = None,
+    data: Data | OtherData | None = None,
     split: str = "test",
     search: DictConfig | None = None,
     rerank: DictConfig | None = None,

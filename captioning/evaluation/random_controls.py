@@ -8,25 +8,26 @@ regions in random order, and any number of words from 5 to 29.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
+from captioning.config.ranges import AbstractSettings, NonNegativeInt, PositiveInt, Seed
 from captioning.metrics.best_sets import best_diversity
 from captioning.metrics.control import ControlledCaption, score_control
 from captioning.metrics.tokenizer import tokenize_python
 from captioning.types import Control, Sample
 
-REGIONS = ("caption", "any")
+Regions = Literal["caption", "any"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RandomControls:
+@dataclass(frozen=True, kw_only=True)
+class RandomControls(AbstractSettings):
     """How controls are drawn.
 
     Attributes:
-        controls: drawn for each image, at least ``best``.
+        controls: drawn for each image, at least ``best``; 0: none.
         best: captions of a set for `best_diversity`.
         shortest, longest: numbers of words, all alike likely.
         regions: ``"caption"``: the regions of one of the image's captions; ``"any"``: as many
@@ -37,14 +38,16 @@ class RandomControls:
         ValueError: settings out of their ranges.
     """
 
-    controls: int = 10
-    best: int = 5
-    shortest: int = 5
-    longest: int = 29
-    regions: str = "caption"
-    seed: int = 0
+    controls: NonNegativeInt = 10
+    best: PositiveInt = 5
+    shortest: PositiveInt = 5
+    longest: PositiveInt = 29
+    regions: Regions = "caption"
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
+        if not self.controls:
+            return
         if not 1 <= self.best <= self.controls:
             raise ValueError(
                 f"random.controls must be at least random.best, and that at least 1: got "
@@ -55,8 +58,6 @@ class RandomControls:
                 "random.shortest must be at least 1 and at most random.longest: got "
                 f"{self.shortest} and {self.longest}"
             )
-        if self.regions not in REGIONS:
-            raise ValueError(f"random.regions must be one of {REGIONS}: got {self.regions!r}")
 
     def draw(
         self, samples: Sequence[Sample], controls: Sequence[Control]
@@ -137,7 +138,7 @@ class RandomControls:
         corpus |= {name: lengths[name] for name in ("L", "LP") if name in lengths}
         return {
             "corpus": corpus,
-            "settings": best.settings | asdict(self),
+            "settings": best.settings | {name: getattr(self, name) for name in self.known()},
             "captions": [
                 {
                     "image_id": sample.image_id,

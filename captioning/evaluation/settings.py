@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from captioning.config.ranges import (
     AbstractSettings,
+    ArgumentsOf,
     Device,
     Name,
     NonNegativeInt,
@@ -18,6 +19,8 @@ from captioning.training.settings import Data, Entities, Metrics, Part, Paths
 
 EvaluationPrecision = Literal["32-true", "run"]
 """Single precision, or what the run was trained and tested in."""
+OtherData = Annotated[Mapping[str, Any], ArgumentsOf(Data)]
+"""Another data set than a run's, whose references lead to the run's keys."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Name
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.greedy import GreedySearch
@@ -104,16 +105,14 @@ BACKBONE = "captioning.vision.backbones.build_backbone"
 ADAPTER = "adapter"
 
 
-def export(
-    run: str | Path, to: str | Path, *, onnx: bool = False, facts: CardFacts | None = None
-) -> Path:
+def export(run: Name, to: Name, *, onnx: bool = False, card: CardFacts | None = None) -> Path:
     """Write a finished run's captioner for others; all or nothing.
 
     Args:
         run: folder of the run.
         to: a new folder.
         onnx: also write networks for ONNX, see `captioning.export.onnx`.
-        facts: for the card, what the run does not know.
+        card: what it says that the run does not know.
 
     Raises:
         FileExistsError: ``to`` is there already.
@@ -129,16 +128,16 @@ def export(
     try:
         part.mkdir()
         extra = _write(captioner, part, onnx=onnx)
-        card = write_card(
+        text = write_card(
             target,
             run=Path(run),
             settings=TrainSettings.of(RunFolder(Path(run)).config()),
             num_weights=sum(parameter.numel() for parameter in captioner.model.parameters()),
             of_transformers=transformers_folder(part) is not None,
             extra=extra,
-            facts=facts or CardFacts(),
+            facts=card or CardFacts(),
         )
-        write_text(part / "README.md", card)
+        write_text(part / "README.md", text)
         if target.is_dir():
             target.rmdir()
         part.rename(target)

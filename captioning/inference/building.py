@@ -35,6 +35,17 @@ class Features(AbstractSettings):
     imported: Name | None = None
     reader: DictConfig | None = None
 
+    @property
+    def own_backbone(self) -> DictConfig:
+        """The backbone, for what cannot do without.
+
+        Raises:
+            ValueError: the group has none.
+        """
+        if self.backbone is None:
+            raise ValueError(f"features={self.name} has no backbone: choose others")
+        return self.backbone
+
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(AbstractSettings):

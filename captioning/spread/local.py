@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
+
+from omegaconf import DictConfig
 
 from captioning.config.build import build_part
 from captioning.spread.base import AbstractSpread, Job, units
 
 
-def chosen_spread(config: Mapping[str, Any]) -> AbstractSpread:
-    """What ``config.spread`` names; without that key this process."""
-    return build_part(config["spread"]) if config.get("spread") else Local()
+def chosen_spread(part: DictConfig | None) -> AbstractSpread:
+    """What a config's part names; this process for None."""
+    return Local() if part is None else build_part(part)
 
 
 class Local(AbstractSpread):

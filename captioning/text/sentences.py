@@ -11,9 +11,10 @@ import importlib
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file
@@ -196,7 +197,7 @@ def _of_transformers(folder: Path) -> tuple[Any, Any]:
 def _minilm(folder: Path) -> tuple[MiniLMTokenizer, MiniLM]:
     """The same of the packaged MiniLM without transformers, whose import takes seconds."""
     with torch.device("meta"):
-        network = MiniLM(SimpleNamespace(**_json(folder / "config.json", {})))
+        network = MiniLM(MiniLMConfig.read(folder / "config.json"))
     weights = load_file(folder / "model.safetensors")
     del weights["embeddings.position_ids"]
     network.load_state_dict(weights, assign=True)
@@ -236,14 +237,34 @@ class MiniLMTokenizer:
         return {"input_ids": ids, "attention_mask": mask.long()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class MiniLMConfig:
+    """Sizes of the network, by their names in its ``config.json``."""
+
+    hidden_size: int
+    intermediate_size: int
+    layer_norm_eps: float
+    max_position_embeddings: int
+    num_attention_heads: int
+    num_hidden_layers: int
+    type_vocab_size: int
+    vocab_size: int
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Those of a file."""
+        values = _json(path, {})
+        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})
+
+
 class MiniLM(nn.Module):
     """The network that transformers calls ``BertModel``, for inference, with the same weights.
 
     Args:
-        config: what stands in its ``config.json``.
+        config: its sizes.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: MiniLMConfig) -> None:
         super().__init__()
         self.config = config
         size, eps = config.hidden_size, config.layer_norm_eps
@@ -281,7 +302,7 @@ def _table(rows: int, size: int) -> nn.Embedding:
 class _MiniLMLayer(nn.Module):
     """Attention and what follows it, named as transformers does."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: MiniLMConfig) -> None:
         super().__init__()
         size, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         self._num_heads = config.num_attention_heads

@@ -13,19 +13,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import torch
-from annotated_types import Ge, Gt, Lt
-from omegaconf import OmegaConf
+from annotated_types import Ge
 from torch import Tensor
 
-from captioning.config.ranges import ArgumentsOf, NonNegativeFloat, PositiveFloat, PositiveInt, Seed
+from captioning.config.ranges import ArgumentsOf, Seed
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
 from captioning.text.sentences import SentenceEncoder
-from captioning.training.joint_heads import fit, read_pairs
+from captioning.training.joint_heads import HeadsTraining, fit, read_pairs
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 from captioning.vision.joint_space import JointSpace, load_heads, save_heads
@@ -33,18 +32,6 @@ from captioning.vision.joint_space import JointSpace, load_heads, save_heads
 log = logging.getLogger(__name__)
 
 _READ_AT_ONCE = 128  # photos
-
-
-class HeadTraining(TypedDict):
-    """How heads are trained: the group ``training`` of ``configs/joint_space.yaml``."""
-
-    num_epochs: PositiveInt
-    batch_size: PositiveInt
-    captions_per_image: PositiveInt
-    lr: PositiveFloat
-    weight_decay: NonNegativeFloat
-    ema_decay: Annotated[float, Gt(0), Lt(1)]
-    val_every: PositiveInt
 
 
 class CrossFit:
@@ -75,7 +62,7 @@ class CrossFit:
         sentences: SentenceEncoder,
         features: Annotated[Mapping[str, Any], ArgumentsOf(ensure_features)],
         heads: Annotated[Mapping[str, Any], ArgumentsOf(JointSpace)],
-        training: HeadTraining,
+        training: Annotated[Mapping[str, Any], ArgumentsOf(HeadsTraining)],
         num_folds: Annotated[int, Ge(2)],
         seed: Seed,
         cache_folder: str | Path,
@@ -179,7 +166,7 @@ class CrossFit:
                 _by_photo(roster, [not own_pairs for own_pairs in in_fold]), **parts
             )
             own_pairs = read_pairs(_by_photo(roster, in_fold), **parts)
-            settings = OmegaConf.create(self._training)
+            settings = HeadsTraining.of(self._training)
             trained, _ = fit(heads, other_pairs, own_pairs, settings=settings, seed=self._seed)
         save_heads(trained, path, **self._identities)
 

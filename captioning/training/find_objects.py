@@ -7,7 +7,7 @@ Training, augmentation and evaluation then read them with ``steps=[take_detectio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,40 @@ from omegaconf import OmegaConf
 from rich.progress import track
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Name, PositiveInt, Seed
 from captioning.data.roster import Roster
 from captioning.data.steps.take_detections import detection_line, read_detections
 from captioning.runtime.files import write_lines
 from captioning.training.rosters import read_roster
-from captioning.training.settings import FindObjectsSettings, Part
+from captioning.training.settings import NO_STEPS, Data, DataSettings, Part, Paths
 from captioning.vision.detectors import AbstractDetector
 from captioning.vision.photos import load_rgb
 
 
-def find_objects(settings: FindObjectsSettings) -> tuple[Path, int]:
-    """Look at all photos of a split that ``settings.out`` does not have yet.
+def find_objects(
+    *,
+    data: Data,
+    paths: Paths,
+    detector: Part,
+    split: Name,
+    first_images: PositiveInt | None = None,
+    steps: Mapping[str, Part] = NO_STEPS,
+    seed: Seed = 0,
+    batch_size: PositiveInt,
+    out: Name,
+) -> tuple[Path, int]:
+    """Look at all photos of a split that ``out`` does not have yet.
+
+    Args:
+        data: the data set.
+        paths: folders.
+        detector: of objects.
+        split: of the data set.
+        first_images: photos read; None: all.
+        steps: of the data.
+        seed: of the steps.
+        batch_size: photos at once.
+        out: the file, a line a photo.
 
     Returns:
         The file, and how many photos it has.
@@ -34,20 +57,21 @@ def find_objects(settings: FindObjectsSettings) -> tuple[Path, int]:
         ValueError: wrong settings, or a file that another detector has written.
         OSError: files that cannot be read or written.
     """
-    out, chosen = Path(settings.out), settings.detector
-    roster = read_roster(settings, settings.split)
-    header = {"detector": chosen._target_, "settings": _arguments(chosen)}
-    done = _finished_images(out, header)
+    file = Path(out)
+    read = {"first_images": first_images, "steps": steps, "seed": seed}
+    roster = read_roster(DataSettings(data=data, paths=paths, **read), split)
+    header = {"detector": detector._target_, "settings": _arguments(detector)}
+    done = _finished_images(file, header)
     remaining = [image_id for image_id in roster.rows_by_image if image_id not in done]
     if remaining:
-        detector = build_part(chosen)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        for lines in _lines(detector, roster, remaining, settings.batch_size):
-            if not out.is_file():  # begun once there is something to say
+        finder = build_part(detector)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for lines in _lines(finder, roster, remaining, batch_size):
+            if not file.is_file():  # begun once there is something to say
                 lines.insert(0, json.dumps(header))
-            with out.open("a", encoding="utf-8", newline="\n") as file:
-                file.write("".join(f"{line}\n" for line in lines))
-    return out, len(read_detections(out)[1])
+            with file.open("a", encoding="utf-8", newline="\n") as opened:
+                opened.write("".join(f"{line}\n" for line in lines))
+    return file, len(read_detections(file)[1])
 
 
 def _arguments(detector: Part) -> dict[str, Any]:

@@ -14,14 +14,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from annotated_types import Gt, Lt
 from torch import Tensor, nn
 
 from captioning.config.build import build_part
+from captioning.config.ranges import (
+    AbstractSettings,
+    DropRate,
+    Name,
+    NonNegativeFloat,
+    NumThreads,
+    PositiveInt,
+    Seed,
+)
+from captioning.config.tasks import plain
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
 from captioning.metrics.detection import area_under_roc
@@ -32,8 +42,8 @@ from captioning.text.sentences import SentenceEncoder
 from captioning.training.inputs import cached_features
 from captioning.training.optim import cosine
 from captioning.training.rosters import read_roster
-from captioning.training.settings import Data, DataSettings, Features
-from captioning.vision.joint_space import JointSpace, save_heads
+from captioning.training.settings import CachedFeatures, Data, DataSettings, Part, Paths
+from captioning.vision.joint_space import JointSpace, Pooling, save_heads
 
 log = logging.getLogger(__name__)
 RANKS = (1, 5, 10)
@@ -78,30 +88,31 @@ def read_pairs(
     return Pairs(pooled=torch.cat(parts), sentences=vectors, image_index=image_index)
 
 
-def read_rosters(config: DictConfig) -> dict[str, Roster]:
-    """The splits ``train``, ``val`` and ``test`` of ``config.data``, and two of ``config.more``.
+def read_rosters(settings: DataSettings, more: Data | None, *, num_more: int) -> dict[str, Roster]:
+    """The splits ``train``, ``val`` and ``test`` of a data set, and two of another.
 
-    If that is given, its first ``config.num_more`` photos become ``train_more``, the others
-    ``test_more``.
+    Args:
+        settings: of the data set.
+        more: another one, whose first photos become ``train_more``, the others ``test_more``.
+        num_more: how many are trained on.
 
     Raises:
-        ValueError: ``config.more`` has no more than ``num_more`` photos.
+        ValueError: ``more`` has no more than ``num_more`` photos.
     """
-    settings = DataSettings.of(config)
     rosters = {split: read_roster(settings, split) for split in ("train", "val", "test")}
-    if config.get("more") is not None:
-        roster = read_roster(replace(settings, data=Data.of(config.more)), "train")
-        first = set(list(roster.rows_by_image)[: config.num_more])
+    if more is not None:
+        roster = read_roster(replace(settings, data=more), "train")
+        first = set(list(roster.rows_by_image)[:num_more])
         parts = {"train_more": True, "test_more": False}
         for split, is_first in parts.items():
             samples = [s for s in roster.samples if (s.image_id in first) == is_first]
             if not samples:
                 raise ValueError(
-                    f"more={config.more.name} has {len(roster.rows_by_image)} photos and "
-                    f"num_more={config.num_more} of them are trained on: none is left for the "
+                    f"more={more.name} has {len(roster.rows_by_image)} photos and "
+                    f"num_more={num_more} of them are trained on: none is left for the "
                     "test; lower num_more"
                 )
-            rosters[split] = build_roster(f"{config.more.name}/{split}", samples, roster.dropped)
+            rosters[split] = build_roster(f"{more.name}/{split}", samples, roster.dropped)
     return rosters
 
 
@@ -176,8 +187,41 @@ def batches(
         yield photos, chosen[batch_position >= 0], batch_position[batch_position >= 0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadsTraining(AbstractSettings):
+    """``training`` of heads.
+
+    Attributes:
+        num_epochs: passes over the photos.
+        batch_size: photos.
+        captions_per_image: maximum number of captions of a photo in a pass.
+        lr, weight_decay: of AdamW.
+        ema_decay: of the averaged weights, an update.
+        val_every: passes between two scores.
+    """
+
+    num_epochs: PositiveInt
+    batch_size: PositiveInt
+    captions_per_image: PositiveInt
+    lr: NonNegativeFloat
+    weight_decay: NonNegativeFloat
+    ema_decay: Annotated[float, Gt(0), Lt(1)]
+    val_every: PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsSettings(AbstractSettings):
+    """``heads`` of the joint space; see `JointSpace`."""
+
+    width: PositiveInt
+    size: PositiveInt
+    dropout: DropRate
+    input_dropout: DropRate
+    pooling: Pooling
+
+
 def fit(
-    heads: JointSpace, train: Pairs, val: Pairs, *, settings: DictConfig, seed: int
+    heads: JointSpace, train: Pairs, val: Pairs, *, settings: HeadsTraining, seed: int
 ) -> tuple[JointSpace, list[dict[str, float]]]:
     """Train heads.
 
@@ -185,7 +229,7 @@ def fit(
         heads: with new weights; trained in place.
         train: what they are trained on.
         val: scored every ``settings.val_every`` passes and at the end.
-        settings: the group ``training`` of ``configs/joint_space.yaml``.
+        settings: see there.
         seed: of batches and dropout.
 
     Returns:
@@ -197,7 +241,7 @@ def fit(
     optimizer = torch.optim.AdamW(
         heads.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
     )
-    sampling = {k: settings[k] for k in ("batch_size", "captions_per_image")}
+    sampling = {name: getattr(settings, name) for name in ("batch_size", "captions_per_image")}
     per_epoch = sum(1 for _ in batches(train.image_index, generator=generator, **sampling))
     schedule = cosine(optimizer, horizon=settings.num_epochs * per_epoch, warmup=0.05)
     history: list[dict[str, float]] = []
@@ -237,8 +281,38 @@ def score(heads: JointSpace, pairs: Pairs) -> dict[str, float]:
     return scores | {"matched cosine": float(matched_cosine)}
 
 
-def train_joint_space(config: DictConfig) -> dict[str, Any]:
-    """Train as the config says, and write the heads with a card beside them.
+def train_joint_space(
+    *,
+    data: Data,
+    more: Data | None = None,
+    paths: Paths,
+    features: CachedFeatures,
+    seed: Seed = 0,
+    threads: NumThreads | None = None,
+    first_images: PositiveInt | None = None,
+    num_more: PositiveInt = 4000,
+    limit_captions: PositiveInt | None = None,
+    sentences: Part,
+    heads: HeadsSettings,
+    training: HeadsTraining,
+    out: Name,
+) -> dict[str, Any]:
+    """Train the heads of the joint space, and write them with a card beside them.
+
+    Args:
+        data: photos with captions.
+        more: another data set, see `read_rosters`.
+        paths: folders.
+        features: grid features of the photos.
+        seed: of all draws.
+        threads: of torch; None: its own choice.
+        first_images: photos of a split that are read; None: all.
+        num_more: photos of ``more`` that are trained on.
+        limit_captions: captions of a photo that are trained on, from the first; None: all.
+        sentences: encoder of the captions.
+        heads: their sizes.
+        training: settings of the loop.
+        out: file of the heads.
 
     Returns:
         The card: settings, data, versions and scores.
@@ -247,38 +321,38 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
         ValueError: wrong settings, or photos without captions.
         OSError: files that cannot be read or written.
     """
-    torch.manual_seed(config.seed)
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    rosters = read_rosters(config)
+    torch.manual_seed(seed)
+    if threads:
+        torch.set_num_threads(threads)
+    source = DataSettings(data=data, paths=paths, seed=seed, first_images=first_images)
+    rosters = read_rosters(source, more, num_more=num_more)
     trained_on = [split for split in rosters if split.startswith("train")]
-    if config.limit_captions is not None:
+    if limit_captions is not None:
         for split in trained_on:
-            rosters[split] = first_captions(rosters[split], config.limit_captions)
-    backbone, sentences = build_part(config.features.backbone), build_part(config.sentences)
+            rosters[split] = first_captions(rosters[split], limit_captions)
+    backbone, encoder = build_part(features.own_backbone), build_part(sentences)
     samples = {s.image_path: s for roster in rosters.values() for s in roster.samples}
-    store = cached_features(Features.of(config.features), backbone, samples)
-    heads = JointSpace(image_size=store.dim, sentence_size=sentences.dim, **config.heads)
-    parts = {"store": store, "sentences": sentences, "heads": heads}
+    store = cached_features(features, backbone, samples)
+    space = JointSpace(image_size=store.dim, sentence_size=encoder.dim, **plain(heads))
+    parts = {"store": store, "sentences": encoder, "heads": space}
     pairs = {split: read_pairs(roster, **parts) for split, roster in rosters.items()}
     train = join_pairs([pairs[split] for split in trained_on])
-    trained, history = fit(heads, train, pairs["val"], settings=config.training, seed=config.seed)
-    names = {"backbone": backbone.identity, "sentences": sentences.identity}
-    out = Path(config.out)
-    save_heads(trained, out, **names)
-    write_sums(out.with_suffix(".sha256"), [out])
-    settings: Any = OmegaConf.to_container(config.training, resolve=True)
+    trained, history = fit(space, train, pairs["val"], settings=training, seed=seed)
+    names = {"backbone": backbone.identity, "sentences": encoder.identity}
+    file = Path(out)
+    save_heads(trained, file, **names)
+    write_sums(file.with_suffix(".sha256"), [file])
     card = {
         "what": "heads of the small joint space over a frozen backbone and sentence encoder",
         **names,
         "data": {split: _described(roster) for split, roster in rosters.items()},
-        "heads": heads.settings,
-        "training": settings | {"seed": config.seed},
+        "heads": space.settings,
+        "training": plain(training) | {"seed": seed},
         "versions": versions() | {"command": " ".join(["captioning", *sys.argv[1:]])},
         "val": history,
     }
     card |= {split: score(trained, pairs[split]) for split in pairs if split.startswith("test")}
-    write_json(out.with_suffix(".json"), card)
+    write_json(file.with_suffix(".json"), card)
     return card
 
 

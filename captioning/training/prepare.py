@@ -6,7 +6,7 @@ The exit status is 1 when something is missing or wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from rich.progress import (
 from rich.table import Table
 
 from captioning.config.build import build_part
+from captioning.config.ranges import Name
 from captioning.data.download import download, unpack
 from captioning.data.features.build import Elsewhere, FeatureStore
 from captioning.data.features.extraction import Extraction, Photo, Records
@@ -32,18 +33,36 @@ from captioning.data.roster import Roster
 from captioning.runtime.devices import by_device, chosen_device
 from captioning.runtime.file_lock import locked
 from captioning.spread.base import Job
-from captioning.spread.local import Local
+from captioning.spread.local import Local, chosen_spread
 from captioning.training.inputs import cached_features, check_imported
 from captioning.training.rosters import read_annotations, with_usable_photos
-from captioning.training.settings import NeededFile, PrepareSettings
+from captioning.training.settings import CachedFeatures, Data, Features, NeededFile, Part, Paths
 from captioning.vision.photo_places import photo_exists
 from captioning.vision.photos import load_rgb
 
 FOLDER = "parts"
 
 
-def prepare(settings: PrepareSettings, console: Console) -> bool:
-    """Check and fetch the files of ``settings.data``, check its photos, build its features.
+def prepare(
+    *,
+    data: Data,
+    paths: Paths,
+    features: CachedFeatures,
+    spread: Part | None = None,
+    download: bool = False,
+    verify: bool = False,
+    plugins: Sequence[Name] = (),
+) -> bool:
+    """Check and fetch the files of a data set, check its photos, build its features.
+
+    Args:
+        data: the data set.
+        paths: folders.
+        features: of its photos.
+        spread: where features are computed; None: in this process.
+        download: fetch files that have an address.
+        verify: read all features, those of other data in the same folder too.
+        plugins: packages that other processes import.
 
     Returns:
         Whether the data set is ready; what is missing was shown.
@@ -52,13 +71,12 @@ def prepare(settings: PrepareSettings, console: Console) -> bool:
         ValueError: damaged annotations, photos or features.
         OSError: files that cannot be written or fetched.
     """
-    data = settings.data
-    root = Path(str(data.root))
+    console, root = Console(), Path(str(data.root))
     files = list(data.files or ())
-    if settings.features.imported:
+    if features.imported:
         files = [file for file in files if not file.photos]
     missing = [file for file in files if not (root / file.path).exists()]
-    if missing and settings.download:
+    if missing and download:
         problems = fetch_files(missing, root, console)
         for problem in problems:
             console.print(f"[red]not fetched:[/red] {problem}", soft_wrap=True)
@@ -72,8 +90,10 @@ def prepare(settings: PrepareSettings, console: Console) -> bool:
             soft_wrap=True,
         )
         return False
-    rosters = _rosters(settings, console)
-    return _features(settings, rosters, console)
+    rosters = _rosters(data, console, imported=features.imported, cache=paths.cache)
+    elsewhere = partial(spread_features, features, spread, plugins=plugins)
+    _features(data.name, features, rosters, console, elsewhere, verify=verify)
+    return True
 
 
 def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> list[str]:
@@ -131,14 +151,13 @@ def files_table(files: Sequence[NeededFile], root: Path, name: str) -> Table:
     return table
 
 
-def _rosters(settings: PrepareSettings, console: Console) -> list[Roster]:
+def _rosters(data: Data, console: Console, *, imported: str | None, cache: str) -> list[Roster]:
     """All splits, their photos checked; what was left out is shown."""
     rosters: list[Roster] = []
-    table = Table(title=f"splits of {settings.data.name}")
+    table = Table(title=f"splits of {data.name}")
     for column in ("split", "captions", "images", "left out"):
         table.add_column(column)
-    imported, cache = settings.features.imported, settings.paths.cache
-    for split, entry in settings.data.splits.items():
+    for split, entry in data.splits.items():
         if "_target_" not in entry:
             continue
         roster = read_annotations(entry, imported=imported)
@@ -158,24 +177,32 @@ def _has_photos(roster: Roster) -> bool:
     return any(photo_exists(sample.image_path) for sample in roster.samples)
 
 
-def _features(settings: PrepareSettings, rosters: Sequence[Roster], console: Console) -> bool:
-    chosen = settings.features
+def _features(
+    name: str,
+    chosen: Features,
+    rosters: Sequence[Roster],
+    console: Console,
+    elsewhere: Callable[[str], Elsewhere | None],
+    *,
+    verify: bool,
+) -> None:
+    """Build what features of a data set are missing, and print it."""
     pictured = rosters if chosen.imported else [r for r in rosters if _has_photos(r)]
     samples = {s.image_path: s for roster in pictured for s in roster.samples}
     if not samples:
-        console.print(f"{settings.data.name}: captions without photos, so no features are built")
-        return True
+        console.print(f"{name}: captions without photos, so no features are built")
+        return
     if chosen.imported:
         store = FeatureStore.open(chosen.imported)
         check_imported(store, rosters)
     elif chosen.kind is None or chosen.backbone is None:
         console.print(f"features={chosen.name}: nothing to build, pixels are used")
-        return True
+        return
     else:
         backbone = build_part(chosen.backbone)
-        elsewhere = spread_features(settings, backbone.identity)
-        store = cached_features(chosen, backbone, samples, elsewhere=elsewhere)
-    if settings.verify:
+        others = elsewhere(backbone.identity)
+        store = cached_features(chosen, backbone, samples, elsewhere=others)
+    if verify:
         store.verify()
         console.print(f"all {len(store):,} records of {store.folder} are intact", soft_wrap=True)
     console.print(
@@ -183,7 +210,6 @@ def _features(settings: PrepareSettings, rosters: Sequence[Roster], console: Con
         f"(up to {store.max_regions} regions of {store.dim} values)",
         soft_wrap=True,
     )
-    return True
 
 
 class FeatureWorker:
@@ -209,17 +235,20 @@ class FeatureWorker:
         return [record for records in batches for record in records]
 
 
-def spread_features(settings: PrepareSettings, identity: str) -> Elsewhere | None:
-    """What computes features as ``settings.spread`` says; None: this process itself.
+def spread_features(
+    chosen: Features, part: Part | None, identity: str, *, plugins: Sequence[str] = ()
+) -> Elsewhere | None:
+    """What computes features elsewhere; None: this process itself.
 
     Args:
-        settings: with ``features`` and ``spread``.
+        chosen: the config group ``features``.
+        part: where they are computed.
         identity: of the backbone that this process has built.
+        plugins: packages that workers import.
     """
-    spread = None if settings.spread is None else build_part(settings.spread)
-    if spread is None or isinstance(spread, Local):
+    spread = chosen_spread(part)
+    if isinstance(spread, Local):
         return None
-    chosen = settings.features
     backbone = OmegaConf.to_container(chosen.backbone, resolve=True)
     values: dict[str, Any] = {"backbone": backbone, "kind": chosen.kind, **chosen.further}
     device = values.get("device", "auto")
@@ -238,7 +267,7 @@ def spread_features(settings: PrepareSettings, identity: str) -> Elsewhere | Non
             folder=Path(values["folder"]) / FOLDER,
             form="arrays",
             check=partial(_check, identity),
-            plugins=list(settings.plugins),
+            plugins=list(plugins),
             uses_gpu=device != "cpu",
         )
         return spread.results(job)

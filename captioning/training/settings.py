@@ -222,6 +222,7 @@ class FindLr(AbstractSettings):
         return self.lowest * (self.highest / self.lowest) ** share
 
 
+CachedFeatures = Annotated[Features, ArgumentsOf(ensure_features)]
 NO_STEPS: Mapping[str, Part] = MappingProxyType({})
 
 
@@ -235,39 +236,12 @@ class AbstractDataSettings(AbstractSettings):
     first_images: PositiveInt | None = None
     steps: Mapping[str, Part] = field(default_factory=dict)
     corpus: Corpus = field(default_factory=Corpus)
-    features: Annotated[Features, ArgumentsOf(ensure_features)] = field(default_factory=Features)
+    features: CachedFeatures = field(default_factory=Features)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(AbstractDataSettings):
     """These alone, of a command with further keys or of a finished run."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrepareSettings(AbstractDataSettings):
-    """Keys of ``captioning prepare``.
-
-    Attributes:
-        download: fetch files that have an address.
-        verify: read all features, those of other data in the same folder too.
-        spread: where features are computed; None: in this process.
-        plugins: packages that workers import.
-    """
-
-    download: bool = False
-    verify: bool = False
-    spread: Part | None = None
-    plugins: Sequence[Name] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class FindObjectsSettings(AbstractDataSettings):
-    """Keys of ``captioning find-objects``: photos of a split, a detector, and the file written."""
-
-    split: Name
-    detector: Part
-    batch_size: PositiveInt
-    out: Name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -290,7 +290,7 @@ def capfilt(
     roster, _ = read_with_steps(DataSettings(data=data, paths=paths, seed=seed, **read), split)
     identity = {"roster": roster.name, "fingerprint": roster.fingerprint}
     claim_folder(folder, {"data": identity, "parts": parts, "per_photo": per_photo})
-    where = chosen_spread({"spread": spread})
+    where = chosen_spread(spread)
     if chosen is not None and not isinstance(where, Local):
         raise ValueError(
             "shard=I/N is for a process that is started by hand; with another spread than local "

@@ -70,16 +70,12 @@ def _unseen_photos(options: Namespace) -> None:
     print(f"{out}: {number} photos")
 
 
-def _autoencoder(config: Any) -> None:
-    from tools.assets.autoencoder import train_autoencoder
-
-    log.info(f"{config.out}: {train_autoencoder(config)['val']}")
+def _show_autoencoder(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    log.info(f"{arguments['out']}: {card['val']}")
 
 
-def _diffusion(config: Any) -> None:
-    from tools.assets.diffusion import train_diffusion
-
-    log.info(f"{config.out}: {train_diffusion(config)['history'][-1]}")
+def _show_diffusion(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    log.info(f"{arguments['out']}: {card['history'][-1]}")
 
 
 def _captioner_arguments(parser: ArgumentParser) -> None:
@@ -150,13 +146,15 @@ _COMMANDS: tuple[Command, ...] = (
         name="assets autoencoder",
         summary="Train the small autoencoder of images.",
         config="autoencoder",
-        task=_autoencoder,
+        task="tools.assets.autoencoder.train_autoencoder",
+        show=_show_autoencoder,
     ),
     HydraCommand(
         name="assets diffusion",
         summary="Train the small text-to-image model.",
         config="diffusion",
-        task=_diffusion,
+        task="tools.assets.diffusion.train_diffusion",
+        show=_show_diffusion,
     ),
 )
 COMMANDS = {command.name: command for command in _COMMANDS}

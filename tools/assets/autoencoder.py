@@ -6,11 +6,13 @@ a part of their side. Settings are in ``configs/autoencoder.yaml``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from annotated_types import MinLen
 from torch import Tensor, nn
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
@@ -22,39 +24,75 @@ from augmentation.image_replacement.training.denoising import (
 )
 from augmentation.image_replacement.training.photos_and_prompts import load_pictures, photo_paths
 from augmentation.training.identity import training_identity
-from augmentation.training.loop import LossOf, TrainingLoop
+from augmentation.training.loop import AbstractLoopSettings, LossOf, TrainingLoop
 from augmentation.training.weights_card import write_card
 from captioning.config.build import build_part
-from captioning.config.tasks import plain
+from captioning.config.ranges import (
+    Name,
+    NonNegativeFloat,
+    NumThreads,
+    PositiveInt,
+    Seed,
+)
+from captioning.config.tasks import plain, recorded
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster
-from captioning.training.settings import DataSettings
+from captioning.training.settings import Data, DataSettings, Part, Paths
 from captioning.vision.backbones import Backbone
 
 NUM_START = 400
 """Photos that a new autoencoder's linear path and the latents' deviation are computed from."""
 
 
-def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
-    """A new autoencoder, or the one in ``config.start``; with ``decoder_only``, half of it frozen.
+Sizes = Annotated[Sequence[PositiveInt], MinLen(1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoencoderTraining(AbstractLoopSettings):
+    """``training``, with the weights of the parts of the loss, see `AutoencoderLoss`.
+
+    Attributes:
+        num_steps: updates.
+        objects: weight of pixels and edges where boxes are, against 1 elsewhere.
+        edges, features, labels: weights of their errors.
+        spread: weight of the latents' square.
+        decoder_only: keeps the latents as they are.
+        latent_noise: deviation of noise on the latents, in proportion to theirs.
+    """
+
+    num_steps: PositiveInt
+    objects: NonNegativeFloat
+    edges: NonNegativeFloat
+    spread: NonNegativeFloat
+    features: NonNegativeFloat
+    labels: NonNegativeFloat
+    decoder_only: bool
+    latent_noise: NonNegativeFloat
+
+
+def starting_model(
+    start: str | None,
+    model: Mapping[str, PositiveInt | Sizes],
+    paths: Sequence[Path],
+    *,
+    size: int,
+) -> PatchAutoencoder:
+    """A new autoencoder, or an earlier one.
 
     Args:
-        config: with ``start``, ``model``, ``size`` and ``training.decoder_only``.
+        start: folder of an earlier one.
+        model: arguments of a new one.
         paths: photos whose patches initialise a new one.
+        size: side of a picture in pixels.
 
     Raises:
         OSError: ``start`` is no autoencoder's folder.
     """
-    if config.start is None:
-        settings: Any = OmegaConf.to_container(config.model, resolve=True)
-        model = PatchAutoencoder(**settings, sample_size=config.size)
-        model.start_from(load_pictures(paths[:NUM_START], size=config.size))
-    else:
-        model = PatchAutoencoder.from_pretrained(config.start)
-    if config.training.decoder_only:
-        model.analysis.requires_grad_(False)
-        model.down.requires_grad_(False)
-    return model
+    if start is not None:
+        return PatchAutoencoder.from_pretrained(start)
+    made = PatchAutoencoder(**plain(model), sample_size=size)
+    made.start_from(load_pictures(paths[:NUM_START], size=size))
+    return made
 
 
 def pixel_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
@@ -116,7 +154,7 @@ class AutoencoderLoss(nn.Module):
 
     Args:
         model: to be trained.
-        settings: the group ``training`` of ``configs/autoencoder.yaml``.
+        settings: weights.
         features: with weight ``settings.features``; None: not used.
         labels: predicts labels from latents, with weight ``settings.labels``, and is
             trained along; None: not used.
@@ -126,7 +164,7 @@ class AutoencoderLoss(nn.Module):
         self,
         *,
         model: PatchAutoencoder,
-        settings: DictConfig,
+        settings: AutoencoderTraining,
         features: FeatureDistance | None = None,
         labels: LabelReader | None = None,
     ) -> None:
@@ -190,8 +228,42 @@ def deviation(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tenso
     return latents_of(model, paths, size=size).transpose(0, 1).flatten(1).std(1)
 
 
-def train_autoencoder(config: DictConfig) -> dict[str, Any]:
-    """Train as the config says, and write a diffusers folder with a card in it.
+def train_autoencoder(
+    *,
+    paths: Paths,
+    data: Data,
+    seed: Seed = 0,
+    threads: NumThreads | None = None,
+    first_images: PositiveInt | None = None,
+    num_val: PositiveInt = 100,
+    size: PositiveInt = 64,
+    half: bool = False,
+    start: Name | None = None,
+    backbone: Part,
+    model: Mapping[str, PositiveInt | Sizes],
+    training: AutoencoderTraining,
+    out: Name,
+    checkpoint: Name,
+    plugins: Sequence[Name] = (),
+) -> dict[str, Any]:
+    """Train an autoencoder, and write a diffusers folder with a card in it.
+
+    Args:
+        paths: folders.
+        data: photos with boxes.
+        seed: of all draws.
+        threads: of torch; None: its own choice.
+        first_images: photos of a split that are read; None: all.
+        num_val: validation photos that are scored.
+        size: side of a picture in pixels.
+        half: compute in bfloat16.
+        start: see `starting_model`.
+        backbone: of the features' error.
+        model: see `starting_model`.
+        training: settings of loop and loss.
+        out: the folder.
+        checkpoint: file that a killed training resumes from.
+        plugins: packages of the data's reader, for the card alone.
 
     Returns:
         The card: settings, data, versions and scores.
@@ -200,57 +272,68 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
         ValueError: wrong settings, or a folder of another training.
         OSError: files that cannot be read or written.
     """
-    torch.manual_seed(config.seed)
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    rosters = {split: read_roster(DataSettings.of(config), split) for split in ("train", "val")}
+    settings = recorded(locals())
+    torch.manual_seed(seed)
+    if threads:
+        torch.set_num_threads(threads)
+    source = DataSettings(data=data, paths=paths, seed=seed, first_images=first_images)
+    rosters = {split: read_roster(source, split) for split in ("train", "val")}
     train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
-    val = val[: config.num_val]
-    model: Any = starting_model(config, train)
-    model.to(memory_format=torch.channels_last)
-    loss = build_loss(model, rosters["train"], config)
+    val = val[:num_val]
+    network: Any = starting_model(start, model, train, size=size)
+    if training.decoder_only:
+        network.analysis.requires_grad_(False)
+        network.down.requires_grad_(False)
+    network.to(memory_format=torch.channels_last)
+    loss = build_loss(network, rosters["train"], training, backbone)
     loop = TrainingLoop(
         model=loss,
-        settings=config.training,
-        checkpoint=Path(config.checkpoint),
-        seed=config.seed,
-        identity=training_identity(config, rosters, starts={"start": config.start}),
+        settings=training,
+        num_steps=training.num_steps,
+        checkpoint=Path(checkpoint),
+        seed=seed,
+        identity=training_identity(settings, rosters, starts={"start": start}),
     )
-    loss_of = loss_of_photos(loss, rosters["train"], config)
-    history = loop.run(loss_of, lambda _: score(model, val, size=config.size))
-    if not config.training.decoder_only:
-        model.standardise(deviation(model.eval(), train[:NUM_START], size=config.size))
-    final = score(model, val, size=config.size)
-    model.half().save_pretrained(config.out)
+    loss_of = loss_of_photos(
+        loss, rosters["train"], size=size, batch_size=training.batch_size, half=half
+    )
+    history = loop.run(loss_of, lambda _: score(network, val, size=size))
+    if not training.decoder_only:
+        network.standardise(deviation(network.eval(), train[:NUM_START], size=size))
+    final = score(network, val, size=size)
+    network.half().save_pretrained(out)
     return write_card(
-        Path(config.out),
+        Path(out),
         description="image autoencoder of a small latent diffusion model",
         rosters=rosters,
-        settings=plain(config),
-        parameters=sum(value.numel() for value in model.parameters()),
+        settings=settings,
+        parameters=sum(value.numel() for value in network.parameters()),
         history=history,
         val=final,
     )
 
 
-def build_loss(model: PatchAutoencoder, roster: Roster, config: DictConfig) -> AutoencoderLoss:
+def build_loss(
+    model: PatchAutoencoder, roster: Roster, settings: AutoencoderTraining, backbone: Part
+) -> AutoencoderLoss:
     """The loss with the parts that have a weight."""
-    settings = config.training
-    features = FeatureDistance(backbone=build_part(config.backbone)) if settings.features else None
+    features = FeatureDistance(backbone=build_part(backbone)) if settings.features else None
     channels, names = model.config.latent_channels, label_names(roster)
     labels = LabelReader(channels, len(names)) if settings.labels and names else None
     return AutoencoderLoss(model=model, settings=settings, features=features, labels=labels)
 
 
-def loss_of_photos(loss: AutoencoderLoss, roster: Roster, config: DictConfig) -> LossOf:
+def loss_of_photos(
+    loss: AutoencoderLoss, roster: Roster, *, size: int, batch_size: int, half: bool
+) -> LossOf:
     """The loss of a step, of photos drawn at random."""
-    paths, size = photo_paths(roster), config.size
+    paths = photo_paths(roster)
     maps = label_maps(roster, label_names(roster), cells=size // loss.model.patch)
 
     def loss_of(_: int, generator: torch.Generator) -> Tensor:
-        drawn = torch.randint(len(paths), (config.training.batch_size,), generator=generator)
+        drawn = torch.randint(len(paths), (batch_size,), generator=generator)
         pictures = load_pictures([paths[index] for index in drawn.tolist()], size=size)
-        with torch.autocast("cpu", torch.bfloat16, enabled=config.half):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
             return loss(
                 pictures.contiguous(memory_format=torch.channels_last), maps[drawn], generator
             )

@@ -75,7 +75,7 @@ def ship(
         raise FileExistsError(f"{out} is there already; remove it, or give a new folder")
     part = out.with_name(f".{secrets.token_hex(6)}.captioner")
     try:
-        export(run, part, facts=CardFacts(terms=terms or None))
+        export(run, part, card=CardFacts(terms=terms or None))
         roster = first_images(read_roster(settings_of_run(run), "test"), num_photos)
         whole = _captions(part, roster)
         shrink(part / WEIGHTS, bits=bits)

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge
 from diffusers.models.attention_processor import AttnProcessor
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import (
+    StableDiffusionPipeline,
+)
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
-from omegaconf import DictConfig, OmegaConf
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
@@ -43,20 +47,31 @@ from augmentation.image_replacement.training.fine_tuning import (
 )
 from augmentation.image_replacement.training.photos_and_prompts import (
     PromptSampler,
+    PromptSettings,
     captions_by_photo,
     photo_paths,
+    sampler,
     train_tokenizer,
 )
 from augmentation.training.identity import training_identity
-from augmentation.training.loop import TrainingLoop
+from augmentation.training.loop import LoopSettings, TrainingLoop
 from augmentation.training.weights_card import write_card
-from captioning.config.tasks import plain
+from captioning.config.ranges import (
+    AbstractSettings,
+    Name,
+    NonNegativeFloat,
+    NumThreads,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+)
+from captioning.config.tasks import plain, recorded
 from captioning.data.roster import Roster
 from captioning.runtime.extras import write_sums
 from captioning.runtime.files import write_atomically
 from captioning.runtime.tensor_files import read_tensors, write_tensors
 from captioning.training.rosters import read_roster
-from captioning.training.settings import DataSettings
+from captioning.training.settings import Data, DataSettings, Paths
 from captioning.vision.photo_places import photo_exists, photo_stamp
 from tools.assets.autoencoder import latents_of
 
@@ -80,52 +95,40 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
     return read_tensors(path)[0]["latents"]
 
 
-def starting_parts(config: DictConfig, roster: Roster) -> tuple[PatchAutoencoder, Any, Denoiser]:
-    """The parts of the generator in ``config.start``, or untrained networks on an autoencoder.
+@dataclass(frozen=True, kw_only=True)
+class SheetSettings(AbstractSettings):
+    """``sheet``: pictures of the first captions of validation photos.
+
+    Attributes:
+        folder: where the sheets go.
+        number: of pictures.
+        steps, guidance: see `generate`.
+    """
+
+    folder: Name
+    number: PositiveInt
+    steps: PositiveInt
+    guidance: NonNegativeFloat
+
+
+def new_networks(
+    autoencoder: PatchAutoencoder,
+    tokenizer: CLIPTokenizer,
+    *,
+    text: Mapping[str, Any],
+    unet: Mapping[str, Any],
+) -> tuple[UNet2DConditionModel, CLIPTextModel]:
+    """Untrained networks.
 
     Args:
-        config: the whole config.
-        roster: captions that a new tokenizer is made from, and labels of boxes.
-
-    Raises:
-        ValueError: ``start`` cannot be loaded.
-        OSError: there is no autoencoder.
+        autoencoder: has the latents that the U-Net predicts.
+        tokenizer: of the text encoder.
+        text: arguments of ``CLIPTextConfig``.
+        unet: arguments of the U-Net.
     """
-    if config.start is not None:
-        pipeline = load_pipeline(config.start)
-        autoencoder, tokenizer = pipeline.vae, pipeline.tokenizer
-        unet, text = pipeline.unet, pipeline.text_encoder
-    else:
-        autoencoder = PatchAutoencoder.from_pretrained(config.autoencoder)
-        texts = [sample.caption for sample in roster.samples]
-        tokenizer = train_tokenizer(texts, size=config.vocabulary, max_length=config.max_length)
-        unet, text = _untrained(config, autoencoder.config.latent_channels, tokenizer)
-    # on a processor the fused attention's backward pass takes several times as long as its parts'
-    unet.set_attn_processor(AttnProcessor())
-    text.set_attn_implementation("eager")
-    width, names = unet.config.block_out_channels[0], label_names(roster)
-    denoiser = Denoiser(
-        unet=unet,
-        text_encoder=text,
-        noise=DDPMScheduler(**_plain(config.noise)),
-        snr_cap=config.snr_cap,
-        half=config.half,
-        labels=LabelReader(width, len(names)) if config.labels and names else None,
-        label_weight=config.labels,
-    )
-    denoiser.to(memory_format=torch.channels_last)
-    return autoencoder.requires_grad_(False), tokenizer, denoiser
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    return settings
-
-
-def _untrained(config: DictConfig, channels: int, tokenizer: Any) -> tuple[Any, Any]:
-    text = CLIPTextModel(
+    encoder = CLIPTextModel(
         CLIPTextConfig(
-            **_plain(config.text),
+            **plain(text),
             vocab_size=len(tokenizer),
             max_position_embeddings=tokenizer.model_max_length,
             bos_token_id=tokenizer.bos_token_id,
@@ -133,13 +136,14 @@ def _untrained(config: DictConfig, channels: int, tokenizer: Any) -> tuple[Any, 
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    unet = UNet2DConditionModel(
-        **_plain(config.unet),
+    channels = autoencoder.config.latent_channels
+    network = UNet2DConditionModel(
+        **plain(unet),
         in_channels=channels,
         out_channels=channels,
-        cross_attention_dim=config.text.hidden_size,
+        cross_attention_dim=text["hidden_size"],
     )
-    return unet, text
+    return network, encoder
 
 
 def channel_weights(autoencoder: PatchAutoencoder, *, power: float) -> Tensor:
@@ -163,27 +167,25 @@ class DiffusionData:
     """Latents and prompts of a split.
 
     Args:
+        latents: of the photos, ``(I, C, H, W) float16``.
         roster: photos with captions.
-        autoencoder: encodes the photos.
-        tokenizer: reads the captions.
-        config: the whole config.
+        prompts: of the photos.
+        objects: weight of the error where boxes are, against 1 elsewhere.
+        channels: weights of the latents' channels, see `channel_weights`.
     """
 
     def __init__(
         self,
         *,
+        latents: Tensor,
         roster: Roster,
-        autoencoder: PatchAutoencoder,
-        tokenizer: CLIPTokenizer,
-        config: DictConfig,
+        prompts: PromptSampler,
+        objects: float,
+        channels: Tensor,
     ) -> None:
-        self.captions = captions_by_photo(roster)
-        cache = Path(config.paths.cache) / "latents"
-        self.latents = encode(autoencoder, photo_paths(roster), size=config.size, cache=cache)
-        self.maps = label_maps(roster, label_names(roster), cells=self.latents.shape[-1])
-        self.places = object_weights(self.maps, config.objects)
-        self.channels = channel_weights(autoencoder, power=config.channels)
-        self.prompts = PromptSampler(captions=self.captions, tokenizer=tokenizer, **config.prompts)
+        self.latents, self.prompts, self.channels = latents, prompts, channels
+        self.maps = label_maps(roster, label_names(roster), cells=latents.shape[-1])
+        self.places = object_weights(self.maps, objects)
 
     def draw(self, number: int, generator: torch.Generator) -> Examples:
         """Photos drawn at random."""
@@ -196,57 +198,174 @@ class DiffusionData:
         )
 
 
-def train_diffusion(config: DictConfig) -> dict[str, Any]:
-    """Train as the config says, and write a diffusers folder with a card in it.
+def train_diffusion(
+    *,
+    paths: Paths,
+    data: Data,
+    seed: Seed = 0,
+    threads: NumThreads | None = None,
+    first_images: PositiveInt | None = None,
+    size: PositiveInt = 64,
+    half: bool = False,
+    start: Name | None = None,
+    autoencoder: Name,
+    vocabulary: Annotated[int, Ge(512)] = 1280,
+    max_length: PositiveInt = 48,
+    text: Mapping[str, PositiveInt],
+    unet: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    snr_cap: PositiveFloat | None = None,
+    objects: NonNegativeFloat = 4.0,
+    labels: NonNegativeFloat = 0.1,
+    channels: NonNegativeFloat = 0.35,
+    prompts: PromptSettings,
+    training: LoopSettings,
+    sheet: SheetSettings,
+    out: Name,
+    checkpoint: Name,
+    plugins: Sequence[Name] = (),
+) -> dict[str, Any]:
+    """Train a generator, and write a diffusers folder with a card in it.
+
+    Args:
+        paths: folders.
+        data: photos with captions and boxes.
+        seed: of all draws.
+        threads: of torch; None: its own choice.
+        first_images: photos of a split that are read; None: all.
+        size: side of a picture in pixels.
+        half: compute in bfloat16.
+        start: folder of a generator; None: untrained networks on an autoencoder.
+        autoencoder: its folder.
+        vocabulary: tokens of a new tokenizer, 512 of them single bytes.
+        max_length: tokens of a prompt, with start and end.
+        text, unet: see `new_networks`.
+        noise: arguments of ``DDPMScheduler``.
+        snr_cap: see `Denoiser`.
+        objects: weight of the error where boxes are, against 1 elsewhere.
+        labels: weight of reading labels from the U-Net's last maps.
+        channels: power of `channel_weights`.
+        prompts: made of the captions.
+        training: settings of the loop.
+        sheet: of pictures at each validation.
+        out: the folder.
+        checkpoint: file that a killed training resumes from.
+        plugins: packages of the data's reader, for the card alone.
 
     Returns:
         The card: settings, data, versions and losses.
 
     Raises:
-        ValueError: wrong settings, or a folder of another training.
-        OSError: files that cannot be read or written.
+        ValueError: wrong settings, ``start`` that cannot be loaded, or a folder of another
+            training.
+        OSError: no autoencoder, or files that cannot be read or written.
     """
-    torch.manual_seed(config.seed)
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    rosters = {split: read_roster(DataSettings.of(config), split) for split in ("train", "val")}
-    autoencoder, tokenizer, denoiser = starting_parts(config, rosters["train"])
-    parts = {"autoencoder": autoencoder, "tokenizer": tokenizer}
-    data = {
-        split: DiffusionData(roster=roster, config=config, **parts)
+    settings = recorded(locals())
+    torch.manual_seed(seed)
+    if threads:
+        torch.set_num_threads(threads)
+    source = DataSettings(data=data, paths=paths, seed=seed, first_images=first_images)
+    rosters = {split: read_roster(source, split) for split in ("train", "val")}
+    new = {"vocabulary": vocabulary, "max_length": max_length, "text": text, "unet": unet}
+    decoder, tokenizer, *networks = _started(start, autoencoder, rosters["train"], new)
+    how = {"snr_cap": snr_cap, "half": half, "labels": labels}
+    denoiser = _denoiser(*networks, rosters["train"], plain(noise), **how)
+    parts = {"autoencoder": decoder.requires_grad_(False), "tokenizer": tokenizer}
+    cache = Path(paths.cache) / "latents"
+    weights = {"objects": objects, "channels": channel_weights(decoder, power=channels)}
+    photos = {
+        split: DiffusionData(
+            roster=roster,
+            latents=encode(decoder, photo_paths(roster), size=size, cache=cache),
+            prompts=sampler(roster, tokenizer, prompts),
+            **weights,
+        )
         for split, roster in rosters.items()
     }
-    batch_size, num_captions = config.training.batch_size, config.sheet.number
-    sheet_captions = [captions[0] for captions in data["val"].captions[:num_captions]]
+    draw, batch_size = photos["val"].draw, training.batch_size
 
     def validate(step: int) -> dict[str, float]:
-        sheet = picture_sheet(
-            generate(build_pipeline(denoiser, **parts), sheet_captions, config.sheet),
-            sheet_captions,
-        )
-        write_atomically(Path(config.sheet.folder) / f"{step:06d}.png", sheet.save)
-        draw = data["val"].draw
+        write_sheet(build_pipeline(denoiser, **parts), rosters["val"], sheet, step)
         return {"val loss": mean_loss(denoiser, draw, batch_size=batch_size, batches=8)}
 
-    key = "autoencoder" if config.start is None else "start"
+    key = "autoencoder" if start is None else "start"
     loop = TrainingLoop(
         model=denoiser,
-        settings=config.training,
-        checkpoint=Path(config.checkpoint),
-        seed=config.seed,
-        identity=training_identity(config, rosters, starts={key: config[key]}),
+        settings=training,
+        num_steps=training.num_steps,
+        checkpoint=Path(checkpoint),
+        seed=seed,
+        identity=training_identity(settings, rosters, starts={key: settings[key]}),
     )
-    loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=batch_size)
+    loss_of = loss_of_draws(denoiser, photos["train"].draw, batch_size=batch_size)
     history = loop.run(loss_of, validate)
-    pipeline = build_pipeline(denoiser, **parts)
-    out = Path(config.out)
+    return _written(Path(out), build_pipeline(denoiser, **parts), rosters, settings, history)
+
+
+def _written(
+    out: Path,
+    pipeline: StableDiffusionPipeline,
+    rosters: Mapping[str, Roster],
+    settings: Mapping[str, Any],
+    history: Sequence[Mapping[str, float]],
+) -> dict[str, Any]:
+    """The card of the generator, which is written."""
     save_pipeline(pipeline, out)
     write_sums(sums_of(out), out.rglob("*.safetensors"))
     description = "small text-to-image latent diffusion model"
     details = {"parameters": parameter_counts(pipeline), "history": history}
-    return write_card(
-        out, description=description, rosters=rosters, settings=plain(config), **details
+    return write_card(out, description=description, rosters=rosters, settings=settings, **details)
+
+
+def _started(
+    start: str | None, autoencoder: str, roster: Roster, new: Mapping[str, Any]
+) -> tuple[Any, Any, Any, Any]:
+    """Autoencoder, tokenizer, U-Net and text encoder of ``start``, or new ones."""
+    if start is not None:
+        pipeline = load_pipeline(start)
+        return pipeline.vae, pipeline.tokenizer, pipeline.unet, pipeline.text_encoder
+    decoder = PatchAutoencoder.from_pretrained(autoencoder)
+    captions = [sample.caption for sample in roster.samples]
+    sizes = {"size": new["vocabulary"], "max_length": new["max_length"]}
+    tokenizer = train_tokenizer(captions, **sizes)
+    networks = new_networks(decoder, tokenizer, text=new["text"], unet=new["unet"])
+    return decoder, tokenizer, *networks
+
+
+def _denoiser(
+    unet: Any,
+    text: Any,
+    roster: Roster,
+    noise: Mapping[str, Any],
+    *,
+    snr_cap: float | None,
+    half: bool,
+    labels: float,
+) -> Denoiser:
+    # on a processor the fused attention's backward pass takes several times as long as its parts'
+    unet.set_attn_processor(AttnProcessor())
+    text.set_attn_implementation("eager")
+    width, names = unet.config.block_out_channels[0], label_names(roster)
+    denoiser = Denoiser(
+        unet=unet,
+        text_encoder=text,
+        noise=DDPMScheduler(**noise),
+        snr_cap=snr_cap,
+        half=half,
+        labels=LabelReader(width, len(names)) if labels and names else None,
+        label_weight=labels,
     )
+    return denoiser.to(memory_format=torch.channels_last)
+
+
+def write_sheet(
+    pipeline: StableDiffusionPipeline, roster: Roster, settings: SheetSettings, step: int
+) -> None:
+    """Draw the first captions of photos as a generator does after a step."""
+    captions = [texts[0] for texts in captions_by_photo(roster)[: settings.number]]
+    drawn = generate(pipeline, captions, steps=settings.steps, guidance=settings.guidance)
+    path = Path(settings.folder) / f"{step:06d}.png"
+    write_atomically(path, picture_sheet(drawn, captions).save)
 
 
 def picture_sheet(

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from annotated_types import Gt, Le, MinLen
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import (
     StableDiffusionPipeline,
 )
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from diffusers.utils.state_dict_utils import convert_state_dict_to_diffusers
-from omegaconf import DictConfig
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 from torch import Tensor, nn
@@ -43,52 +44,78 @@ from augmentation.image_replacement.training.denoising import (
 )
 from augmentation.image_replacement.training.photos_and_prompts import (
     PromptSampler,
+    PromptSettings,
     as_pictures,
-    captions_by_photo,
     load_pictures,
     load_square,
     photo_paths,
+    sampler,
 )
 from augmentation.training.identity import training_identity
-from augmentation.training.loop import TrainingLoop
+from augmentation.training.loop import LoopPrecision, LoopSettings, TrainingLoop
 from augmentation.training.weights_card import write_card
-from captioning.config.tasks import plain
+from captioning.config.ranges import (
+    AbstractSettings,
+    Device,
+    Name,
+    NumThreads,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+)
+from captioning.config.tasks import recorded
 from captioning.data.roster import Roster
 from captioning.runtime.devices import chosen_device
 from captioning.runtime.files import read_json, write_json
 from captioning.runtime.model_folder import model_folder
 from captioning.training.rosters import read_roster
-from captioning.training.settings import DataSettings
+from captioning.training.settings import Data, DataSettings, Paths
 from captioning.vision.photo_keys import NUM_THREADS
 
-TUNINGS = ("full", "lora")
+Tuning = Literal["full", "lora"]
+"""All weights of the U-Net, or low-rank additions to it."""
 
 
-def choose_trained(pipeline: StableDiffusionPipeline, config: DictConfig) -> None:
-    """Enable gradients of the trained parameters: all of the U-Net, or low-rank additions to it.
+@dataclass(frozen=True, kw_only=True)
+class LowRankSettings(AbstractSettings):
+    """``lora``: low-rank additions.
 
-    Raises:
-        ValueError: unknown ``tuning``.
+    Attributes:
+        rank: of the additions.
+        alpha: they are scaled by ``alpha / rank``.
+        modules: names of the layers that get them.
     """
-    if config.tuning not in TUNINGS:
-        raise ValueError(f"tuning must be one of {TUNINGS}: got {config.tuning!r}")
+
+    rank: PositiveInt
+    alpha: Annotated[float, Gt(0), Le(2**20)]
+    modules: Annotated[Sequence[Name], MinLen(1)]
+
+
+def choose_trained(
+    pipeline: StableDiffusionPipeline, *, lora: LowRankSettings | None, text_encoder: bool
+) -> None:
+    """Enable gradients of the trained parameters.
+
+    Args:
+        pipeline: the generator.
+        lora: additions to the U-Net that are trained; None: all of its weights.
+        text_encoder: whether the text encoder is trained, too.
+    """
     for part in (pipeline.vae, pipeline.text_encoder, pipeline.unet):
         part.requires_grad_(False)
-    if config.tuning == "lora":
+    if lora is not None:
         pipeline.unet.add_adapter(
             LoraConfig(
-                r=config.lora.rank,
-                lora_alpha=config.lora.alpha,
+                r=lora.rank,
+                lora_alpha=lora.alpha,  # pyright: ignore[reportArgumentType]
                 init_lora_weights="gaussian",
-                target_modules=list(config.lora.modules),
+                target_modules=list(lora.modules),
             )
         )
     else:
         pipeline.unet.requires_grad_(True)
-    if config.text_encoder:
+    if text_encoder:
         pipeline.text_encoder.requires_grad_(True)
-    if config.gradient_checkpointing:
-        pipeline.unet.enable_gradient_checkpointing()
 
 
 class PhotoData:
@@ -138,11 +165,55 @@ class PhotoData:
         return Examples(latents=latents, prompts=self.prompts.draw(photos, generator))
 
 
-def train_generator(config: DictConfig) -> dict[str, Any]:
-    """Fine-tune as the config says, and write a folder in the format of diffusers.
+def train_generator(
+    *,
+    paths: Paths,
+    data: Data,
+    generator: Name,
+    tuning: Tuning = "lora",
+    lora: LowRankSettings,
+    text_encoder: bool = False,
+    seed: Seed = 0,
+    threads: NumThreads | None = None,
+    device: Device = "auto",
+    precision: LoopPrecision = "float32",
+    gradient_checkpointing: bool = False,
+    first_images: PositiveInt | None = None,
+    size: PositiveInt = 128,
+    snr_cap: PositiveFloat | None = None,
+    prompts: PromptSettings,
+    training: LoopSettings,
+    val_batches: PositiveInt = 8,
+    out: Name,
+    checkpoint: Name,
+    plugins: Sequence[Name] = (),
+) -> dict[str, Any]:
+    """Fine-tune a generator, and write a folder in the format of diffusers.
 
     Low-rank additions are merged into the folder's U-Net, so that it loads like any other, and
     lie beside it in ``pytorch_lora_weights.safetensors``.
+
+    Args:
+        paths: folders.
+        data: photos with captions.
+        generator: the packaged one, a hub's name, or a folder in the format of diffusers.
+        tuning: what of the U-Net is trained.
+        lora: for ``tuning="lora"``.
+        text_encoder: train it, too.
+        seed: of all draws.
+        threads: of torch; None: its own choice.
+        device: where the generator is trained.
+        precision: of the networks' products.
+        gradient_checkpointing: halves the memory and takes a third longer.
+        first_images: photos of a split that are read; None: all.
+        size: side in pixels.
+        snr_cap: see `Denoiser`.
+        prompts: made of the captions.
+        training: settings of the loop.
+        val_batches: batches of validation photos that are scored.
+        out: the folder.
+        checkpoint: file that a killed training resumes from.
+        plugins: packages of the data's reader, for the card alone.
 
     Returns:
         The card, which lies in the folder too: settings, data, versions and losses.
@@ -151,56 +222,59 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         ValueError: wrong settings, a model that cannot be loaded, or a folder of another training.
         OSError: files that cannot be read or written.
     """
-    torch.manual_seed(config.seed)  # initialises low-rank additions
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    device = chosen_device(config.device)
-    generator = with_packaged(config.generator)
-    pipeline = load_pipeline(generator)
-    pipeline.to(device)
-    choose_trained(pipeline, config)
-    rosters = {split: read_roster(DataSettings.of(config), split) for split in ("train", "val")}
-    data = {split: _data(roster, pipeline, config) for split, roster in rosters.items()}
-    noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
-    denoiser = Denoiser(
-        unet=pipeline.unet,
-        text_encoder=pipeline.text_encoder,
-        noise=noise,
-        snr_cap=config.snr_cap,
-        half=config.precision == "bf16-mixed",
-    ).to(device)
-    sizes = {"batch_size": config.training.batch_size, "batches": config.val_batches}
+    settings = recorded(locals())
+    torch.manual_seed(seed)  # initialises low-rank additions
+    if threads:
+        torch.set_num_threads(threads)
+    place, name = chosen_device(device), with_packaged(generator)
+    pipeline = load_pipeline(name)
+    pipeline.to(place)
+    chosen = {"lora": lora if tuning == "lora" else None, "text_encoder": text_encoder}
+    choose_trained(pipeline, **chosen)
+    if gradient_checkpointing:
+        pipeline.unet.enable_gradient_checkpointing()
+    source = DataSettings(data=data, paths=paths, seed=seed, first_images=first_images)
+    rosters = {split: read_roster(source, split) for split in ("train", "val")}
+    photos = {s: _photos(roster, pipeline, prompts, size) for s, roster in rosters.items()}
+    denoiser = _denoiser(pipeline, snr_cap=snr_cap, half=precision == "bf16-mixed").to(place)
+    batch_size = training.batch_size
+    sizes = {"batch_size": batch_size, "batches": val_batches}
 
     def validate(_: int) -> dict[str, float]:
-        return {"val loss": mean_loss(denoiser, data["val"].draw, **sizes)}
+        return {"val loss": mean_loss(denoiser, photos["val"].draw, **sizes)}
 
     loop = TrainingLoop(
         model=denoiser,
-        settings=config.training,
-        checkpoint=Path(config.checkpoint),
-        seed=config.seed,
-        identity=training_identity(config, rosters, starts={"generator": generator}),
+        settings=training,
+        num_steps=training.num_steps,
+        checkpoint=Path(checkpoint),
+        seed=seed,
+        identity=training_identity(settings, rosters, starts={"generator": name}),
     )
     before = validate(0)
-    loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])
-    read_ahead = partial(data["train"].read_ahead, sizes["batch_size"])
-    history = loop.run(loss_of, validate, read_ahead)
-    save(pipeline, Path(config.out), tuning=config.tuning)
+    loss_of = loss_of_draws(denoiser, photos["train"].draw, batch_size=batch_size)
+    history = loop.run(loss_of, validate, partial(photos["train"].read_ahead, batch_size))
+    save(pipeline, Path(out), tuning=tuning)
     number = sum(value.numel() for value in loop.trained.values())
     details = {"trained parameters": number, "before": before, "history": history}
-    description = f"{config.generator}, fine-tuned on captions"
-    described = {"description": description, "settings": plain(config)}
-    return write_card(Path(config.out), rosters=rosters, **described, **details)
+    described = {"description": f"{generator}, fine-tuned on captions", "settings": settings}
+    return write_card(Path(out), rosters=rosters, **described, **details)
 
 
-def _data(roster: Roster, pipeline: StableDiffusionPipeline, config: DictConfig) -> PhotoData:
-    prompts = PromptSampler(
-        captions=captions_by_photo(roster), tokenizer=pipeline.tokenizer, **config.prompts
-    )
-    return PhotoData(roster=roster, autoencoder=pipeline.vae, prompts=prompts, size=config.size)
+def _denoiser(pipeline: StableDiffusionPipeline, *, snr_cap: float | None, half: bool) -> Denoiser:
+    noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
+    parts = {"unet": pipeline.unet, "text_encoder": pipeline.text_encoder, "noise": noise}
+    return Denoiser(**parts, snr_cap=snr_cap, half=half)
 
 
-def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: str) -> None:
+def _photos(
+    roster: Roster, pipeline: StableDiffusionPipeline, prompts: PromptSettings, size: int
+) -> PhotoData:
+    drawn = sampler(roster, pipeline.tokenizer, prompts)
+    return PhotoData(roster=roster, autoencoder=pipeline.vae, prompts=drawn, size=size)
+
+
+def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: Tuning) -> None:
     """Write the generator's folder; low-rank additions apart too, before they are merged."""
     if tuning == "lora":
         added = convert_state_dict_to_diffusers(get_peft_model_state_dict(pipeline.unet))
@@ -273,19 +347,20 @@ def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
 
 
 @torch.inference_mode()
-def generate(pipeline: Any, prompts: list[str], settings: DictConfig) -> list[Any]:
+def generate(pipeline: Any, prompts: Sequence[str], *, steps: int, guidance: float) -> list[Any]:
     """A picture for each prompt, each with a seed of its own.
 
     Args:
         pipeline: the generator.
         prompts: what to draw.
-        settings: ``steps`` and ``guidance``.
+        steps: of the sampler.
+        guidance: scale of classifier-free guidance.
     """
     generators = [torch.Generator().manual_seed(number) for number in range(len(prompts))]
     output = pipeline(
-        prompts,
-        num_inference_steps=settings.steps,
-        guidance_scale=settings.guidance,
+        [*prompts],
+        num_inference_steps=steps,
+        guidance_scale=guidance,
         generator=generators,
     )
     return output.images

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tokenizers import pre_tokenizers, trainers
 from torch import Tensor
 from transformers import CLIPTokenizer, PreTrainedTokenizerBase
 
+from captioning.config.ranges import AbstractSettings, Fraction
 from captioning.data.roster import Roster
 from captioning.vision.photos import load_rgb
 
@@ -85,6 +87,15 @@ def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> C
 def _merges(tokenizer: Any) -> list[tuple[str, str]]:
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return [(first, second) for first, second in merges]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptSettings(AbstractSettings):
+    """``prompts`` of what trains generators; see `PromptSampler`."""
+
+    single: Fraction
+    empty: Fraction
+    cut: bool = False
 
 
 class PromptSampler:
@@ -161,3 +172,11 @@ def join_captions(captions: Sequence[list[int]], room: int) -> list[int]:
         if len(prompt) + len(caption) <= room:
             prompt += caption
     return prompt
+
+
+def sampler(
+    roster: Roster, tokenizer: PreTrainedTokenizerBase, settings: PromptSettings
+) -> PromptSampler:
+    """Prompts for the photos of a roster, in its order."""
+    shares = {"single": settings.single, "empty": settings.empty, "cut": settings.cut}
+    return PromptSampler(captions=captions_by_photo(roster), tokenizer=tokenizer, **shares)

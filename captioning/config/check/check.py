@@ -29,7 +29,6 @@ from omegaconf.errors import OmegaConfBaseException
 from captioning.config.check.rules import (
     LARGEST,
     MISSING,
-    alternatives,
     choices_of,
     described,
     fits,
@@ -40,7 +39,6 @@ from captioning.config.check.rules import (
     meets_constraints,
     nearest,
     shown,
-    unwrapped,
 )
 from captioning.config.plugins import check_targets, locate
 from captioning.config.ranges import (
@@ -50,7 +48,9 @@ from captioning.config.ranges import (
     NumThreads,
     PositiveInt,
     Seed,
+    alternatives,
     is_group,
+    unwrapped,
 )
 
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -225,11 +225,14 @@ def _check_list(values: list[Any], annotation: Any, key: str) -> Iterator[Proble
 
 def _check_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[Problem]:
     base, constraints = unwrapped(annotation)
-    functions = [signature_of(mark.target) for mark in constraints if type(mark) is ArgumentsOf]
-    if functions or has_keys(base):
-        group = _group(base) if has_keys(base) else NO_KEYS
-        key_problems = list(_check_keys(values, _with_arguments(group, functions), key))
-        records = [] if has_keys(base) else [mark.target for mark in constraints]
+    targets = [mark.target for mark in constraints if type(mark) is ArgumentsOf]
+    keys = next((kind for kind in (base, *targets) if has_keys(kind)), None)
+    functions = [target for target in targets if not has_keys(target)]
+    if keys or functions:
+        group = _group(keys) if keys else NO_KEYS
+        signature = _with_arguments(group, [signature_of(target) for target in functions])
+        key_problems = list(_check_keys(values, signature, key))
+        records = [] if keys else functions
         yield from key_problems or (
             p for target in records for p in _check_record(target, values, key)
         )

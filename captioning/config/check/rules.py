@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import math
 import operator
-import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
+from typing import Any, Literal, get_args, get_origin, is_typeddict
 
 import annotated_types
 
-from captioning.config.ranges import is_group
+from captioning.config.ranges import alternatives, is_group, unwrapped
 
 MISSING = "???"
 SEQUENCES = (list, tuple, set, frozenset, Sequence, Collection, Iterable, AbstractSet)
@@ -22,23 +21,6 @@ LARGEST = 2**63 - 1
 PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 COMPARISONS = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt}
 LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
-
-
-def alternatives(annotation: Any) -> list[Any]:
-    """The members of a union, of unions within it too; or the annotation itself."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [
-            alternative for member in get_args(annotation) for alternative in alternatives(member)
-        ]
-    return [annotation]
-
-
-def unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """An annotation and the constraints that ``Annotated`` puts on it."""
-    if get_origin(annotation) is Annotated:
-        base, *constraints = get_args(annotation)
-        return base, tuple(constraints)
-    return annotation, ()
 
 
 def is_sequence(annotation: Any) -> bool:

@@ -24,6 +24,7 @@ from captioning.config.compose import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.results.runs import read_runs
 from captioning.types import Prediction, Sample
+from tests.task_calls import call
 
 
 class Drawings(AbstractImageSource):
@@ -148,7 +149,7 @@ def test_a_row_is_a_run_folder_that_tables_read(
     config: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "build_part", build_drawings(tmp_path))
-    scores = round_trip(config("generator=drawn"))
+    scores = call(round_trip, config("generator=drawn"))
     out = tmp_path / "runs" / "round_trip" / "miniworld" / "drawn" / "concatenation"
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["val"]["corpus"] == scores
@@ -165,7 +166,11 @@ def test_a_row_is_a_run_folder_that_tables_read(
     assert lines[0]["origin"] == f"drawn: {lines[0]['captions'][0]}"
     assert len(json.loads((out / "predictions.json").read_text())) == 6
 
-    bound = round_trip(config("~curation/image_source", "prompt=none"))
+    of_photos = config("~curation/image_source", "prompt=none")
+    bound = call(round_trip, of_photos)
+    del of_photos["spread"]
+    row = tmp_path / "runs" / "round_trip" / "miniworld" / "photos" / "none" / "config.yaml"
+    assert row.read_text() == OmegaConf.to_yaml(of_photos, resolve=True)
     assert bound["CIDEr-D"] > 1
     runs = read_runs([tmp_path / "runs"])
     rows = {(run.setting("generator"), run.setting("prompt")): run for run in runs}
@@ -186,28 +191,28 @@ def test_a_finished_row_is_kept_and_another_one_is_refused_its_folder(
     config: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = ["~curation/image_source", "prompt=none"]
-    scores = round_trip(config(*photos))
+    scores = call(round_trip, config(*photos))
     monkeypatch.setattr(module, "predict_run", None)
-    assert round_trip(config(*photos)) == scores
+    assert call(round_trip, config(*photos)) == scores
     with pytest.raises(ValueError, match="row of other settings; choose another out="):
-        round_trip(config(*photos, "seed=1"))
+        call(round_trip, config(*photos, "seed=1"))
 
 
 def test_what_cannot_be_evaluated_is_said(
     config: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ValueError, match="captioner=RUN_FOLDER"):
-        round_trip(config("captioner=null"))
+        call(round_trip, config("captioner=null"))
     with pytest.raises(ValueError, match="with photos use per=photo"):
-        round_trip(config("~curation/image_source", "per=caption"))
+        call(round_trip, config("~curation/image_source", "per=caption"))
     monkeypatch.setattr(module, "make_pictures", None)  # the captioner is looked at before
     with pytest.raises(FileNotFoundError, match=r"config.yaml does not exist; is this a run f"):
-        round_trip(config(f"captioner={tmp_path / 'nowhere'}"))
+        call(round_trip, config(f"captioner={tmp_path / 'nowhere'}"))
     (tmp_path / "captioner" / "checkpoints" / "last.ckpt").unlink()
     with pytest.raises(FileNotFoundError, match="has no checkpoint: no epoch has ended yet"):
-        round_trip(config())
+        call(round_trip, config())
     (tmp_path / "captioner" / "checkpoints" / "last.ckpt").touch()
     monkeypatch.setattr(module, "make_pictures", make_pictures)
     monkeypatch.setattr(module, "build_part", build_drawings(tmp_path, only=0))
     with pytest.raises(ValueError, match="no picture could be made: {'blank picture': 8}"):
-        round_trip(config("generator=drawn"))
+        call(round_trip, config("generator=drawn"))

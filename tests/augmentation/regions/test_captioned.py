@@ -26,7 +26,7 @@ from captioning.types import Prediction
 from tests.augmentation.regions.scenes import photo, region
 from tests.augmentation.test_main import config_of
 from tests.captioning.conftest import SMALL
-from tests.task_calls import call
+from tests.task_calls import call, is_record
 
 CAT, BIRD = (8.0, 8.0, 40.0, 40.0), (44.0, 44.0, 60.0, 60.0)
 BEFORE, AFTER = "A white cat sits near a bird.", "A white dog sits near a bird."
@@ -106,7 +106,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dic
 
 
 def test_pictures_are_called_what_was_pasted(config, tmp_path: Path) -> None:
-    comparison = describe_set(config("num_shown=2"))
+    comparison = call(describe_set, config("num_shown=2"))
+    assert is_record(comparison["evaluated"], config("num_shown=2"))
     assert (comparison["pictures"], comparison["photos"], comparison["same caption"]) == (3, 2, 0)
     exact = ("photos, captions before", "pictures, captions after")
     for key, scores in comparison["scores"].items():
@@ -130,7 +131,7 @@ def test_pictures_are_called_what_was_pasted(config, tmp_path: Path) -> None:
 def test_pictures_are_drawn_by_the_seed(config) -> None:
     def drawn(seed: int) -> str:
         folder = Path(config().run) / str(seed)
-        describe_set(config("num_pictures=1", f"seed={seed}", f"out={folder}"))
+        call(describe_set, config("num_pictures=1", f"seed={seed}", f"out={folder}"))
         (line,) = (folder / "captions.jsonl").read_text().splitlines()
         return json.loads(line)["picture"]
 
@@ -139,8 +140,10 @@ def test_pictures_are_drawn_by_the_seed(config) -> None:
 
 
 def test_another_search_is_asked_of_the_run(config) -> None:
-    assert describe_set(config())["decoding"]["search"] is None
-    search = describe_set(config("search=latents"))["decoding"]["search"]
+    assert call(describe_set, config())["decoding"]["search"] is None
+    comparison = call(describe_set, config("search=latents"))
+    assert is_record(comparison["evaluated"], config("search=latents"))
+    search = comparison["decoding"]["search"]
     assert search["_target_"].endswith("LatentSearch.with_settings")
 
 
@@ -161,7 +164,7 @@ def test_what_a_detector_finds_in_both_is_counted(config, tmp_path: Path) -> Non
         + detections(tmp_path / "made.jsonl", "dog", [(n, f"{n}.png") for n in names])
         + "]",
     ]
-    comparison = describe_set(config(*options))["found"]
+    comparison = call(describe_set, config(*options))["found"]
     assert comparison["counts"]["places"] == comparison["counts"]["context"] == 3
     assert comparison["shares"] == {
         "context found again": 1.0,
@@ -171,20 +174,20 @@ def test_what_a_detector_finds_in_both_is_counted(config, tmp_path: Path) -> Non
         "pasted objects named": pytest.approx(2 / 3),
     }
     with pytest.raises(ValueError, match="given both, or neither"):
-        describe_set(config(options[0]))
+        call(describe_set, config(options[0]))
 
 
 def test_other_data_and_unfinished_sets_are_refused(config, tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(json.dumps({"image": "cat1.png", "caption": BEFORE}))
     with pytest.raises(ValueError, match=r"lacks 2 of the images asked for, such as cat0"):
-        describe_set(config())
+        call(describe_set, config())
     with pytest.raises(ValueError, match=r"data\.nosuch is not set for jsonl"):
-        describe_set(config("split=nosuch"))
-    with pytest.raises(ValueError, match="num_pictures must be at least 1"):
-        describe_set(config("num_pictures=0"))
+        call(describe_set, config("split=nosuch"))
+    with pytest.raises(ValueError, match="num_pictures: must be a whole number of at least 1"):
+        call(describe_set, config("num_pictures=0"))
     (tmp_path / "made" / "provenance.jsonl").unlink()
     with pytest.raises(ValueError, match=r"no provenance\.jsonl; give augmented\.root=FOLDER"):
-        describe_set(config())
+        call(describe_set, config())
 
 
 @pytest.mark.long
@@ -205,7 +208,7 @@ def test_a_trained_run_describes_pictures_that_were_made(tmp_path: Path) -> None
         f"run={run}",
         "metrics=fast",
     ]
-    comparison = describe_set(compose_config("captioned", chosen))
+    comparison = call(describe_set, compose_config("captioned", chosen))
     evaluated = compose_config(
         "evaluate",
         [*paths, "data=augmented", f"data.root={set_folder}", f"run={run}", "metrics=fast"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,14 @@ from augmentation.toca.prompt_writer import PromptWriter
 from augmentation.toca.teaching import IGNORED, Lessons, mean_loss_of, teach, with_templates
 from augmentation.writing.causal_writer import CausalWriter
 from captioning.config.compose import compose_config
+from captioning.config.tasks import arguments_of
 from captioning.text.causal import DOCUMENT_BREAK, imported, load_causal
 from captioning.text.tagger import CaptionTagger
 from captioning.training.rosters import read_corpus
 from captioning.training.settings import Corpus
 from tests.augmentation.toca.conftest import Filler
 from tests.causal_folder import save_causal
+from tests.task_calls import call, is_record
 
 ROOT = Path(__file__).resolve().parents[3]
 WORDS_ONLY = {"style": "words", "num_examples": 0, "instruct": False}
@@ -140,8 +143,8 @@ def test_a_model_that_learned_a_corpus_by_heart_writes_its_captions(
     learned = [(caption, tags) for caption, tags in gold if len(tags) < 10][:4]
     path = tmp_path / "captions.txt"
     path.write_text("".join(f"{caption}\n" for caption, _ in learned), encoding="utf-8")
-    fast = ("training.num_steps=250", "training.lr=0.01", "full_template_share=1", "val_share=0")
-    card = teach(settings(folder, path, *fast))
+    fast = ("training.num_steps=250", "training.lr=0.01", "full_template_share=1", "val_share=0.1")
+    card = call(teach, settings(folder, path, *fast))
     assert card["captions"] == {"train": 3, "val": 1}
     assert card["history"][-1]["loss"] < 0.1 * card["history"][0]["loss"]
     embedding = "transformer.wte.weight"
@@ -186,7 +189,7 @@ def test_a_killed_teaching_goes_on_as_if_it_had_not_been(
     folder: Path, corpus: Path, tmp_path: Path, monkeypatch
 ) -> None:
     steps = ("training.num_steps=4", "training.checkpoint_every=2")
-    teach(settings(folder, corpus, *steps, f"out={tmp_path / 'whole'}"))
+    call(teach, settings(folder, corpus, *steps, f"out={tmp_path / 'whole'}"))
     calls = []
 
     def dying(*args, **kwargs):
@@ -197,14 +200,23 @@ def test_a_killed_teaching_goes_on_as_if_it_had_not_been(
 
     monkeypatch.setattr(teaching, "mean_loss_of", dying)
     with pytest.raises(ConnectionError):
-        teach(settings(folder, corpus, *steps))
+        call(teach, settings(folder, corpus, *steps))
     monkeypatch.undo()
-    card = teach(settings(folder, corpus, *steps))
+    chosen = settings(folder, corpus, *steps)
+    card = call(teach, chosen)
+    assert is_record(card["config"], chosen)
     assert [line["step"] for line in card["history"]] == [1, 2, 3, 4]
     uninterrupted, resumed = (
         load_file(tmp_path / name / "model.safetensors") for name in ("whole", "taught")
     )
     assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
+
+
+def fit(network: torch.nn.Module, lessons: Any, config: DictConfig) -> None:
+    given = arguments_of(teach, config)
+    keys = ("precision", "num_epochs", "val_batches", "seed")
+    options = {key: given[key] for key in keys} | {"checkpoint": Path(given["checkpoint"])}
+    teaching.fit(network, lessons, given["training"], **options, identity={})
 
 
 @pytest.mark.parametrize(("accumulate", "steps"), [(1, 3), (2, 2)])
@@ -214,8 +226,8 @@ def test_epochs_are_of_captions_however_many_a_step_has(
     asked = []
 
     class Recorder:
-        def __init__(self, *, settings: DictConfig, **_: object) -> None:
-            asked.append(settings.num_steps)
+        def __init__(self, *, num_steps: int, **_: object) -> None:
+            asked.append(num_steps)
 
         def run(self, *_: object) -> list[dict[str, float]]:
             return []
@@ -232,7 +244,7 @@ def test_epochs_are_of_captions_however_many_a_step_has(
     training = ("training.batch_size=3", f"training.accumulate={accumulate}", "num_epochs=1")
     config = compose_config("teaching", [*training, "name=x", "out=x", "training.num_steps=null"])
     lessons = {"train": Taught(), "val": Taught()}
-    teaching.fit(torch.nn.Linear(1, 1), lessons, config, identity={})
+    fit(torch.nn.Linear(1, 1), lessons, config)
     assert asked == [steps]
 
 
@@ -268,7 +280,7 @@ def test_a_step_is_one_mean_over_the_tokens_of_its_parts(
     parts = {"train": Taught(), "val": Taught()}
     composed = compose_config("teaching", overrides)
     with pytest.raises(ConnectionError):
-        teaching.fit(network, parts, composed, identity={})
+        fit(network, parts, composed)
     losses = [mean_loss_of(network, *lesson, half=False) for lesson in drawn]
     whole = sum(n * loss for n, loss in zip(numbers, losses, strict=True)) / sum(numbers)
     expected = torch.autograd.grad(whole, [p for p in network.parameters() if p.grad is not None])
@@ -279,8 +291,8 @@ def test_a_step_is_one_mean_over_the_tokens_of_its_parts(
 
 def test_a_folder_of_another_teaching_is_refused(folder: Path, corpus: Path) -> None:
     steps = ("training.num_steps=1", "threads=1")
-    teach(settings(folder, corpus, *steps))
-    teach(settings(folder, corpus, "training.num_steps=1", "training.log_every=5"))
+    call(teach, settings(folder, corpus, *steps))
+    call(teach, settings(folder, corpus, "training.num_steps=1", "training.log_every=5"))
     card = (corpus.parent / "taught" / "card.json").read_text(encoding="utf-8")
     for changed, named in [
         ("seed=1", "seed was 0, is 1"),
@@ -288,12 +300,12 @@ def test_a_folder_of_another_teaching_is_refused(folder: Path, corpus: Path) -> 
         ("corpus.share=0.5", "photos and captions.corpus.fingerprint was "),
     ]:
         with pytest.raises(ValueError, match=named):
-            teach(settings(folder, corpus, *steps, changed))
+            call(teach, settings(folder, corpus, *steps, changed))
     lines = corpus.read_text(encoding="utf-8").splitlines(keepends=True)
     other = corpus.with_name("other.txt")
     other.write_text("".join(lines[1:]), encoding="utf-8")
     with pytest.raises(ValueError, match=r"photos and captions.corpus.fingerprint was "):
-        teach(settings(folder, corpus, *steps, f"corpus.train.path={other}"))
+        call(teach, settings(folder, corpus, *steps, f"corpus.train.path={other}"))
     assert (corpus.parent / "taught" / "card.json").read_text(encoding="utf-8") == card
 
 
@@ -306,7 +318,7 @@ def test_captions_that_the_model_does_not_take_are_refused_before_training(
 ) -> None:
     short = save_causal(tmp_path / "short", positions=40)
     with pytest.raises(ValueError, match=r"up to \d+ tokens, the language model takes 40"):
-        teach(settings(short, corpus))
+        call(teach, settings(short, corpus))
     assert not (tmp_path / "taught").exists()
 
 
@@ -316,9 +328,9 @@ def test_a_corpus_of_one_caption_and_wrong_settings_are_refused(
     path = tmp_path / "one.txt"
     path.write_text("A dog.\n")
     with pytest.raises(ValueError, match="at least two: got 1"):
-        teach(settings(folder, path))
-    with pytest.raises(ValueError, match="precision must be one of .*: got 'half'"):
-        teach(settings(folder, path, "precision=half"))
+        call(teach, settings(folder, path))
+    with pytest.raises(ValueError, match="^precision: must be one of float32, bf16-mixed, got"):
+        call(teach, settings(folder, path, "precision=half"))
 
 
 def test_checkpoints_of_before_prompts_were_a_part_are_gone_on_with(
@@ -326,11 +338,11 @@ def test_checkpoints_of_before_prompts_were_a_part_are_gone_on_with(
 ) -> None:
     seen = {}
 
-    def stopped(*_, identity) -> None:
+    def stopped(*_, identity, **__) -> None:
         seen.update(identity)
         raise ConnectionError("stopped")
 
     monkeypatch.setattr(teaching, "fit", stopped)
     with pytest.raises(ConnectionError):
-        teach(settings(folder, corpus))
+        call(teach, settings(folder, corpus))
     assert seen["prompts"] == WORDS_ONLY

@@ -12,6 +12,7 @@ from augmentation.writing.causal_writer import CausalWriter
 from augmentation.writing.prompt import Prompt
 from captioning.config.compose import compose_config
 from tests.causal_folder import save_causal
+from tests.task_calls import call
 from tests.tiny import CAPTIONS
 
 pytestmark = pytest.mark.skipif(
@@ -63,7 +64,7 @@ def test_a_model_learns_as_on_a_processor(folder: Path, tmp_path: Path) -> None:
             *("training.batch_size=4", "training.log_every=1", "training.num_steps=6"),
             *("val_batches=1", f"out={tmp_path / device}"),
         ]
-        card = teach(compose_config("teaching", settings))
+        card = call(teach, compose_config("teaching", settings))
         return [step["loss"] for step in card["history"]]
 
     assert losses("cuda") == pytest.approx(losses("cpu"), rel=1e-3)

@@ -48,8 +48,8 @@ def train_in_a_blink(config: Any, *, instead: Callable[[Any, Path], None] | None
 
 def _command(instead: Callable[[Any, Path], None] | None = None) -> HydraCommand:
     task = functools.partial(train_in_a_blink, instead=instead)
-    checked = {"checks_itself": True, "check": training.TRAIN.check}
-    return HydraCommand(name="train", summary="", config="train", task=task, **checked)
+    check = training.TRAIN.check
+    return HydraCommand(name="train", summary="", config="train", task=task, check=check)
 
 
 @pytest.fixture

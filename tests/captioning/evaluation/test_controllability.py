@@ -22,6 +22,7 @@ from captioning.evaluation.controllability import (
 from captioning.metrics.control import ControlledCaption, score_control
 from captioning.text.parser import build_caption_parser
 from captioning.text.word_tables import build_token_table
+from captioning.training.settings import Metrics
 from captioning.types import Control, Phrase, Prediction, Region, Sample
 
 
@@ -163,7 +164,7 @@ def test_standard_scores_by_batches_are_means_of_each_batchs_own() -> None:
     texts = ["a dog runs", "a cat sits on a mat", "two men", "a red boat on a lake", "a dog"]
     samples = [sample(number, str(number), text) for number, text in enumerate(texts)]
     captions = {s.sample_id: s.caption if s.row % 2 else "a dog sits" for s in samples}
-    metrics = {"test": ["BLEU", "CIDEr-D"], "tokenizer": "python"}
+    metrics = Metrics(test=["BLEU", "CIDEr-D"], val=["CIDEr-D"], tokenizer="python")
     scores = standard_scores(samples, captions, metrics, by_batches=2)
     assert scores["corpus"] == standard_scores(samples, captions, metrics)["corpus"]
     # the order of torch's distributed sampler of seed 0, which the authors' code asks for batches
@@ -180,6 +181,6 @@ def test_batches_of_standard_scores_mix_photos() -> None:
     words = ["dog", "cat", "boat", "man", "tree", "kite", "lamp", "book"]
     samples = [sample(5 * n + k, w, f"a red {w}") for n, w in enumerate(words) for k in range(5)]
     captions = {s.sample_id: s.caption for s in samples}
-    metrics = {"test": ["CIDEr-D"], "tokenizer": "python"}
+    metrics = Metrics(test=["CIDEr-D"], val=["CIDEr-D"], tokenizer="python")
     scores = standard_scores(samples, captions, metrics, by_batches=5)
     assert scores["by_batches"]["CIDEr-D"] > 0  # batches of one photo alone would have 0

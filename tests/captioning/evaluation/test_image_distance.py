@@ -14,6 +14,7 @@ from PIL import Image
 from captioning.config.compose import compose_config
 from captioning.evaluation.image_distance import image_distance, read_images
 from tests.photo_files import turned
+from tests.task_calls import call
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(
 ) -> None:
     shutil.copytree(folder / "real", folder / "other")
     out = folder / "out.json"
-    same = image_distance(configured(repository, folder, f"out={out}"))
+    same = call(image_distance, configured(repository, folder, f"out={out}"))
     assert same["name"].startswith("FID(test_resnet")
     assert same["value"] == pytest.approx(0, abs=1e-6)
     assert same["num_images"] == (8, 8)
@@ -54,8 +55,8 @@ def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(
     assert written["real"] == str(folder / "real")
     for file in (folder / "other").rglob("*.*"):
         Image.open(file).point(lambda value: value // 3).save(file)
-    assert image_distance(configured(repository, folder))["value"] > 0.001 + same["value"]
-    paired = image_distance(configured(repository, folder, "paired=true"))
+    assert call(image_distance, configured(repository, folder))["value"] > 0.001 + same["value"]
+    paired = call(image_distance, configured(repository, folder, "paired=true"))
     assert paired["name"].startswith("paired L2(")
     assert paired["value"] > 0
 
@@ -75,7 +76,7 @@ def test_bad_folders_are_named(repository: Path, folder: Path, change, message: 
     change(folder / "other")
     paired = "paired=true" if "alone" in message else "paired=false"
     with pytest.raises(ValueError, match=message):
-        image_distance(configured(repository, folder, paired))
+        call(image_distance, configured(repository, folder, paired))
 
 
 def test_images_are_turned_as_their_exif_says(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from captioning.evaluation.show_control import show_further
 from captioning.metrics.coco import evaluate_captions
 from captioning.text.lengths import count_words
 from captioning.training.run import train
+from captioning.training.settings import Metrics
 from captioning.types import Control, Region, Sample
+from tests.task_calls import call, is_record
 
 TINY = (
     "experiment=cic_bart/flickr8k_small",
@@ -92,9 +94,7 @@ def test_scores_are_of_the_best_sets_and_of_all_lengths() -> None:
     assert pieces["D-1"] == pytest.approx(6 / 7)  # the full stop is a word twice, and one of six
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"controls": 4}, {"best": 0}, {"shortest": 0}, {"shortest": 30}, {"regions": "all"}]
-)
+@pytest.mark.parametrize("wrong", [{"controls": 4}, {"best": 0}, {"shortest": 0}, {"shortest": 30}])
 def test_settings_out_of_their_ranges_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="random"):
         RandomControls(**wrong)
@@ -113,7 +113,7 @@ def test_standard_scores_hold_each_caption_against_its_own() -> None:
         "s1": "a dog runs on the grass",
         "other": "x",
     }
-    metrics = {"test": ["BLEU", "CIDEr-D"], "tokenizer": "python"}
+    metrics = Metrics(test=["BLEU", "CIDEr-D"], val=["CIDEr-D"], tokenizer="python")
     result = standard_scores(samples, captions_by_id, metrics)
     expected = evaluate_captions(
         {"1": captions_by_id["s0"], "2": captions_by_id["s1"]},
@@ -153,7 +153,9 @@ def test_what_is_missing_is_said(capsys, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_run_is_asked_at_random_and_scored_caption_by_caption(compose, tmp_path: Path) -> None:
-    result = evaluate_control(compose("metrics=fast", "random.controls=6", "max_images=4"))
+    chosen = compose("metrics=fast", "random.controls=6", "max_images=4")
+    result = call(evaluate_control, chosen)
+    assert is_record(result["evaluated"], chosen)
     place = tmp_path / "run" / "evaluation" / "miniworld_tiny-test_in" / "control.json"
     written = json.loads(place.read_text())
     assert written["random"]["corpus"] == result["random"]["corpus"]
@@ -167,7 +169,9 @@ def test_a_run_is_asked_at_random_and_scored_caption_by_caption(compose, tmp_pat
         written["standard"]["settings"]["num_images"]
         == written["scores"]["settings"]["num_captions"]
     )
-    without = evaluate_control(compose("~metrics", "random.controls=0", "max_images=4"))
+    chosen = compose("~metrics", "random.controls=0", "max_images=4")
+    without = call(evaluate_control, chosen)
+    assert is_record(without["evaluated"], chosen)
     assert without["random"] is without["standard"] is None
     assert without["scores"]["corpus"] == result["scores"]["corpus"]
 
@@ -180,4 +184,4 @@ def test_a_scorer_that_cannot_be_built_is_told_before_anything_is_captioned(
     config.word_vectors._target_ = "captioning.text.word_tables.nothing"
     OmegaConf.resolve(config)
     with pytest.raises(ValueError, match=r"captioning.text.word_tables.nothing"):
-        evaluate_control(config)
+        call(evaluate_control, config)

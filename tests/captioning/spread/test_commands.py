@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import DictConfig
-from rich.console import Console
 
 from augmentation.image_replacement.made_ahead import make_ahead
 from augmentation.run import augment
@@ -17,7 +16,7 @@ from captioning.spread.base import Job
 from captioning.spread.ray_data import Order
 from captioning.training import prepare as prepare_module
 from captioning.training.prepare import prepare
-from captioning.training.settings import PrepareSettings
+from captioning.training.settings import Features
 from curation.pair_cache import score_data
 from tests.captioning.spread.toy_work import Backwards
 from tests.task_calls import call
@@ -106,7 +105,7 @@ def test_features(tmp_path: Path, orders: list[Order]):
         options = (f"features.folder={folder}", "+features.chunk_size=64", *splits)
         config = compose("prepare", tmp_path, "data.train.num_scenes=70", *options, *spread)
         config.features.backbone = {"_target_": f"{TOYS}.seeded_backbone"}
-        assert prepare(PrepareSettings.of(config), Console(quiet=True))
+        assert call(prepare, config)
         stores.append(contents(folder))
     assert stores[0] == stores[1]
     assert sorted(Path(name).name for name in stores[0]) == [
@@ -129,7 +128,8 @@ def test_photos_of_several_batches_are_decoded_one_beside_another_on_a_gpu(
         chosen: Any = lambda _, device=device: torch.device(device)  # noqa: E731
         monkeypatch.setattr(prepare_module, "chosen_device", chosen)
         config.features.batch_size = batch_size
-        computed = prepare_module.spread_features(PrepareSettings.of(config), "a backbone")
+        chosen = Features.of(config.features)
+        computed = prepare_module.spread_features(chosen, config.spread, "a backbone")
         assert computed is not None
         list(computed(()))
     assert [job.unit for job in jobs] == [64, 512, 576]

@@ -107,7 +107,6 @@ def run(fates: dict[int, str], folder: Path, number: int) -> None:
         summary="",
         config="",
         task=partial(train, fates, folder),
-        checks_itself=True,
     )
     run_task(command, OmegaConf.create({}))
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from captioning.config.compose import compose_config
 from captioning.training import joint_heads as training
 from captioning.training.joint_heads import (
+    HeadsTraining,
     Pairs,
     batches,
     contrastive_loss,
@@ -26,6 +27,7 @@ from captioning.training.joint_heads import (
     train_joint_space,
 )
 from captioning.vision.joint_space import JointSpace, load_heads
+from tests.task_calls import call
 
 
 def unit(rows: int, size: int, seed: int) -> torch.Tensor:
@@ -88,16 +90,14 @@ def pairs(number: int, seed: int) -> Pairs:
 
 
 def test_heads_learn_and_the_same_seed_gives_the_same_heads() -> None:
-    settings = OmegaConf.create(
-        {
-            "num_epochs": 15,
-            "batch_size": 50,
-            "captions_per_image": 1,
-            "lr": 0.003,
-            "weight_decay": 0.01,
-            "ema_decay": 0.9,
-            "val_every": 15,
-        }
+    settings = HeadsTraining(
+        num_epochs=15,
+        batch_size=50,
+        captions_per_image=1,
+        lr=0.003,
+        weight_decay=0.01,
+        ema_decay=0.9,
+        val_every=15,
     )
     train, val = pairs(200, 1), pairs(100, 2)
     results = []
@@ -166,7 +166,7 @@ def small_run(
         *extra,
     ]
     config = compose_config("joint_space", overrides)
-    return train_joint_space(config)
+    return call(train_joint_space, config)
 
 
 def test_a_run_writes_heads_and_their_card(

@@ -21,6 +21,7 @@ from captioning.training.inputs import load_inputs
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
 from captioning.training.settings import TrainSettings
+from tests.task_calls import call, is_record
 
 COS_CVAE = (
     "model=cos_cvae_small",
@@ -167,7 +168,8 @@ def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:
 def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repository) -> None:
     train(latent("num_epochs=1"))
     run = tmp_path / "run"
-    scores = evaluate_draws(drawn(repository, run, "numbers=[3,6]", "num_best=3"))
+    chosen = drawn(repository, run, "numbers=[3,6]", "num_best=3")
+    scores = call(evaluate_draws, chosen)
     assert scores.keys() == {"3", "6"}
     for scores_of_number in scores.values():
         assert scores_of_number["oracle CIDEr-D"] >= scores_of_number["CIDEr-D"]
@@ -177,13 +179,16 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
     out = run / "evaluation" / "miniworld_tiny-test_in-latent_draws"
     written = json.loads((out / "diverse.json").read_text())
     assert written["scores"] == scores
+    assert is_record(written["evaluated"], chosen)
     drawn_captions = read_results(out / "candidates-6.json")
     assert {len(captions) for captions in drawn_captions.values()} == {6}
     assert written["oracle"]["6"] == {"CIDEr-D": scores["6"]["oracle CIDEr-D"]}
     assert written["consensus"]["3"]["CIDEr-D"] == scores["3"]["CIDEr-D"]
     both = drawn(repository, run, "numbers=[3]", "num_best=3", "first_images=4", f"out={run}/both")
     both.search.captions_per_draw = 2
-    assert evaluate_draws(both)["3"]["novel-sentences"] <= 4 * 3 < scores["3"]["novel-sentences"]
+    assert (
+        call(evaluate_draws, both)["3"]["novel-sentences"] <= 4 * 3 < scores["3"]["novel-sentences"]
+    )
     settings = json.loads((run / "both" / "diverse.json").read_text())["settings"]["3"]
     assert settings["decoding"]["search"]["captions_per_draw"] == 2
     lines = (out / "diverse.md").read_text().splitlines()
@@ -195,13 +200,15 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
         "3",
         "6",
     ]
-    likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "num_best=3", "search=beam"))
+    likeliest = call(
+        evaluate_draws, drawn(repository, run, "numbers=[6]", "num_best=3", "search=beam")
+    )
     assert likeliest["6"]["Div-1"] > 0  # a beam of 5 was made wider
     folder_names = {
         path.name.removeprefix("miniworld_tiny-test_in-") for path in out.parent.iterdir()
     }
     assert folder_names == {"latent_draws", "beam"}
     with pytest.raises(ValueError, match="gives one caption"):
-        evaluate_draws(drawn(repository, run, "search=greedy"))
+        call(evaluate_draws, drawn(repository, run, "search=greedy"))
     with pytest.raises(ValueError, match="at least num_best=5"):
-        evaluate_draws(drawn(repository, run, "numbers=[4]"))
+        call(evaluate_draws, drawn(repository, run, "numbers=[4]"))

@@ -21,7 +21,7 @@ from captioning.data.download import download, unpack
 from captioning.data.features.store import FeatureStore
 from captioning.metrics import spice
 from captioning.training.prepare import NeededFile, fetch_files, prepare
-from captioning.training.settings import PrepareSettings
+from tests.task_calls import call
 
 CONTENT = bytes(range(256)) * 400
 
@@ -197,18 +197,24 @@ TINY = {
 }
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line of a table is broken."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def test_own_photos_are_prepared(
     tmp_path: Path, repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
     own_data(tmp_path)
-    assert prepare(PrepareSettings.of(config_of(tmp_path, repository, TINY)), Console(width=200))
+    assert call(prepare, config_of(tmp_path, repository, TINY))
     said = capsys.readouterr().out
     assert "features of 3 photos are ready" in said
     stores = list((tmp_path / "cache" / "features").iterdir())
     assert [store.name.split("-")[0] for store in stores] == ["test_efficientnet"]
     config = config_of(tmp_path, repository, TINY)
     config.verify = True
-    assert prepare(PrepareSettings.of(config), Console(width=200))
+    assert call(prepare, config)
     assert "records of" in capsys.readouterr().out
 
     def refuse(store: FeatureStore) -> None:
@@ -217,9 +223,9 @@ def test_own_photos_are_prepared(
     with monkeypatch.context() as context:
         context.setattr(FeatureStore, "verify", refuse)
         with pytest.raises(ValueError, match=r"test_efficientnet\S+: damaged"):
-            prepare(PrepareSettings.of(config), Console(width=200))
+            call(prepare, config)
     config = config_of(tmp_path, repository, {"name": "none", "kind": None})
-    assert prepare(PrepareSettings.of(config), Console(width=200))
+    assert call(prepare, config)
 
 
 def test_missing_files_are_listed_with_their_source(
@@ -227,9 +233,7 @@ def test_missing_files_are_listed_with_their_source(
 ) -> None:
     own_data(tmp_path)
     (tmp_path / "val.jsonl").unlink()
-    assert not prepare(
-        PrepareSettings.of(config_of(tmp_path, repository, TINY)), Console(width=200)
-    )
+    assert not call(prepare, config_of(tmp_path, repository, TINY))
     said = capsys.readouterr().out
     assert "1 of 4 files of jsonl are missing" in said
     line = next(line for line in said.splitlines() if "val.jsonl" in line)

@@ -145,7 +145,7 @@ def test_commands_end_with_the_signals_status(
 
     monkeypatch.setattr(module, "_rank", lambda: rank)
     monkeypatch.setattr(module, "_have_met", lambda: have_met)
-    command = HydraCommand(name="train", summary="", config="", task=task, checks_itself=True)
+    command = HydraCommand(name="train", summary="", config="", task=task)
     with pytest.raises(SystemExit) as ended:
         run_task(command, OmegaConf.create({}))
     assert ended.value.code == status

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
 from augmentation.image_replacement.training.denoising import LabelReader
+from captioning.config.compose import compose_config
 from captioning.vision.backbones import build_backbone
+from tests.task_calls import call, is_record
 from tools.assets.autoencoder import (
     AutoencoderLoss,
+    AutoencoderTraining,
     FeatureDistance,
     edge_distance,
     starting_model,
@@ -35,6 +38,12 @@ SMALL = [
     "training.checkpoint_every=2",
 ]
 Made = Callable[..., DictConfig]
+
+
+def training(**changed: float) -> AutoencoderTraining:
+    """The config's, whose latents are trained."""
+    config = compose_config("autoencoder")
+    return AutoencoderTraining.of({**config.training, "decoder_only": False, **changed})
 
 
 def features(name: str) -> FeatureDistance:
@@ -74,7 +83,7 @@ def test_every_part_of_the_loss_counts() -> None:
     def loss(**changed: float) -> float:
         plain = dict.fromkeys(("edges", "features", "labels", "spread", "latent_noise"), 0.0)
         plain["objects"] = 1.0
-        settings = OmegaConf.create(plain | {"decoder_only": False} | changed)
+        settings = training(**plain | changed)
         distance = features("test_efficientnet.r160_in1k") if changed.get("features") else None
         labels = reader if changed.get("labels") else None
         loss_module = AutoencoderLoss(
@@ -109,9 +118,8 @@ def test_noise_is_in_proportion_to_each_channel(monkeypatch: pytest.MonkeyPatch)
     read: list[torch.Tensor] = []
     decode = model.decode
     monkeypatch.setattr(model, "decode", lambda noisy: [read.append(noisy), decode(noisy)][1])
-    settings = {"objects": 1.0, "edges": 0.0, "spread": 0.0, "latent_noise": 0.5}
-    settings |= {"decoder_only": False}
-    loss = AutoencoderLoss(model=model, settings=OmegaConf.create(settings))
+    settings = training(objects=1.0, edges=0.0, spread=0.0, latent_noise=0.5)
+    loss = AutoencoderLoss(model=model, settings=settings)
     loss(PICTURES, torch.zeros(3, 4, 4, dtype=torch.int64), torch.Generator().manual_seed(0))
     shares = (read[0] - latents).std((0, 2, 3)) / latents.std((0, 2, 3))
     assert shares.tolist() == pytest.approx([0.5, 0.5], rel=0.3)
@@ -119,7 +127,9 @@ def test_noise_is_in_proportion_to_each_channel(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_small_run_writes_an_autoencoder_and_its_card(config: Made, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "autoencoder"
-    card = train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=16", f"out={out}"))
+    chosen = config("autoencoder", *SMALL, "training.num_steps=16", f"out={out}")
+    card = call(train_autoencoder, chosen)
+    assert is_record(card["config"], chosen)
     assert card == json.loads((out / "card.json").read_text())
     assert (card["data"]["train"]["photos"], card["data"]["val"]["photos"]) == (8, 4)
     assert card["val"]["psnr"] == pytest.approx(card["history"][-1]["psnr"], abs=0.01)
@@ -131,18 +141,18 @@ def test_a_small_run_writes_an_autoencoder_and_its_card(config: Made, tmp_path: 
 
 def test_the_decoder_alone_goes_on_from_an_autoencoder(config: Made, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=4", f"out={first}"))
+    call(train_autoencoder, config("autoencoder", *SMALL, "training.num_steps=4", f"out={first}"))
     changed = [f"start={first}", "training.decoder_only=true", f"out={second}"]
-    train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=4", *changed))
+    call(train_autoencoder, config("autoencoder", *SMALL, "training.num_steps=4", *changed))
     before = PatchAutoencoder.from_pretrained(first).state_dict()
     after = PatchAutoencoder.from_pretrained(second).state_dict()
     unchanged = {name for name, value in before.items() if torch.equal(value, after[name])}
     assert unchanged == {name for name in before if name.startswith(("analysis.", "down."))}
 
 
-def test_the_start_must_be_an_autoencoder(config: Made, tmp_path: Path) -> None:
+def test_the_start_must_be_an_autoencoder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nothing"):
-        starting_model(config("autoencoder", f"start={tmp_path / 'nothing'}"), [])
+        starting_model(str(tmp_path / "nothing"), {}, [], size=32)
 
 
 def test_each_width_needs_its_number_of_blocks() -> None:

@@ -20,6 +20,7 @@ from augmentation.image_replacement.stable_diffusion import StableDiffusion
 from augmentation.image_replacement.training.photos_and_prompts import load_pictures, photo_paths
 from captioning.training.rosters import read_roster
 from captioning.training.settings import DataSettings
+from tests.task_calls import call, is_record
 from tools.assets.diffusion import (
     channel_weights,
     encode,
@@ -66,7 +67,8 @@ def test_a_small_run_writes_a_pipeline(
 ) -> None:
     out = tmp_path / "small"
     run_config = config("diffusion", *SMALL, f"autoencoder={autoencoder}", f"out={out}")
-    card = train_diffusion(run_config)
+    card = call(train_diffusion, run_config)
+    assert is_record(card["config"], run_config)
     assert card == json.loads((out / "card.json").read_text())
     assert [entry["step"] for entry in card["history"]] == [2, 4]
     assert all(entry["val loss"] > 0 for entry in card["history"])
@@ -82,11 +84,11 @@ def test_a_small_run_writes_a_pipeline(
     parts = generator._pipeline.components
     assert {parts[name].dtype for name in ("unet", "vae", "text_encoder")} == {torch.float32}
 
-    again = train_diffusion(run_config)  # finished: the same, without training
+    again = call(train_diffusion, run_config)  # finished: the same, without training
     assert again["history"] == card["history"]
 
     on = [f"start={out}", "training.num_steps=2", "training.lr=0", f"out={tmp_path / 'more'}"]
-    train_diffusion(config("diffusion", *SMALL, *on))
+    call(train_diffusion, config("diffusion", *SMALL, *on))
     before, after = (
         load_file(folder / "unet" / "diffusion_pytorch_model.safetensors")
         for folder in (out, tmp_path / "more")

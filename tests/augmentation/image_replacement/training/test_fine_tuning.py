@@ -20,6 +20,7 @@ from augmentation.image_replacement.pipeline_files import with_packaged
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
 from augmentation.image_replacement.training import fine_tuning
 from augmentation.image_replacement.training.fine_tuning import load_pipeline, train_generator
+from tests.task_calls import call, is_record
 
 SMALL = [
     "training.num_steps=6",
@@ -60,9 +61,9 @@ def test_the_packaged_generator_is_found_from_any_folder(
 
 def test_all_weights_of_the_network_are_tuned(config: Made, pipeline: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuned"
-    card = train_generator(
-        config("fine_tuning", *SMALL, f"generator={pipeline}", "tuning=full", f"out={out}")
-    )
+    chosen = config("fine_tuning", *SMALL, f"generator={pipeline}", "tuning=full", f"out={out}")
+    card = call(train_generator, chosen)
+    assert is_record(card["config"], chosen)
     assert card == json.loads((out / "card.json").read_text())
     assert [entry["step"] for entry in card["history"]] == [3, 6]
     assert card["history"][-1]["val loss"] < card["before"]["val loss"]
@@ -95,7 +96,7 @@ def test_threads_read_the_photos_of_the_next_step(
             monkeypatch.setattr(fine_tuning.PhotoData, "read_ahead", lambda *_: None)
         waits.append(0)
         options = (*SMALL, f"generator={pipeline}", f"out={tmp_path / name}")
-        cards.append(train_generator(config("fine_tuning", *options)))
+        cards.append(call(train_generator, config("fine_tuning", *options)))
     assert readers == [False] * 2 * 5  # two photos of each step but the first
     # three validations of four batches, and the first step; without threads all six steps
     assert waits == [12 + 1, 12 + 6]
@@ -107,8 +108,9 @@ def test_low_rank_additions_are_written_apart_and_merged(
     config: Made, pipeline: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "tuned"
-    card = train_generator(
-        config("fine_tuning", *SMALL, f"generator={pipeline}", "tuning=lora", f"out={out}")
+    card = call(
+        train_generator,
+        config("fine_tuning", *SMALL, f"generator={pipeline}", "tuning=lora", f"out={out}"),
     )
     tuned = changed(pipeline, out, "unet")
     assert tuned
@@ -128,7 +130,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     config: Made, pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(out: Path) -> Path:
-        train_generator(config("fine_tuning", *SMALL, f"generator={pipeline}", f"out={out}"))
+        call(train_generator, config("fine_tuning", *SMALL, f"generator={pipeline}", f"out={out}"))
         return out
 
     def killed(*_: object, **__: object) -> None:
@@ -148,13 +150,16 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 def test_the_text_encoder_is_tuned_when_asked(config: Made, pipeline: Path, tmp_path: Path) -> None:
     options = ["text_encoder=true", "gradient_checkpointing=true", "precision=bf16-mixed"]
     out = tmp_path / "tuned"
-    train_generator(config("fine_tuning", *SMALL, *options, f"generator={pipeline}", f"out={out}"))
+    call(
+        train_generator,
+        config("fine_tuning", *SMALL, *options, f"generator={pipeline}", f"out={out}"),
+    )
     assert changed(pipeline, out, "text_encoder")
     assert StableDiffusionPipeline.from_pretrained(out).text_encoder.dtype == torch.float32
 
 
 def test_what_cannot_be_tuned_is_refused(config: Made, pipeline: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"tuning must be one of .*: got 'half'"):
-        train_generator(config("fine_tuning", f"generator={pipeline}", "tuning=half"))
+    with pytest.raises(ValueError, match="^tuning: must be one of full, lora, got half$"):
+        call(train_generator, config("fine_tuning", f"generator={pipeline}", "tuning=half"))
     with pytest.raises(FileNotFoundError, match="no model_index.json in it; give a folder"):
-        train_generator(config("fine_tuning", f"generator={tmp_path}"))
+        call(train_generator, config("fine_tuning", f"generator={tmp_path}"))

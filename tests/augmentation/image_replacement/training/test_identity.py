@@ -13,6 +13,7 @@ from augmentation.training.identity import (
     refuse_other_training,
     training_identity,
 )
+from captioning.config.tasks import plain
 
 CHECKPOINT = Path("last.ckpt")
 
@@ -29,7 +30,7 @@ def start(tmp_path: Path) -> Path:
 def identity(config: Callable[..., DictConfig], start: Path | str | None) -> dict[str, Any]:
     value = "null" if start is None else start
     return training_identity(
-        config("diffusion", f"start={value}"), {}, starts={"start": start and str(start)}
+        plain(config("diffusion", f"start={value}")), {}, starts={"start": start and str(start)}
     )
 
 

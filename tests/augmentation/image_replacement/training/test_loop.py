@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from augmentation.training import loop as loop_module
-from augmentation.training.loop import TrainingLoop
+from augmentation.training.loop import LoopSettings, TrainingLoop
 from captioning.types import Mean
 
 IDENTITY = {"seed": 3, "training": {"lr": 0.2}}
@@ -25,9 +24,9 @@ class Point(nn.Module):
         self.fixed = nn.Parameter(torch.ones(2), requires_grad=False)
 
 
-def settings(**changed: Any) -> DictConfig:
+def settings(*, num_steps: int = 60, **changed: Any) -> dict[str, Any]:
     values = {
-        "num_steps": 60,
+        "batch_size": 1,
         "lr": 0.2,
         "weight_decay": 0.0,
         "warmup": 0.1,
@@ -39,7 +38,8 @@ def settings(**changed: Any) -> DictConfig:
         "val_every": 30,
         "checkpoint_every": 10,
     }
-    return OmegaConf.create(values | changed)
+    chosen = LoopSettings(num_steps=num_steps, **values | changed)
+    return {"settings": chosen, "num_steps": num_steps}
 
 
 class Killed(Exception):
@@ -57,7 +57,7 @@ def train(
     point = model or Point()
     loop = TrainingLoop(
         model=point,
-        settings=settings(**changed),
+        **settings(**changed),
         checkpoint=checkpoint,
         seed=3,
         identity=identity,
@@ -159,7 +159,7 @@ def test_a_step_in_parts_is_their_mean(tmp_path: Path) -> None:
     point = Point()
     loop = TrainingLoop(
         model=point,
-        settings=settings(num_steps=1, accumulate=4, log_every=1),
+        **settings(num_steps=1, accumulate=4, log_every=1),
         checkpoint=tmp_path / "last.ckpt",
         seed=0,
         identity=IDENTITY,
@@ -178,7 +178,7 @@ def test_a_step_in_parts_is_their_mean(tmp_path: Path) -> None:
 def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
     loop = TrainingLoop(
         model=Point(),
-        settings=settings(),
+        **settings(),
         checkpoint=tmp_path / "last.ckpt",
         seed=0,
         identity=IDENTITY,
@@ -215,7 +215,7 @@ def test_a_loss_that_is_no_number_is_not_kept(
     monkeypatch.setattr(loop_module, "_is_at_hand", lambda _: False)
     loop = TrainingLoop(
         model=Point(),
-        settings=settings(log_every=50, checkpoint_every=10),
+        **settings(log_every=50, checkpoint_every=10),
         checkpoint=tmp_path / "last.ckpt",
         seed=0,
         identity=IDENTITY,
@@ -234,7 +234,7 @@ def test_the_next_parts_draws_are_known_before_a_part(tmp_path: Path) -> None:
     point, events = Point(), []
     loop = TrainingLoop(
         model=point,
-        settings=settings(num_steps=3, accumulate=2),
+        **settings(num_steps=3, accumulate=2),
         checkpoint=tmp_path / "last.ckpt",
         seed=5,
         identity=IDENTITY,
@@ -303,7 +303,7 @@ def test_parts_of_different_sizes_make_one_mean(
     monkeypatch.setattr(nn.utils, "clip_grad_norm_", keep)
     loop = TrainingLoop(
         model=point,
-        settings=settings(num_steps=2, accumulate=len(numbers), log_every=1, lr=0.0),
+        **settings(num_steps=2, accumulate=len(numbers), log_every=1, lr=0.0),
         checkpoint=tmp_path / "last.ckpt",
         seed=0,
         identity=IDENTITY,

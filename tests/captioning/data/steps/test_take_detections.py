@@ -20,9 +20,10 @@ from captioning.data.steps.take_detections import (
 )
 from captioning.training.find_objects import find_objects
 from captioning.training.rosters import read_roster
-from captioning.training.settings import DataSettings, FindObjectsSettings
+from captioning.training.settings import DataSettings
 from captioning.types import Sample
 from captioning.vision.detectors import AbstractDetector
+from tests.task_calls import call
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 
@@ -59,9 +60,9 @@ def config(tmp_path: Path, monkeypatch) -> DictConfig:
 
 
 def test_a_split_is_looked_at_once_and_read_in_place_of_its_boxes(config) -> None:
-    out, number = find_objects(FindObjectsSettings.of(config))
+    out, number = call(find_objects, config)
     assert number == Corner.num_photos == 5
-    assert find_objects(FindObjectsSettings.of(config)) == (out, 5)
+    assert call(find_objects, config) == (out, 5)
     assert Corner.num_photos == 5
     header, regions = read_detections(out)
     assert header["settings"]["threshold"] == 0.5
@@ -78,10 +79,10 @@ def test_a_split_is_looked_at_once_and_read_in_place_of_its_boxes(config) -> Non
 
 
 def test_a_file_cut_off_in_a_line_is_gone_on_with(config) -> None:
-    out, _ = find_objects(FindObjectsSettings.of(config))
+    out, _ = call(find_objects, config)
     complete = out.read_text()
     out.write_text(complete[:-20])
-    find_objects(FindObjectsSettings.of(config))
+    call(find_objects, config)
     assert out.read_text() == complete
     assert Corner.num_photos == 6
 
@@ -92,7 +93,7 @@ def test_a_detector_that_fails_leaves_no_file_in_the_way(config, monkeypatch) ->
 
     monkeypatch.setattr(Corner, "raw", lambda _, photos: no_network(photos))
     with pytest.raises(ValueError, match="answers with nothing"):
-        find_objects(FindObjectsSettings.of(config))
+        call(find_objects, config)
     assert not Path(config.out).exists()
 
 
@@ -101,15 +102,15 @@ def test_another_file_is_not_repaired(config) -> None:
     out.parent.mkdir(parents=True)
     out.write_text("my list\nof things")
     with pytest.raises(ValueError, match="not JSON at line 1"):
-        find_objects(FindObjectsSettings.of(config))
+        call(find_objects, config)
     assert out.read_text() == "my list\nof things"
 
 
 def test_another_detector_does_not_add_to_a_file(config) -> None:
-    out, _ = find_objects(FindObjectsSettings.of(config))
+    out, _ = call(find_objects, config)
     config.detector.threshold = 0.1
     with pytest.raises(ValueError, match=f"{out}: made with other settings"):
-        find_objects(FindObjectsSettings.of(config))
+        call(find_objects, config)
 
 
 def write_found(path: Path, *found: tuple[str, str]) -> Path:
