@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from captioning.config.build import build_part
 from captioning.config.ranges import Name
+from captioning.config.tasks import plain
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.greedy import GreedySearch
@@ -150,20 +152,19 @@ def export(run: Name, to: Name, *, onnx: bool = False, card: CardFacts | None = 
 def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
     """Write all but the card; returns what it says of formats."""
     model = captioner.model
-    config = _with_lists(_portable(captioner.config), folder)
+    values = _with_lists(_portable(plain(captioner.config)), folder)
     weights: dict[str, Tensor] | None = dict(model.state_dict())
     note = _write_transformers(model, folder)
     if note is None:
         weights = None
-        config = _of_transformers(config)
+        values = _of_transformers(values)
     else:
-        config, of_features = _with_features(config, captioner)
+        values, of_features = _with_features(values, captioner)
         weights = {**(weights or {}), **of_features}
     checkpoint: dict[str, Any] = {}
     model.on_save_checkpoint(checkpoint)
-    bundle = Bundle(
-        folder=folder, config=config, captioner=checkpoint["captioner"], weights=weights
-    )
+    parts = {"config": OmegaConf.create(values), "captioner": checkpoint["captioner"]}
+    bundle = Bundle(folder=folder, weights=weights, **parts)
     write_bundle(bundle, {key: value for key, value in versions().items() if key != "command"})
     extra = ["## Other formats", "", *_formats(note, captioner, folder), ""]
     if note is None and captioner.config.model.get("lora"):
@@ -244,10 +245,9 @@ def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
     ]
 
 
-def _portable(config: DictConfig) -> DictConfig:
-    """The settings that others need, without folders of this machine."""
-    values: Any = OmegaConf.to_container(config, resolve=True)
-    kept = {key: values[key] for key in KEPT if values.get(key) is not None}
+def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, plain, that others need, without folders of this machine."""
+    kept: dict[str, Any] = {key: values[key] for key in KEPT if values.get(key) is not None}
     for key in ("folder", "num_workers"):
         kept["features"].pop(key, None)
     model = kept["model"]
@@ -256,12 +256,11 @@ def _portable(config: DictConfig) -> DictConfig:
         if Path(str(part.get("weights"))).is_file():  # which these take the place of
             part["weights"] = None
     kept["data"] = {"name": values["data"]["name"]}
-    return OmegaConf.create(kept)
+    return kept
 
 
-def _with_lists(config: DictConfig, folder: Path) -> DictConfig:
+def _with_lists(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The settings with copies of the files of words that the model reads, in ``lists/``."""
-    values: Any = OmegaConf.to_container(config)
 
     def copied(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
@@ -275,7 +274,7 @@ def _with_lists(config: DictConfig, folder: Path) -> DictConfig:
         (folder / name).write_bytes(content)
         return name
 
-    return DictConfig({**values, "model": copied(values["model"])})
+    return {**values, "model": copied(values["model"])}
 
 
 def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | None:
@@ -295,35 +294,35 @@ def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | No
     return None
 
 
-def _of_transformers(config: DictConfig) -> DictConfig:
+def _of_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that read all weights from the folder itself, with low ranks merged into them."""
-    config = config.copy()
-    config.model.module.pretrained = ROOT
-    config.model.pop("pretrained", None)
-    config.model.pop("lora", None)
-    backbone = config.features.get("backbone")
-    if config.features.get("reader", {}).get("pretrained"):
-        config.features.reader.pretrained = ROOT
+    changed = copy.deepcopy(dict(values))
+    model, features = changed["model"], changed["features"]
+    model["module"]["pretrained"] = ROOT
+    model.pop("pretrained", None)
+    model.pop("lora", None)
+    backbone, reader = features.get("backbone"), features.get("reader")
+    if reader and reader.get("pretrained"):
+        reader["pretrained"] = ROOT
     if backbone is not None:
         kept = {key: backbone[key] for key in ("_target_", "image_size") if key in backbone}
-        config.features.backbone = {**kept, "pretrained": ROOT}
-    return config
+        features["backbone"] = {**kept, "pretrained": ROOT}
+    return changed
 
 
 def _with_features(
-    config: DictConfig, captioner: Captioner
-) -> tuple[DictConfig, dict[str, Tensor]]:
+    values: dict[str, Any], captioner: Captioner
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Settings whose backbone is built without its weights, and these weights, where it can be."""
     backbone: nn.Module | None = captioner.backbone or captioner.model.backbone
-    chosen = config.features.get("backbone")
+    chosen = values["features"].get("backbone")
     if backbone is None or chosen is None or chosen.get("_target_") != BACKBONE:
-        return config, {}
-    changed = config.copy()
-    changed.features.backbone.weights = "random"
-    changed.features.backbone.image_size = backbone.image_size
-    same = build_part(changed.features.backbone).state_dict().keys() == backbone.state_dict().keys()
-    if not same:
-        return config, {}  # a package brings these weights
+        return values, {}
+    chosen = {**chosen, "weights": "random", "image_size": backbone.image_size}
+    changed = {**values, "features": {**values["features"], "backbone": chosen}}
+    again = build_part(OmegaConf.create(chosen))
+    if again.state_dict().keys() != backbone.state_dict().keys():
+        return values, {}  # a package brings these weights
     if captioner.backbone is None:
         return changed, {}  # they are among the model's
     weights = {f"{FEATURES_PREFIX}{n}": tensor for n, tensor in backbone.state_dict().items()}

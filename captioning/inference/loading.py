@@ -267,7 +267,7 @@ def _of_transformers(
     settings = CaptionerSettings.of(config)
     inputs = _inputs(settings, device)
     model = build_model(settings, tokenizer, inputs.pictures)
-    return _ready(model, config, inputs, device)
+    return LoadedCaptioner(config=config, **_ready(model, inputs, device))
 
 
 def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
@@ -275,7 +275,9 @@ def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> L
     from captioning.results.run_folder import RunFolder
 
     run = RunFolder(folder)
-    config = _with_precision(run.config(), wanted)
+    config = run.config()
+    if wanted is not None and config.features.get("precision"):  # of the backbone
+        config.features.precision = str(wanted).removeprefix("torch.")
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
     settings = CaptionerSettings.of(config)
     inputs = _inputs(settings, device)
@@ -286,12 +288,14 @@ def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> L
     except RuntimeError as error:
         reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
         raise ValueError(f"{folder}: weights and config.yaml do not fit: {reason}") from error
-    return _ready(model, config, inputs, device)
+    return LoadedCaptioner(config=config, **_ready(model, inputs, device))
 
 
 def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
     bundle = read_bundle(folder)
-    config = _with_precision(_with_folder(bundle.config, folder), wanted)
+    config = DictConfig(_placed(OmegaConf.to_container(bundle.config), folder))
+    if wanted is not None and config.features.get("precision"):  # of the backbone
+        config.features.precision = str(wanted).removeprefix("torch.")
     try:
         tokenizer = restored(bundle.captioner["tokenizer"])
     except (TypeError, AttributeError, KeyError) as error:
@@ -305,27 +309,14 @@ def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -
     model.on_load_checkpoint({"captioner": dict(bundle.captioner)})
     if of_model is not None:
         restore(model, of_model, where=folder / WEIGHTS)
-    return _ready(model, config, inputs, device)
+    return LoadedCaptioner(config=config, **_ready(model, inputs, device))
 
 
-def _ready(
-    model: AbstractCaptioner[Any],
-    config: DictConfig,
-    inputs: _Inputs,
-    device: torch.device,
-) -> LoadedCaptioner:
+def _ready(model: AbstractCaptioner[Any], inputs: _Inputs, device: torch.device) -> dict[str, Any]:
+    """All of a captioner but its settings."""
     model = model.to(device).eval().requires_grad_(False)
-    return LoadedCaptioner(
-        model=model, config=config, readers=inputs.readers, device=device, backbone=inputs.cached
-    )
-
-
-def _with_precision(config: DictConfig, wanted: torch.dtype | None) -> DictConfig:
-    """The settings with a backbone that computes in that precision."""
-    if wanted is None or not config.features.get("precision"):
-        return config
-    precision = str(wanted).removeprefix("torch.")
-    return DictConfig(OmegaConf.merge(config, {"features": {"precision": precision}}))
+    parts = {"readers": inputs.readers, "backbone": inputs.cached}
+    return {"model": model, "device": device, **parts}
 
 
 def has_own_type(chosen: Model) -> bool:
@@ -346,18 +337,13 @@ def brought_to(
     return torch.float32
 
 
-def _with_folder(config: DictConfig, folder: Path) -> DictConfig:
-    """The settings with the folder's own weights and lists where they name these."""
-    values = OmegaConf.to_container(config, resolve=False)
-
-    def placed(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {name: placed(content, str(name)) for name, content in value.items()}
-        own = key == "pretrained" and value in (ROOT, TRANSFORMERS)
-        own = own or (isinstance(value, str) and _OWN_LIST.fullmatch(value) is not None)
-        return str(folder.resolve() / value) if own else value
-
-    return DictConfig(placed(values))
+def _placed(value: Any, folder: Path, key: str = "") -> Any:
+    """Plain settings with the folder's own weights and lists where they name these."""
+    if isinstance(value, dict):
+        return {name: _placed(content, folder, str(name)) for name, content in value.items()}
+    own = key == "pretrained" and value in (ROOT, TRANSFORMERS)
+    own = own or (isinstance(value, str) and _OWN_LIST.fullmatch(value) is not None)
+    return str(folder.resolve() / value) if own else value
 
 
 def _divided(bundle: Bundle) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:

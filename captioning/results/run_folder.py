@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from captioning.results.folder_config import paths_in, read_folder_config, show_outside
 from captioning.results.started import mark_started, real_path
@@ -155,7 +154,7 @@ CACHE_FOLDER = "cache_folder"  # last word of keys of folders that may be delete
 # Keys that the config of every run has, and what they hold.
 ALWAYS: dict[str, type] = {
     **dict.fromkeys(("data.name", "paths.cache", "curation.name"), str),
-    "data.train": DictConfig,
+    "data.train": dict,
     "data.train._target_": str,
     "monitor": str,
     "seed": int,
@@ -194,8 +193,11 @@ class RunFolder:
         self._yaml = ""
         self._values: Mapping[str, Any] = {}
 
-    def open(self, config: DictConfig) -> Path | None:
+    def open(self, settings: Mapping[str, Any]) -> Path | None:
         """Prepare the folder for a run and say which checkpoint it goes on from.
+
+        Args:
+            settings: of the run, plain: all of them are kept and compared by their values.
 
         Returns:
             The checkpoint to resume from, or None to start anew (or when the run is finished).
@@ -205,8 +207,8 @@ class RunFolder:
             FileNotFoundError: ``resume`` names no file.
             PermissionError: the folder cannot be written.
         """
-        self._yaml, self._values = OmegaConf.to_yaml(config, resolve=True), _values(config)
-        resume, branch_from = str(config.resume), config.branch_from
+        self._yaml, self._values = OmegaConf.to_yaml(OmegaConf.create(settings)), flat(settings)
+        resume, branch_from = str(settings["resume"]), settings["branch_from"]
         check_places(resume=resume, branch_from=branch_from)
         if resume not in ("auto", "never"):
             _check_intact(Path(resume))
@@ -219,9 +221,8 @@ class RunFolder:
             elif self._config_path.exists():
                 self._refuse_other()
             if not self.finished():
-                self._start(config.get("plugins") or [])
-            plain = OmegaConf.to_container(config, resolve=True)
-            mark_started(self.path, [*paths_in(plain), *_data_places(self._values)])
+                self._start(settings.get("plugins") or [])
+            mark_started(self.path, [*paths_in(settings), *_data_places(self._values)])
         if resume == "auto":
             return None if self.finished() else self._latest() or branch
         return branch if resume == "never" else Path(resume)
@@ -239,7 +240,8 @@ class RunFolder:
             return path
         check_intact(path)
         saved = config_of(path)
-        changed = {} if saved is None else self._changed_but_place(_values(saved))
+        values = {} if saved is None else flat(OmegaConf.to_container(saved, resolve=True))
+        changed = values and self._changed_but_place(values)
         if changed:
             raise ValueError(
                 f"{path} is of another config ({_shown(changed)}): it was put there from another "
@@ -250,7 +252,7 @@ class RunFolder:
     def _check_branch(self, path: Path) -> None:
         """Refuse a checkpoint to branch from whose run differs in more than its curation."""
         _check_intact(path)
-        changed = changed_values(_values(RunFolder(path.parents[1])._config()), self._values)
+        changed = changed_values(RunFolder(path.parents[1])._saved(), self._values)
         changed = {k: both for k, both in changed.items() if not is_below(k, BRANCH_KEYS)}
         if changed:
             raise ValueError(
@@ -294,7 +296,7 @@ class RunFolder:
 
     def _refuse_other(self) -> None:
         """Refuse a folder with results of another config; one without any is taken over."""
-        changed = self._changed_but_place(_values(self._config()))
+        changed = self._changed_but_place(self._saved())
         if changed and not self.has_results():
             self._clear_start()
         elif changed:
@@ -345,7 +347,7 @@ class RunFolder:
         if not self._config_path.is_file():
             return
         saved, now = self._config(), self._values
-        before = _values(saved)
+        before = flat(OmegaConf.to_container(saved, resolve=True))
         moved = {
             key: new
             for key, (_, new) in changed_values(before, now).items()
@@ -388,28 +390,35 @@ class RunFolder:
             ValueError: the file is damaged.
         """
         config = self._config()
-        if wrong := [key for key, kind in ALWAYS.items() if not _holds(config, key, kind)]:
+        values: Any = OmegaConf.to_container(config, resolve=True)
+        if wrong := [key for key, kind in ALWAYS.items() if not _holds(values, key, kind)]:
             raise ValueError(
                 f"{self._config_path} cannot be read ({wrong[0]} is missing or wrong): it was "
                 "damaged or cut off; restore it, or give another run folder"
             )
-        self._find_data(config)
+        for key, place in self._moved_data(flat(values)).items():
+            OmegaConf.update(config, key, place)
         show_outside(paths_in(OmegaConf.to_container(config)), self.path)
         return config
 
-    def _find_data(self, config: DictConfig) -> None:
-        """Look for data by relative paths from where the run was started, too.
+    def _saved(self) -> dict[str, Any]:
+        """Values of the settings that the folder has, by dotted key."""
+        return flat(OmegaConf.to_container(self._config(), resolve=True))
+
+    def _moved_data(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Where data lie whose relative paths lead from where the run was started, by key.
 
         That folder is known where the run's own path was relative: the run still lies below it.
         """
-        place, run = self.path.resolve(), Path(str(config.get("run_dir") or "."))
+        place, run = self.path.resolve(), Path(str(values.get("run_dir") or "."))
         if run.is_absolute() or place.parts[-len(run.parts) or None :] != run.parts:
-            return
+            return {}
         start = Path(*place.parts[: len(place.parts) - len(run.parts)])
-        for key, text in _values(config).items():
-            is_place = DATA_PLACE.fullmatch(key) and isinstance(text, str)
-            if is_place and not os.path.exists(text) and (start / text).exists():
-                OmegaConf.update(config, key, str(start / text))
+        return {
+            key: str(start / text)
+            for key, text in _data_places(values)
+            if not os.path.exists(text) and (start / text).exists()
+        }
 
     def check_there(self) -> None:
         """Refuse a folder without a config.
@@ -508,10 +517,6 @@ def _is_free(key: str) -> bool:
     return is_below(key, FREE_KEYS) or key.endswith(f".{CACHE_FOLDER}")
 
 
-def _values(config: DictConfig) -> dict[str, Any]:
-    return flat(OmegaConf.to_container(config, resolve=True))
-
-
 def _data_places(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Where a run's data lie, also by names without a folder, which later become whole paths."""
     return [
@@ -542,11 +547,12 @@ def _check_intact(path: Path) -> None:
         check_intact(path)
 
 
-def _holds(config: DictConfig, key: str, kind: type) -> bool:
-    try:
-        return isinstance(OmegaConf.select(config, key), kind)
-    except OmegaConfBaseException:  # a text where settings should be
-        return False
+def _holds(tree: Any, key: str, kind: type) -> bool:
+    for word in key.split("."):
+        if not isinstance(tree, dict) or word not in tree:
+            return False
+        tree = tree[word]
+    return isinstance(tree, kind)
 
 
 def _with_folder(value: Any, before: str, now: str) -> Any:

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from captioning.config.build import build_part
+from captioning.config.tasks import plain
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.readers.many_samples import lasting_records
@@ -106,7 +107,7 @@ def train(config: DictConfig, finished: Finished | None = None) -> dict[str, flo
     with StopSignals() as signals:
         try:
             with _alone_in(folder.path):
-                return _train(settings, folder, folder.open(config), signals, ended)
+                return _train(settings, folder, folder.open(plain(config)), signals, ended)
         except Stopped as stopped:
             signals.pass_on(stopped)
             raise

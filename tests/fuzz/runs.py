@@ -143,16 +143,15 @@ def tabled_run(folder: Path) -> Subject:
 def opened_run(folder: Path) -> Subject:
     """What a training reads of the folder that it goes on in."""
     run = folder / "run"
-    config = OmegaConf.create(
-        {"resume": "auto", "branch_from": None, "run_dir": str(run), "seed": 0, "a": {"b": [1]}}
-    )
+    settings = {"resume": "auto", "branch_from": None, "run_dir": str(run), "seed": 0}
+    settings |= {"a": {"b": [1]}}
 
     def call() -> None:
-        RunFolder(run).open(config)
+        RunFolder(run).open(settings)
 
     call()
     (run / "checkpoints").mkdir()
-    content = {"epoch": 1, "global_step": 5, "config": OmegaConf.to_yaml(config)}
+    content = {"epoch": 1, "global_step": 5, "config": OmegaConf.to_yaml(settings)}
     torch.save(content | {"state_dict": {"w": torch.ones(3)}}, run / "checkpoints" / "last.ckpt")
     (run / "metrics.json").write_text(json.dumps({"val": [], "settings": {}}))
     names = ("config.yaml", "versions.json", "metrics.json", "checkpoints/last.ckpt")

@@ -17,7 +17,7 @@ from captioning.commands.main import main
 from captioning.export.card import without_folders
 from captioning.export.export import _portable, _with_lists, export
 from captioning.inference.bundle import FEATURES_PREFIX, in_eight_bits, in_full
-from captioning.inference.loading import _with_folder
+from captioning.inference.loading import _placed
 from captioning.training.rosters import read_roster
 from captioning.training.settings import DataSettings
 from tests.hub_server import SENDS_FILES_AS_DATA, TOKEN, running_hub
@@ -117,16 +117,15 @@ def test_files_of_words_are_taken_along(tmp_path: Path) -> None:
     module = {"objects": str(words), "weights": str(weights), "entities": {"names_path": None}}
     model = {"objects": str(words), "weights": "float32", "module": module}
     settings = {"model": model, "features": {}, "data": {"name": "own", "root": str(tmp_path)}}
-    portable = _with_lists(_portable(OmegaConf.create(settings)), tmp_path)
-    assert str(tmp_path) not in OmegaConf.to_yaml(portable)
-    assert portable.model.weights == "float32"
-    assert portable.model.module.weights is None
-    loaded = _with_folder(portable, tmp_path)
-    assert loaded.model.objects == loaded.model.module.objects
-    assert Path(loaded.model.objects).read_text(encoding="utf-8") == words.read_text()
+    portable = _with_lists(_portable(settings), tmp_path)
+    assert str(tmp_path) not in json.dumps(portable)
+    assert portable["model"]["weights"] == "float32"
+    assert portable["model"]["module"]["weights"] is None
+    loaded = _placed(portable, tmp_path)["model"]
+    assert loaded["objects"] == loaded["module"]["objects"]
+    assert Path(loaded["objects"]).read_text(encoding="utf-8") == words.read_text()
     for other in ("lists/../words.txt", "lists/0123456789ab.py"):
-        stranger = _with_folder(OmegaConf.create({"model": {"objects": other}}), tmp_path)
-        assert stranger.model.objects == other
+        assert _placed({"objects": other}, tmp_path) == {"objects": other}
 
 
 def test_nothing_is_written_over(run: Path, tmp_path: Path, capsys) -> None:

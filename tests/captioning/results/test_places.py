@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from captioning.results.run_folder import _BLOCK, _WHOLE, RunFolder, content_of
 from tests.captioning.results.test_run_folder import make_config, save_checkpoint
@@ -25,7 +25,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models"
 
 
-def config_of(run: Path, model: str, words: list[str], **changes: Any) -> DictConfig:
+def config_of(run: Path, model: str, words: list[str], **changes: Any) -> dict[str, object]:
     parts = {"model": {"pretrained": model}, "steps": {"add": {"files": words}}}
     return make_config(run, **parts, **changes)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.compose import compose_config
 from captioning.results import versions as run_versions
@@ -18,12 +17,12 @@ from captioning.results.run_folder import OFF, RunFolder
 from captioning.results.versions import versions
 
 
-def make_config(folder: Path, **changes: object) -> DictConfig:
+def make_config(folder: Path, **changes: object) -> dict[str, object]:
     settings = {"resume": "auto", "branch_from": None, "run_dir": str(folder), "seed": 0}
     settings |= {"data": {"name": "toy", "train": {"_target_": "reader"}}, "monitor": "last"}
     settings |= {"paths": {"cache": "cache"}, "curation": {"name": "none"}}
     settings |= {"loader": {"batch_size": 4, "num_workers": 0}, "noise": 0.2}
-    return OmegaConf.create(settings | changes)
+    return settings | changes
 
 
 def save_checkpoint(path: Path, *, epoch: int = 0, updates: int = 10) -> None:
