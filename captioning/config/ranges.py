@@ -122,7 +122,9 @@ def read(value: Any, hint: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         contents = [get_args(kind)[0] for kind in kinds if get_origin(kind) in (Sequence, list)]
         return [read(entry, contents[0] if contents else Any) for entry in value]
-    for kind in kinds if isinstance(value, Mapping) else ():
+    if not isinstance(value, Mapping):
+        return value
+    for kind in kinds:
         if is_group(kind):
             return kind.of(value)
         if is_dataclass(kind):

@@ -128,7 +128,7 @@ def _vocabulary(options: Options, num_rows: int) -> list[str]:
     return words
 
 
-def _config(state: Mapping[str, Tensor], words: list[str]) -> BlipConfig:
+def _config(state: Mapping[str, Tensor], words: list[str]) -> Any:
     from transformers import BlipConfig
 
     hidden, width = state[WORDS].shape[1], state[KEYS].shape[1]

@@ -98,7 +98,8 @@ def load_run(
 
     def placed(group: str, chosen: Mapping[str, Any]) -> DictConfig:
         """A group in the run's config, to whose keys references such as ``${seed}`` lead."""
-        return OmegaConf.merge(config, {group: None}, {group: chosen})[group]
+        merged: Any = OmegaConf.merge(config, {group: None}, {group: chosen})
+        return merged[group]
 
     other = data if data is None or isinstance(data, Data) else Data.of(placed("data", data))
     if other is not None:

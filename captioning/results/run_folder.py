@@ -207,7 +207,7 @@ class RunFolder:
             FileNotFoundError: ``resume`` names no file.
             PermissionError: the folder cannot be written.
         """
-        self._yaml, self._values = OmegaConf.to_yaml(OmegaConf.create(settings)), flat(settings)
+        self._yaml, self._values = OmegaConf.to_yaml(dict(settings)), flat(dict(settings))
         resume, branch_from = str(settings["resume"]), settings["branch_from"]
         check_places(resume=resume, branch_from=branch_from)
         if resume not in ("auto", "never"):
