@@ -81,6 +81,7 @@ OPEN = {
     "diverse-captions": ("run=RUN",),
     "image-distance": ("real=A", "other=B"),
     "augment": ("out=OUT", "data=miniworld", "spread=ray"),
+    "augment round-trip": ("prompt=single",),
     "augment captioned": ("run=RUN", "augmented.root=MADE"),
 }
 COMMANDS |= {
