@@ -56,6 +56,16 @@ class AbstractTokenizer(ABC):
         """`encode` of many captions, where that is faster than one by one."""
         return [self.encode(caption) for caption in captions]
 
+    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+        """How many tokens or words of a caption's end `encode` leaves out; 0 where it fits.
+
+        Args:
+            caption: a text.
+            ids: ``encode(caption)``, by whose number most captions are known to fit.
+        """
+        del caption, ids
+        return 0
+
     def token_spans(self, caption: str) -> list[tuple[int, int]]:
         """Where the tokens of ``encode(caption)`` stand: one ``(start, stop)`` a token.
 

@@ -223,6 +223,8 @@ class Batch:
         weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
         token_weights: ``(B, T) float32`` in [0, 1], of each token's loss, beside that of its
             caption; None when all are 1.
+        token_sentences: ``(B, T) int64`` number of the sentence of each token, from 0; -1 for
+            begin, end and padding. None where losses by sentence are not wanted.
         controls: B controls, one for each caption; None where nothing is requested.
         draw: key of random numbers: seed, epoch and number of the batch; None outside of training.
         filler: whether it repeats a caption of another process, for a process that has none of its
@@ -244,6 +246,7 @@ class Batch:
     token_mask: Tensor | None = None
     weights: Tensor | None = None
     token_weights: Tensor | None = None
+    token_sentences: Tensor | None = None
     controls: tuple[Control, ...] | None = None
     draw: tuple[int, ...] | None = None
     filler: bool = False
@@ -349,6 +352,9 @@ class CaptionLosses:
             tokens. None: the model does not give it, and objectives that need it are refused.
         smoothed: ``(B,)`` the same with the model's label smoothing, detached. None: the model does
             not give it, and curation that ranks by it is refused.
+        token_nll: ``(B, T - 1)`` negative log-likelihood of each token but the first, in nats,
+            detached; 0 on padding. None: the model does not give it, and ledgers by sentence are
+            refused; or `Batch.token_sentences` is None, so nobody asks.
         means: the means that add up to ``total``, by which it is taken over several processes
             (`captioning.models.shared_loss`) and over accumulated batches
             (`captioning.models.update_window`), in each in the same order; empty: it is one mean of
@@ -360,6 +366,7 @@ class CaptionLosses:
     parts: dict[str, Tensor] = field(default_factory=dict)
     nll: Tensor | None = None
     smoothed: Tensor | None = None
+    token_nll: Tensor | None = None
     means: tuple[Mean, ...] = ()
 
 

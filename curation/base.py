@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from captioning.data.roster import CurationView
-from captioning.types import Edit, EditAction, Sample
+from captioning.types import Edit, EditAction, MaskedSpan, Sample
 
 if TYPE_CHECKING:  # loops of one's own need no Lightning, which takes seconds to import
     import pytorch_lightning as pl
@@ -37,7 +37,8 @@ class Context:
         epoch: the epoch that just ended, from 0; -1 for a decision before training.
         seed: seed of the run.
         signals: further measurements by name, such as the visual gain: ``(E, N) float32`` over the
-            closed epochs, the newest last; NaN where unknown.
+            closed epochs, the newest last; NaN where unknown. What is measured by sentence is
+            ``(E, N, K)``, of the K first sentences of each caption.
         keep: ids of samples that no policy may edit, see `curation.loop.keep`.
         policy: name of the policy that decides.
         is_over: False while the epoch is under way, for an amender that works ahead.
@@ -63,9 +64,10 @@ class Context:
         if self.history.dim() != 2 or self.history.shape[1] != num_samples:
             raise ValueError(f"history must be (E, {num_samples}): got {tuple(self.history.shape)}")
         for name, values in self.signals.items():
-            if values.dim() != 2 or values.shape[1] != num_samples:
+            if values.dim() not in (2, 3) or values.shape[1] != num_samples:
                 raise ValueError(
-                    f"signal {name!r} must be (E, {num_samples}): got {tuple(values.shape)}"
+                    f"signal {name!r} must be (E, {num_samples}), or (E, {num_samples}, K) by "
+                    f"sentence: got {tuple(values.shape)}"
                 )
 
     @classmethod
@@ -91,14 +93,17 @@ class Context:
         that it is now.
 
         Args:
-            values: ``(E, N)`` of consecutive epochs, `epoch` last, such as `history`.
+            values: ``(E, N)`` of consecutive epochs, `epoch` last, such as `history`; or
+                ``(E, N, K)`` by sentence.
 
         Returns:
-            ``(E, N)`` the same; NaN where the sample is not live, and in the epochs up to the one
+            The same; NaN where the sample is not live, and in the epochs up to the one
             at whose end its caption or its picture was replaced last.
         """
         epochs = torch.arange(self.epoch - len(values) + 1, self.epoch + 1)
         is_present = self._is_live & (epochs[:, None] > self._replaced_after)
+        if values.dim() == 3:
+            is_present = is_present[..., None]
         return torch.where(is_present, values, torch.nan)
 
     def of_live(self, scores: Tensor) -> Tensor:
@@ -210,12 +215,59 @@ class AbstractScore(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordDoubt:
-    """A word of a live sample's caption, and the word that is likeliest in its place.
+class SpanDoubt(ABC):
+    """A part of a live sample's caption that is judged: a word, or a sentence.
 
     Attributes:
         row: of the sample in the roster.
-        start: index of the word's first character in the sample's caption as it stands now.
+        start: index of the part's first character in the sample's caption as it stands now.
+    """
+
+    row: int
+    start: int
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The part as written: ``caption[start:start + len(text)] == text``."""
+
+    @property
+    @abstractmethod
+    def value(self) -> float:
+        """How far it is in doubt, higher is worse; in the unit of its score."""
+
+    @property
+    def stop(self) -> int:
+        """Index behind the part's last character."""
+        return self.start + len(self.text)
+
+    def overlaps(self, masks: Iterable[MaskedSpan]) -> bool:
+        """Whether it has a character in one of the spans."""
+        return any(mask.start < self.stop and self.start < mask.stop for mask in masks)
+
+    def check(self, sample: Sample) -> None:
+        """Refuse a record of another caption.
+
+        Args:
+            sample: of its row.
+
+        Raises:
+            ValueError: the part does not stand at its place.
+        """
+        if not self.text or sample.caption[self.start : self.stop] != self.text:
+            raise ValueError(
+                f"a score doubts {self.text!r} at character {self.start} of "
+                f"{sample.sample_id!r}, where its caption {sample.caption!r} has no such text: "
+                "records must be of the captions as they stand now"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordDoubt(SpanDoubt):
+    """A word of a live sample's caption, and the word that is likeliest in its place.
+
+    Attributes:
+        row, start: see `SpanDoubt`.
         word: as written; ``caption[start:start + len(word)] == word``.
         alternative: the likeliest other word for the place, in the form that would stand there.
         log_odds: log-probability of the alternative less that of the word, in nats; above 0 the
@@ -224,22 +276,54 @@ class WordDoubt:
         topic: of the word's row, such as ``"color"``; empty where it is unknown.
     """
 
-    row: int
-    start: int
     word: str
     alternative: str
     log_odds: float
     probability: float
     topic: str = ""
 
+    @property
+    def text(self) -> str:
+        """The word."""
+        return self.word
 
-def highest(doubts: Sequence[WordDoubt], num_rows: int, *, value: str = "probability") -> Tensor:
+    @property
+    def value(self) -> float:
+        """The probability."""
+        return self.probability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentenceDoubt(SpanDoubt):
+    """A sentence of a live sample's caption.
+
+    Attributes:
+        row, start: see `SpanDoubt`.
+        sentence: as written, see `captioning.text.sentence_spans.sentence_spans`.
+        suspicion: higher is worse, in the unit of its score.
+    """
+
+    sentence: str
+    suspicion: float
+
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        return self.sentence
+
+    @property
+    def value(self) -> float:
+        """The suspicion."""
+        return self.suspicion
+
+
+def highest(doubts: Sequence[SpanDoubt], num_rows: int, *, value: str = "value") -> Tensor:
     """``(num_rows,) float32`` the highest of each row's doubts; NaN for rows without one.
 
     Args:
-        doubts: of words.
+        doubts: of words or sentences.
         num_rows: of the roster.
-        value: field of `WordDoubt` that counts.
+        value: attribute of the doubts that counts.
     """
     values = np.full(num_rows, -np.inf)
     rows = np.array([doubt.row for doubt in doubts], dtype=np.int64)
@@ -247,10 +331,47 @@ def highest(doubts: Sequence[WordDoubt], num_rows: int, *, value: str = "probabi
     return torch.from_numpy(np.where(np.isinf(values), np.nan, values)).float()
 
 
-class AbstractWordScore(AbstractScore):
-    """A score that also tells which words of a caption are in doubt."""
+SpanT = TypeVar("SpanT", bound=SpanDoubt)
 
-    may_know_none = True  # where no word is in doubt
+
+def by_row(doubts: Iterable[SpanT]) -> dict[int, list[SpanT]]:
+    """The doubts of each row that has some, in their order."""
+    rows: dict[int, list[SpanT]] = {}
+    for doubt in doubts:
+        rows.setdefault(doubt.row, []).append(doubt)
+    return rows
+
+
+class AbstractSpanScore(AbstractScore):
+    """A score that also tells which parts of a caption are in doubt."""
+
+    may_know_none = True  # where no part is judged
+
+    @abstractmethod
+    def doubts(self, context: Context) -> Sequence[SpanDoubt]:
+        """A record for each part of the live samples that is judged, by row and start.
+
+        Parts that are likely right are judged, too: those who act on records choose by
+        `SpanDoubt.value`. Pure: the same context gives the same records, in every process.
+        """
+
+
+class AbstractSentenceScore(AbstractSpanScore):
+    """A score that tells which sentences of a caption are in doubt."""
+
+    def scores(self, context: Context) -> Tensor:
+        """The highest suspicion of a caption's sentences that are not masked; NaN without one."""
+        doubts = self.doubts(context)
+        free = [doubt for doubt in doubts if not doubt.overlaps(context.live[doubt.row].masks)]
+        return highest(free, len(context.view.roster))
+
+    @abstractmethod
+    def doubts(self, context: Context) -> list[SentenceDoubt]:
+        """A record for each sentence of the live samples that is judged, by row and start."""
+
+
+class AbstractWordScore(AbstractSpanScore):
+    """A score that also tells which words of a caption are in doubt."""
 
     @property
     def counted_value(self) -> str:
@@ -259,11 +380,7 @@ class AbstractWordScore(AbstractScore):
 
     @abstractmethod
     def doubts(self, context: Context) -> list[WordDoubt]:
-        """A record for each word of the live samples that is judged, by row and start.
-
-        Words that are likely right are judged, too: those who act on records choose by
-        `WordDoubt.probability`. Pure: the same context gives the same records, in every process.
-        """
+        """A record for each word of the live samples that is judged, by row and start."""
 
 
 class AbstractSelector(ABC):
@@ -310,6 +427,11 @@ class AbstractAmender(ABC):
     changes_weights = False
     amends_at_once = False
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of the losses of another kind that it reads, see `Context.signals`."""
+        return ()
+
     @abstractmethod
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """Edits for the selected samples; samples that cannot be amended are in ``unchanged``.
@@ -346,53 +468,79 @@ class AbstractAmender(ABC):
         return None
 
 
-class AbstractWordAmender(AbstractAmender):
-    """An amender that acts on the words in doubt.
+ScoreT = TypeVar("ScoreT", bound=AbstractSpanScore)
+
+
+class AbstractSpanAmender(AbstractAmender, Generic[ScoreT]):
+    """An amender that acts on parts of captions: on the words or sentences in doubt.
 
     Args:
-        score: says which words are in doubt; None: the selector's own.
-        threshold: least probability of being wrong at which it acts on a word, in [0, 1].
+        score: says which parts are in doubt; None: the selector's own.
 
     Attributes:
         work: what it does, for messages, such as ``"masking words"``.
-
-    Raises:
-        ValueError: a threshold outside [0, 1].
+        score_type: scores that it can ask.
+        which_score: what to choose where there is none, for the message.
     """
 
     work: str
+    score_type: type[ScoreT]
+    which_score: str
 
-    def __init__(self, *, score: AbstractWordScore | None, threshold: float) -> None:
+    def __init__(self, *, score: ScoreT | None) -> None:
         self.score = score
-        self.threshold = require_fraction("threshold", threshold)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Those of its score."""
+        return () if self.score is None else self.score.signals
 
     def follow(self, select: AbstractSelector) -> None:
         """Ask the selector's score, unless there is one already."""
         score = getattr(select, "score", None)
-        if self.score is None and isinstance(score, AbstractWordScore):
+        if self.score is None and isinstance(score, self.score_type):
             self.score = score
 
     def start(self, view: CurationView) -> None:
-        """Refuse to begin without a score of words.
+        """Refuse to begin without a score of such parts.
 
         Raises:
             ValueError: there is none.
         """
         del view
-        self._word_score()
+        self._span_score()
+
+    def _span_score(self) -> ScoreT:
+        if self.score is None:
+            raise ValueError(
+                f"{self.work} needs a score that tells which {self.which_score} with a selector by "
+                "score, or name one in curation.amend.score"
+            )
+        return self.score
+
+
+class AbstractWordAmender(AbstractSpanAmender[AbstractWordScore]):
+    """An amender that acts on the words in doubt.
+
+    Args:
+        score: see `AbstractSpanAmender`.
+        threshold: least probability of being wrong at which it acts on a word, in [0, 1].
+
+    Raises:
+        ValueError: a threshold outside [0, 1].
+    """
+
+    score_type = AbstractWordScore
+    which_score = "words are in doubt: choose curation/score=words"
+
+    def __init__(self, *, score: AbstractWordScore | None, threshold: float) -> None:
+        super().__init__(score=score)
+        self.threshold = require_fraction("threshold", threshold)
 
     def _doubts(self, context: Context) -> list[WordDoubt]:
         """The words that are sure enough to be wrong."""
-        doubts = self._word_score().doubts(context)
+        doubts = self._span_score().doubts(context)
         return [doubt for doubt in doubts if doubt.probability >= self.threshold]
-
-    def _word_score(self) -> AbstractWordScore:
-        if self.score is None:
-            raise ValueError(
-                f"{self.work} needs a score that tells which words are in doubt: choose "
-                "curation/score=words with a selector by score, or name one in curation.amend.score"
-            )
-        return self.score
 
 
 def require_fraction(name: str, value: float) -> float:

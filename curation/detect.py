@@ -20,15 +20,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.build import build_part
 from captioning.config.ranges import Name
-from captioning.metrics.detection import detect_kinds
+from captioning.metrics.detection import area_under_roc, average_precision, detect_kinds
 from captioning.results.run_folder import RunFolder
 from captioning.runtime.files import write_json
 from captioning.spread.local import Local, chosen_spread
 from captioning.training.settings import Part
-from curation.base import AbstractScore, Context, as_numpy
+from curation.base import AbstractScore, AbstractSentenceScore, Context, as_numpy, by_row
 from curation.finished_run import read_run
 from curation.loop.ledger import read_history
-from curation.loop.planted_faults import faulty_kinds
+from curation.loop.planted_faults import faulty_kinds, wrong_sentences
 from curation.manifest import is_loop_folder, read_manifest
 from curation.pair_cache import fill_cache, pair_parts, pairs_of
 
@@ -93,7 +93,48 @@ def detect_by_score(
         live[context.live_rows] = values[context.live_rows]
         if not np.isnan(live).all():
             detections[name] = detect_kinds(live, kinds).to_dict()
+            if isinstance(score, AbstractSentenceScore):
+                detections[name]["sentences"] = detect_sentences(score, context, kinds)
     return detections
+
+
+def detect_sentences(
+    score: AbstractSentenceScore, context: Context, kinds: Mapping[int, str]
+) -> dict[str, Any]:
+    """How well a score finds the planted wrong sentences among all that it judges.
+
+    Args:
+        score: of sentences.
+        context: what is known.
+        kinds: kind of fault by row, see `faulty_kinds`.
+
+    Returns:
+        Plain values: numbers of judged and of wrong sentences, ``average_precision``, ``auc``, the
+        share of wrong ones that are the worst of their caption (``worst_of_caption``), and by kind
+        the average precision among sound sentences and those of the kind; None where undefined.
+    """
+    wrong, doubts = wrong_sentences(context.view), score.doubts(context)
+    values = np.array([doubt.suspicion for doubt in doubts])
+    is_wrong = np.array([wrong.get(doubt.row) == doubt.start for doubt in doubts], dtype=bool)
+    if not is_wrong.any():
+        return {"num_sentences": len(doubts), "num_wrong": 0}
+    kind_of = np.array([kinds.get(doubt.row, "") for doubt in doubts])
+    rows = {row: max(own, key=lambda d: d.suspicion).start for row, own in by_row(doubts).items()}
+    hits = [
+        rows[doubt.row] == doubt.start for doubt, hit in zip(doubts, is_wrong, strict=True) if hit
+    ]
+    by_kind = {}
+    for kind in sorted(set(kind_of[is_wrong].tolist())):
+        kept = ~is_wrong | (kind_of == kind)
+        by_kind[kind] = average_precision(values[kept], is_wrong[kept])
+    return {
+        "num_sentences": len(doubts),
+        "num_wrong": int(is_wrong.sum()),
+        "average_precision": average_precision(values, is_wrong),
+        "auc": area_under_roc(values, is_wrong),
+        "worst_of_caption": float(np.mean(hits)),
+        "average_precision_by_kind": by_kind,
+    }
 
 
 def detect_run(

@@ -91,8 +91,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.config.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         *("captioning.vision.photo_keys", "captioning.metrics.detection"),
-        *("captioning.text.word_rows", "captioning.text.word_forms"),
-        "captioning.text.control_tokens",
+        *(
+            "captioning.text.word_rows",
+            "captioning.text.word_forms",
+            "captioning.text.sentence_spans",
+        ),
+        *("captioning.text.control_tokens", "captioning.text.sentence_spans"),
         "augmentation.base",
     ),
     "curation.score.words": (

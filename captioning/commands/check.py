@@ -47,6 +47,7 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   wrong_photo=0.5     chance that none of the photo's captions fits it (also --chance)
   shifted=10          evidence for a run of captions of the neighbouring photos, in nats
   wrong_word=0.7      chance that a word is wrong (also --chance)
+  wrong_sentence=0.5  * chance that a sentence of a long caption does not fit (also --chance)
   same_caption=5      photos with the same caption
   duplicate_photo=.95 likeness to an earlier photo
   split_copy=.95      likeness to an earlier photo of another split
@@ -268,9 +269,10 @@ def _thresholds(options: Namespace) -> dict[str, float]:
         except ValueError as error:
             hint = "" if mark else "; write NAME=VALUE"
             raise ValueError(f"--threshold {text}: {value!r} is no number{hint}") from error
+    floors = {"fit": 0.0, "wrong_photo": 0.0, "wrong_sentence": 0.0, "wrong_word": WORD_CHANCE}
     chances = {
         "--fit-threshold": (options.fit_threshold, {"fit": 0.0}),
-        "--chance": (options.chance, {"fit": 0.0, "wrong_photo": 0.0, "wrong_word": WORD_CHANCE}),
+        "--chance": (options.chance, floors),
     }
     for option, (chance, floors) in chances.items():
         if chance is None:

@@ -90,6 +90,30 @@ def area_under_roc(scores: Scores, is_fault: Truth) -> float:
     return float((rank_sum - num_faults * (num_faults + 1) / 2) / (num_faults * num_sound))
 
 
+def average_precision(scores: Scores, is_fault: Truth) -> float:
+    """Mean over the faults of the precision among all samples that score at least as high.
+
+    Tied samples are one step of the ranking, so no order of the input is favoured; a score that
+    says nothing has the share of faults.
+
+    Args:
+        scores: ``(N,)`` finite; higher means more suspect.
+        is_fault: ``(N,) bool``, the planted truth.
+
+    Returns:
+        In [0, 1]; NaN without faults.
+
+    Raises:
+        ValueError: other shapes, or scores that are not finite.
+    """
+    values, faults = _checked(scores, is_fault)
+    if not faults.any():
+        return float("nan")
+    _, places, counts = np.unique(-values, return_inverse=True, return_counts=True)
+    hits = np.bincount(places, weights=faults, minlength=len(counts))
+    return float(hits @ (hits.cumsum() / counts.cumsum()) / hits.sum())
+
+
 def precision_at(scores: Scores, is_fault: Truth, k: int) -> float:
     """Share of faults among the ``k`` highest scores.
 

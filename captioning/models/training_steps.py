@@ -36,8 +36,8 @@ def check_losses(losses: Any, number: int, *, by: object) -> None:
             f"{name} must give captioning.types.CaptionLosses, which has a loss of each caption: "
             f"got {shown(losses)}"
         )
-    shapes = {"total": (), "per_sample": (number,), "nll": (number,), "smoothed": (number,)}
-    for part, shape in shapes.items():
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("per_sample", "nll", "smoothed"), (number,))
+    for part, shape in {"total": (), **shapes}.items():
         value = getattr(losses, part)
         is_left_out = value is None and part in ("nll", "smoothed")
         if not is_left_out and (not isinstance(value, Tensor) or tuple(value.shape) != shape):
@@ -73,6 +73,9 @@ class TrainingSteps(pl.LightningModule):
         outputs["update_loss"] = shared.update
         if losses.nll is not None:
             outputs["per_sample_sum"] = losses.nll[counted].detach()
+        if batch.token_sentences is not None and losses.token_nll is not None:
+            outputs["token_nll"] = losses.token_nll[counted]
+            outputs["token_sentences"] = batch.token_sentences[counted, 1:]
         return outputs
 
     def _shared_loss(

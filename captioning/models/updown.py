@@ -318,9 +318,14 @@ class UpDown(AbstractCaptioner[UpDownState]):
         else:
             loss = loss if masks is None else loss * masks
             mean = mean_of(packing.sum_by_caption(loss), weights)
-        per_sample = summed.detach() / lengths
+        wanted = batch.token_sentences
         return CaptionLosses(
-            total=mean.value, per_sample=per_sample, nll=summed, smoothed=smoothed, means=(mean,)
+            total=mean.value,
+            per_sample=summed.detach() / lengths,
+            nll=summed,
+            smoothed=smoothed,
+            token_nll=None if wanted is None else packing.unpack(nll.detach(), wanted[:, 1:]),
+            means=(mean,),
         )
 
     def start(self, batch: Batch) -> UpDownState:

@@ -26,6 +26,7 @@ from captioning.config.build import build_part
 from captioning.config.tasks import plain
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
+from captioning.data.long_captions import chosen, fit_tokens, warn_of_short_search
 from captioning.data.readers.many_samples import lasting_records
 from captioning.data.roster import build_roster
 from captioning.data.steps.base import StepContext
@@ -237,7 +238,7 @@ def build(settings: TrainSettings, run: RunFolder, signals: StopSignals) -> Expe
         inputs = load_inputs(settings, check=begin)
         _write_dropped(inputs, run.path)
         _write_steps(inputs.steps, run.path)
-        model, datamodule = build_captioner(settings, inputs)
+        model, datamodule = build_captioner(settings, inputs, run.path)
     suit_machine(settings, model)
     evaluation = CaptionEvaluation(
         folder=run.path,
@@ -273,20 +274,29 @@ def suit_machine(settings: TrainSettings, model: AbstractCaptioner) -> None:
 
 
 def build_captioner(
-    settings: TrainSettings, inputs: Inputs
+    settings: TrainSettings, inputs: Inputs, folder: Path | None = None
 ) -> tuple[AbstractCaptioner, CaptionDataModule]:
-    """The model that training begins with, new or of another run, and its loaders."""
+    """The model that training begins with, new or of another run, and its loaders.
+
+    Which captions are cut is written into the run's folder, if it is given.
+    """
     start = load_start(settings.start_from, features=settings.features.name)
     if start is None:
         tokenizer = _new_tokenizer(settings, inputs.splits)
     else:
         captions = (sample.caption for sample in inputs.splits.train.samples)
         tokenizer = start.tokenizer(captions, new_words=settings.new_words)
-    tokens = tokens_of(inputs.splits.train, tokenizer, cache=settings.paths.cache)
+    train = inputs.splits.train
+    tokens = tokens_of(train, tokenizer, cache=settings.paths.cache)
+    mode = chosen(settings.loader.get("long_captions"), tokenizer)
+    tokens, cut = fit_tokens(train, tokenizer, tokens, mode)
+    if folder is not None:
+        rank_zero_only(cut.write)(folder)
     datamodule = build_datamodule(settings, inputs, tokenizer, tokens=tokens)
     horizon = num_updates(settings, datamodule.updates_per_epoch)
     model = build_model(settings, tokenizer, inputs, horizon)
     check_search(model.search, type(model))
+    warn_of_short_search(train, tokens, model.search.settings.max_length)
     if start is not None:
         start.begin(model)
     model.objective = build_objective(settings)

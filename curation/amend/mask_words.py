@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from captioning.config.ranges import Fraction
 from captioning.data.roster import masks_text
-from captioning.types import MaskedSpan, Sample
+from captioning.types import Edit, MaskedSpan, Sample
 from curation.base import (
     LEFT_ALONE,
     AbstractWordAmender,
@@ -16,9 +16,13 @@ from curation.base import (
     Amended,
     Context,
     Selected,
+    SpanDoubt,
     WordDoubt,
+    by_row,
     require_fraction,
 )
+
+SpanT = TypeVar("SpanT", bound=SpanDoubt)
 
 
 class MaskWords(AbstractWordAmender):
@@ -57,45 +61,49 @@ class MaskWords(AbstractWordAmender):
         Raises:
             ValueError: a record of the score that does not fit the caption.
         """
-        doubts = defaultdict(list)
-        for doubt in self._doubts(context):
-            doubts[doubt.row].append(doubt)
+        doubts = by_row(self._doubts(context))
         edits, unchanged = [], []
         for candidate in selected:
-            sample = candidate.sample
-            words = _new_words(sample, doubts[sample.row])
+            words = new_spans(candidate.sample, doubts.get(candidate.sample.row, ()))
             if not words:
-                unchanged.append(sample.sample_id)
+                unchanged.append(candidate.sample.sample_id)
                 continue
-            masks = [*sample.masks, *(_span(word, self.weight) for word in words)]
-            value = masks_text(sorted(masks, key=lambda mask: mask.start))
             candidate = replace(candidate, reason=f"{candidate.reason}; {_in_words(words)}")
-            edits.append(context.edit(candidate, "mask_words", value=value))
+            edits.append(mask(context, candidate, words, weight=self.weight))
         notes = (f"{LEFT_ALONE}no word in enough doubt",) * len(unchanged)
         return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=notes)
 
 
-def _new_words(sample: Sample, doubts: Iterable[WordDoubt]) -> list[WordDoubt]:
-    """The words to mask in order, without those that are masked; of overlapping ones the surest."""
-    masked: list[MaskedSpan] = list(sample.masks)
-    words = []
-    for doubt in sorted(doubts, key=lambda doubt: (-doubt.probability, doubt.start)):
-        end = doubt.start + len(doubt.word)
-        if not doubt.word or sample.caption[doubt.start : end] != doubt.word:
-            raise ValueError(
-                f"a score doubts {doubt.word!r} at character {doubt.start} of "
-                f"{sample.sample_id!r}, where its caption {sample.caption!r} has no such word: "
-                "records must be of the captions as they stand now"
-            )
-        span = _span(doubt)
-        if all(span.stop <= other.start or other.stop <= span.start for other in masked):
-            masked.append(span)
-            words.append(doubt)
-    return sorted(words, key=lambda doubt: doubt.start)
+def mask(
+    context: Context, candidate: Selected, spans: Iterable[SpanDoubt], *, weight: float
+) -> Edit:
+    """An edit that takes further parts of a caption out of the loss, beside those that are out.
+
+    Args:
+        context: of the decision.
+        candidate: the sample, and why it was selected.
+        spans: of `new_spans`.
+        weight: what is left of the loss of their tokens, in [0, 1).
+    """
+    new = (MaskedSpan(start=span.start, stop=span.stop, weight=weight) for span in spans)
+    masks = sorted([*candidate.sample.masks, *new], key=lambda mask: mask.start)
+    return context.edit(candidate, "mask_words", value=masks_text(masks))
 
 
-def _span(doubt: WordDoubt, weight: float = 0.0) -> MaskedSpan:
-    return MaskedSpan(start=doubt.start, stop=doubt.start + len(doubt.word), weight=weight)
+def new_spans(sample: Sample, doubts: Iterable[SpanT]) -> list[SpanT]:
+    """The parts to mask in order, without those that are masked; of overlapping ones the worst.
+
+    Raises:
+        ValueError: a record that does not fit the caption.
+    """
+    masked = list(sample.masks)
+    chosen = []
+    for doubt in sorted(doubts, key=lambda doubt: (-doubt.value, doubt.start)):
+        doubt.check(sample)
+        if not doubt.overlaps(masked):
+            masked.append(MaskedSpan(start=doubt.start, stop=doubt.stop))
+            chosen.append(doubt)
+    return sorted(chosen, key=lambda doubt: doubt.start)
 
 
 def _in_words(doubts: Iterable[WordDoubt]) -> str:

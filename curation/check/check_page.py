@@ -13,8 +13,10 @@ import numpy as np
 
 from captioning.runtime.files import write_text
 from captioning.vision.photo_places import place_in_shard
+from curation.base import SentenceDoubt
 from curation.check.checks import Check
 from curation.check.mend import Flagged, Replacement, flagged_elsewhere
+from curation.check.sentence_checks import NAME as SENTENCES
 from curation.check.word_checks import NAME as WORDS
 from curation.review.html_page import block, build_page, pack, short, thumbnails
 
@@ -48,6 +50,10 @@ class Checked(Flagged, Protocol):
 
     def replacement(self, row: int) -> Replacement | None:
         """A caption with its most doubted word replaced."""
+        ...
+
+    def worst_sentence(self, row: int) -> SentenceDoubt | None:
+        """The sentence of a long caption that fits its photo least."""
         ...
 
     def told(self) -> Sequence[str]:
@@ -169,6 +175,9 @@ def _item(
         "changed": _changed(
             sample.caption, result.replacement(row) if check.name == WORDS else None
         ),
+        "marked": _marked(sample.caption, result.worst_sentence(row))
+        if check.name in (SENTENCES, "fit")
+        else None,
     }
 
 
@@ -184,6 +193,14 @@ def _shown(check: Check, value: float) -> str:
     if check.is_chance:
         return "over 0.99" if value > 0.99 else f"{value:.2f}"
     return f"{value:.3g}"
+
+
+def _marked(caption: str, worst: SentenceDoubt | None) -> list[str] | None:
+    """What stands before the worst sentence, the sentence, and what follows."""
+    if worst is None:
+        return None
+    parts = (caption[: worst.start], worst.sentence, caption[worst.stop :])
+    return [short(text) for text in parts]
 
 
 def _changed(caption: str, new: Replacement | None) -> list[str] | None:

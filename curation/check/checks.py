@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from curation.check import fit_checks, generators, photo_checks, texts, word_checks
+from curation.check import (
+    fit_checks,
+    generators,
+    photo_checks,
+    sentence_checks,
+    texts,
+    word_checks,
+)
 from curation.check.evidence import Evidence, Floats, Scores
 from curation.check.generator_folder import BUCKET
 
@@ -64,6 +71,12 @@ CHECKS: tuple[Check, ...] = (
         name=word_checks.NAME, title="Captions with a wrong word",
         measures="estimated chance that the word is wrong",
         score=word_checks.wrong_words, threshold=word_checks.THRESHOLD, is_chance=True,
+    ),
+    Check(
+        name=sentence_checks.NAME, title="Long captions with a sentence that does not fit",
+        measures="chance that the sentence is wrong", score=sentence_checks.wrong_sentences,
+        threshold=sentence_checks.THRESHOLD, is_chance=True, needs_space=True,
+        removes=False,  # the rest of the caption may be right
     ),
     Check(
         name="same_caption", title="The same caption on many photos",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from captioning.data.roster import Roster, build_roster
 from captioning.interfaces import TextEmbedder
 from captioning.text.word_forms import words_of
-from curation.base import WordDoubt
+from curation.base import SentenceDoubt, WordDoubt
 from curation.check.generator_folder import GeneratorFolder
 
 Floats = NDArray[np.float32]
@@ -163,12 +163,14 @@ class Scores:
         reasons: of single captions by row, for people.
         note: of the whole set, for people.
         words: that are judged, by row, the most likely wrong one first.
+        sentences: that are judged, likewise.
     """
 
     values: Floats
     reasons: Mapping[int, str] = field(default_factory=dict)
     note: str = ""
     words: Mapping[int, Sequence[WordDoubt]] = field(default_factory=dict)
+    sentences: Mapping[int, Sequence[SentenceDoubt]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, count: int, found: Mapping[int, tuple[float, str]]) -> Scores:
@@ -192,12 +194,15 @@ def by_content(score: Scorer[Options]) -> Scorer[Options]:
         values = np.empty_like(found.values)
         values[order] = found.values
         rows = order.tolist()
-        words = {
-            rows[row]: tuple(replace(doubt, row=rows[row]) for doubt in doubts)
-            for row, doubts in found.words.items()
+        parts = {
+            name: {
+                rows[row]: tuple(replace(doubt, row=rows[row]) for doubt in doubts)
+                for row, doubts in getattr(found, name).items()
+            }
+            for name in ("words", "sentences")
         }
         reasons = {rows[row]: reason for row, reason in found.reasons.items()}
-        return replace(found, values=values, reasons=reasons, words=words)
+        return replace(found, values=values, reasons=reasons, **parts)
 
     return scored
 

@@ -18,21 +18,24 @@ from captioning.data.roster import Roster
 from captioning.runtime.extras import import_extra
 from captioning.runtime.files import write_atomically, write_text
 from captioning.types import Edit
+from curation.base import SentenceDoubt
 from curation.check.check_page import less_sure, write_page
 from curation.check.checks import ALL_CHECKS, TELLING, Check
 from curation.check.evidence import Scores
 from curation.check.generator_folder import Note
 from curation.check.mend import Replacement, replacement
+from curation.check.sentence_checks import NAME as SENTENCES
 from curation.check.word_checks import NAME as WORDS
 
 CSV_NAME, PARQUET_NAME, PAGE_NAME = "issues.csv", "issues.parquet", "report.html"
 LEFT_OUT = "left_out"
 HEAD = ("file", "name", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
 WORD_COLUMNS = ("word", "word_start", "replacement")
+SENTENCE_COLUMNS = ("sentence", "sentence_start")
 POLICY = "check"
 # Arrow's types of columns, also where all values are empty; checks have floats.
-_KINDS: dict[str, str] = dict.fromkeys((*HEAD, "word", "replacement"), "string")
-_KINDS |= {"flag": "bool", "suspicion": "float64", "word_start": "int64"}
+_KINDS: dict[str, str] = dict.fromkeys((*HEAD, "word", "replacement", "sentence"), "string")
+_KINDS |= {"flag": "bool", "suspicion": "float64", "word_start": "int64", "sentence_start": "int64"}
 
 
 class IssueTable:
@@ -203,9 +206,10 @@ class CheckResult:
                     "reason": "; ".join(self.reason(name, sample.row) for name in issues),
                     **{name: _number(self.scores[name].values[sample.row]) for name in names},
                     **self._word(sample.row),
+                    **self._sentence(sample.row),
                 }
             )
-        columns = (*HEAD, *names, *self._word(0))
+        columns = (*HEAD, *names, *self._word(0), *self._sentence(0))
         nothing = dict.fromkeys(columns)
         for item in self.roster.dropped:
             head = (item.item, item.item, "", "", True, 1.0, LEFT_OUT, item.rule)
@@ -222,6 +226,19 @@ class CheckResult:
         surest = doubts[0]
         values = (surest.word, surest.start, surest.alternative)
         return dict(zip(WORD_COLUMNS, values, strict=True))
+
+    def worst_sentence(self, row: int) -> SentenceDoubt | None:
+        """The sentence of a long caption that fits its photo least; None where none was judged."""
+        doubts = self.scores[SENTENCES].sentences.get(row) if SENTENCES in self.scores else None
+        return doubts[0] if doubts else None
+
+    def _sentence(self, row: int) -> dict[str, Any]:
+        """That sentence, for the table; nothing where no caption of the set has several."""
+        if SENTENCES not in self.scores or not self.scores[SENTENCES].sentences:
+            return {}
+        worst = self.worst_sentence(row)
+        values = (None, None) if worst is None else (worst.sentence, worst.start)
+        return dict(zip(SENTENCE_COLUMNS, values, strict=True))
 
     def replacement(self, row: int) -> Replacement | None:
         """A caption with its most doubted word replaced; None where no word was judged."""

@@ -20,6 +20,7 @@ from curation.loop.policy import CurationPolicy
 from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
+from curation.score.sentences import SENTENCE_LOSS
 
 # How often the losses of a running epoch are looked at, so that an amender can work ahead.
 CHECKS_PER_EPOCH = 4
@@ -30,9 +31,11 @@ class CurationCallback(pl.Callback):
 
     Works with any module whose ``training_step`` returns a dict with ``loss``, ``rows`` (B,) and
     ``per_sample`` (B,), for ``curation.score.loss=sum`` also ``per_sample_sum`` (B,), the losses
-    summed over a caption's tokens; and any data module that keeps a `CurationView` in ``view`` and
-    builds ``train_dataloader()`` from ``view.samples()``. The edits are made after the last
-    training step of an epoch and before its validation, so whatever checkpoint is written for
+    summed over a caption's tokens, and for ``curation/score=sentence_loss`` also ``token_nll`` and
+    ``token_sentences`` (B, T), see `curation.loop.ledger.TokenLosses`; and any data module that
+    keeps a `CurationView` in ``view`` and builds ``train_dataloader()`` from ``view.samples()``.
+    The edits are made after the last training step of an epoch and before its validation, so
+    whatever checkpoint is written for
     epoch k holds the edits of epoch k.
 
     Args:
@@ -89,17 +92,20 @@ class CurationCallback(pl.Callback):
         self.policy.amend.start(view)
         if self.keep is not None:
             self.keep.check(view.roster, "curation.keep")
-        sums = (SUMMED,) if SUMMED in self.policy.select.signals else ()
+        measured = [name for name in (SUMMED, SENTENCE_LOSS) if name in self.policy.signals]
         self.curator = Curator(
             policy=self.policy,
             view=view,
             seed=self.seed,
             truth=self.truth,
-            signals=tuple(dict.fromkeys((*self.probe.signals, *sums))),
+            signals=tuple(dict.fromkeys((*self.probe.signals, *measured))),
             keep=self.keep,
             pictures=PictureFolder(run_folder=folder),
         )
-        self.curator.ledger.sums = self.curator.signals.get(SUMMED)
+        ledger, signals = self.curator.ledger, self.curator.signals
+        ledger.sums, ledger.sentences = signals.get(SUMMED), signals.get(SENTENCE_LOSS)
+        if SENTENCE_LOSS in measured:
+            datamodule_of(trainer).marks_sentences = True
         self._trainer = trainer
         self._closed_epoch = -1
         self._resumed = False

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from captioning.data.roster import CurationView
+from captioning.text.sentence_spans import sentence_spans
 from curation.base import Context
 from curation.journal.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
 from curation.loop.keep import KeepList
@@ -23,6 +24,7 @@ from curation.loop.planted_faults import count_mends, detect, faulty_kinds
 from curation.loop.policy import CurationPolicy, Decision
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
+from curation.score.sentences import SENTENCE_LOSS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class Curator:
         self.pictures = pictures
         _require_signals(policy, signals)
         self.ledger = LossLedger(num_samples=len(view.roster))
-        self.signals = {name: LossLedger(num_samples=len(view.roster)) for name in signals}
+        self.signals = {name: _ledger(name, view) for name in signals}
         self.records: list[dict[str, Any]] = []
         self._lines = [encode(edit) for edit in view.journal]
 
@@ -115,9 +117,12 @@ class Curator:
 
     def rehearse(self, epoch: int) -> None:
         """Let the policy decide for an epoch on losses that are drawn at random, and forget it."""
-        names = ("losses", *self.signals)
-        draws = np.random.default_rng(self.seed).random((len(names), 1, len(self.view.roster)))
-        drawn = dict(zip(names, torch.from_numpy(draws).float(), strict=True))
+        generator = np.random.default_rng(self.seed)
+        ledgers = {"losses": self.ledger, **self.signals}
+        drawn = {
+            name: torch.from_numpy(generator.random((1, *ledger.shape))).float()
+            for name, ledger in ledgers.items()
+        }
         self.policy.rehearse(self._context(epoch, drawn.pop("losses"), drawn))
 
     def expect(self, epoch: int) -> None:
@@ -255,6 +260,15 @@ class Curator:
             self._decide(epoch, number)
 
 
+def _ledger(name: str, view: CurationView) -> LossLedger:
+    """The ledger of a signal; by sentence it has room for those of the longest caption."""
+    samples = view.roster.samples
+    if name != SENTENCE_LOSS:
+        return LossLedger(num_samples=len(samples))
+    most = max(len(sentence_spans(sample.caption)) for sample in samples)
+    return LossLedger(num_samples=len(samples), num_parts=max(1, most))
+
+
 def _so_far(ledger: LossLedger) -> Tensor:
     """``(E + 1, N)`` history with the epoch under way, where unseen samples are as they were."""
     history, running = ledger.history(), ledger.mean().cpu()
@@ -279,7 +293,7 @@ def _collection_paused() -> Iterator[None]:
 
 
 def _require_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
-    missing = sorted(set(policy.select.signals) - set(signals))
+    missing = sorted(set(policy.signals) - set(signals))
     if missing:
         raise ValueError(
             f"policy {policy.name!r} reads {missing[0]!r}, which is not measured: name it in "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,20 @@ from captioning.runtime.files import write_atomically
 NUM_NAMED = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLosses:
+    """Losses of the single tokens of a batch.
+
+    Attributes:
+        nll: ``(B, T)`` in nats.
+        sentences: ``(B, T) int64`` number of the sentence that each belongs to, from 0; -1 for
+            padding and for tokens of no sentence, which do not count.
+    """
+
+    nll: Tensor
+    sentences: Tensor
+
+
 class LossLedger:
     """Running losses of the current epoch on the training device, closed epochs in host memory.
 
@@ -25,19 +40,30 @@ class LossLedger:
 
     Args:
         num_samples: roster size N.
+        num_parts: K, the most sentences of a caption, for a ledger by sentence: its values are
+            ``(N, K)`` and its history ``(E, N, K)``. None: a value a sample, ``(N,)``.
         device: where the losses arise.
 
     Attributes:
         sums: a ledger of the losses summed over a caption's tokens, where these are wanted too.
+        sentences: a ledger by sentence, where it is wanted too.
     """
 
-    def __init__(self, *, num_samples: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        *,
+        num_samples: int,
+        num_parts: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1: got {num_samples}")
         self.num_samples = num_samples
-        self._sum = torch.zeros(num_samples, dtype=torch.float32, device=device)
-        self._count = torch.zeros(num_samples, dtype=torch.float32, device=device)
+        self.shape = (num_samples,) if num_parts is None else (num_samples, num_parts)
+        self._sum = torch.zeros(self.shape, dtype=torch.float32, device=device)
+        self._count = torch.zeros(self.shape, dtype=torch.float32, device=device)
         self.sums: LossLedger | None = None
+        self.sentences: LossLedger | None = None
         self._reduced = False
         self._history: list[Tensor] = []
         self._epochs: list[int] = []
@@ -57,16 +83,23 @@ class LossLedger:
         """How many losses this epoch has, of all samples together; a scalar on the device."""
         return self._count.sum()
 
-    def add(self, rows: Tensor, losses: Tensor, sums: Tensor | None = None) -> None:
+    def add(
+        self,
+        rows: Tensor,
+        losses: Tensor,
+        sums: Tensor | None = None,
+        tokens: TokenLosses | None = None,
+    ) -> None:
         """Record the losses of a batch.
 
         Args:
             rows: ``(B,) int64`` roster rows.
             losses: ``(B,)`` loss of each, in nats.
             sums: ``(B,)`` the same summed over the caption's tokens; not kept unless wanted.
+            tokens: losses of single tokens with their sentences; not kept unless wanted.
 
         Raises:
-            ValueError: shapes differ, or the sums are wanted and there are none.
+            ValueError: shapes differ, or the sums or tokens are wanted and there are none.
             RuntimeError: the epoch's sums were already reduced over the processes.
         """
         if rows.dim() != 1 or losses.shape != rows.shape:
@@ -82,12 +115,37 @@ class LossLedger:
                     "training_step): use curation.score.loss=mean"
                 )
             self.sums.add(rows, sums)
+        if self.sentences is not None:
+            if tokens is None:
+                raise ValueError(
+                    "curation/score=sentence_loss needs the loss of each token, which this model "
+                    "does not give (CaptionLosses.token_nll): choose a score that needs no losses, "
+                    "such as curation/score=sentence_fit, or another model"
+                )
+            self.sentences.add_tokens(rows, tokens)
+        self._record(rows, losses, torch.ones_like(losses))
+
+    def add_tokens(self, rows: Tensor, tokens: TokenLosses) -> None:
+        """Record losses by sentence: each counts with the mean of its tokens.
+
+        Args:
+            rows: ``(B,) int64`` roster rows.
+            tokens: of these captions; sentences from the K-th on are not kept.
+        """
+        num_parts = self.shape[1]
+        numbers = tokens.sentences
+        is_kept = (numbers >= 0) & (numbers < num_parts)
+        places = (rows.to(numbers)[:, None] * num_parts + numbers).where(is_kept, 0)
+        losses = tokens.nll.where(is_kept, 0)
+        self._record(places.flatten(), losses.flatten(), is_kept.flatten().to(losses))
+
+    def _record(self, places: Tensor, losses: Tensor, counts: Tensor) -> None:
         if self._reduced:
             raise RuntimeError("the epoch is already reduced: call close_epoch before adding more")
-        rows = rows.to(self._sum.device, torch.int64, non_blocking=True)
-        losses = losses.detach().to(self._sum.device, torch.float32, non_blocking=True)
-        self._sum.index_add_(0, rows, losses)
-        self._count.index_add_(0, rows, torch.ones_like(losses))
+        places = places.to(self._sum.device, torch.int64, non_blocking=True)
+        for running, added in ((self._sum, losses), (self._count, counts)):
+            added = added.detach().to(running.device, torch.float32, non_blocking=True)
+            running.view(-1).index_add_(0, places, added)
 
     def reduce(self) -> None:
         """Sum over all processes, in place; afterwards every process holds the same values.
@@ -100,7 +158,10 @@ class LossLedger:
         self._reduced = True
 
     def mean(self) -> Tensor:
-        """``(N,) float32`` mean loss in the current epoch, NaN for samples not seen."""
+        """``(N,) float32`` mean loss in the current epoch, NaN for samples not seen.
+
+        By sentence ``(N, K)``, NaN also where a caption has fewer sentences.
+        """
         # 0 / 0 is NaN, which is what an unseen sample shall be
         return self._sum / self._count
 
@@ -112,16 +173,17 @@ class LossLedger:
             name_of: a row's ``sample_id``, for the error message.
 
         Returns:
-            ``(N,) float32`` means in host memory, NaN for samples not seen.
+            `mean` in host memory.
 
         Raises:
             ValueError: a recorded loss is NaN or infinite; names the samples.
         """
         means = self.mean().cpu()
-        broken = (~torch.isfinite(means) & (self._count.cpu() > 0)).nonzero().flatten()
+        broken = (~torch.isfinite(means) & (self._count.cpu() > 0)).nonzero()
         if len(broken):
             named = ", ".join(
-                f"{name_of(row)!r} ({float(means[row])})" for row in broken[:NUM_NAMED].tolist()
+                f"{name_of(place[0])!r} ({float(means[tuple(place)])})"
+                for place in broken[:NUM_NAMED].tolist()
             )
             raise ValueError(
                 f"{len(broken)} samples have a loss that is not finite in epoch {epoch}, such as "
@@ -141,9 +203,12 @@ class LossLedger:
         return tuple(self._epochs)
 
     def history(self) -> Tensor:
-        """``(E, N) float32`` losses of the closed epochs, NaN for samples not seen."""
+        """``(E, N) float32`` losses of the closed epochs, NaN for samples not seen.
+
+        By sentence ``(E, N, K)``.
+        """
         if not self._history:
-            return torch.empty(0, self.num_samples)
+            return torch.empty(0, *self.shape)
         return torch.stack(self._history)
 
     def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
@@ -188,7 +253,7 @@ class LossLedger:
         self._reduced = False
 
     def save(self, path: str | Path, *, sample_ids: Sequence[str]) -> None:
-        """Write the history as npz: ``history (E, N)``, ``epochs (E,)`` and the ids as JSON bytes.
+        """Write npz: ``history (E, ...)``, ``epochs (E,)`` and the ids as JSON bytes.
 
         The file appears whole or not at all. `read_history` reads it.
         """
@@ -203,7 +268,7 @@ class LossLedger:
 
 
 def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
-    """Sample ids, epoch numbers and ``(E, N) float32`` losses of a saved ledger.
+    """Sample ids, epoch numbers and the history of a saved ledger, see `LossLedger.history`.
 
     Raises:
         ValueError: the file is damaged.
@@ -213,7 +278,7 @@ def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as saved:
             ids = json.loads(saved["sample_ids"].tobytes())
             epochs, history = saved["epochs"].tolist(), saved["history"]
-        if history.shape != (len(epochs), len(ids)):
+        if history.shape[:2] != (len(epochs), len(ids)):
             raise ValueError(f"{history.shape} losses of {len(epochs)} epochs, {len(ids)} samples")
         if np.isinf(history).any():
             raise ValueError("some losses are infinite")

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from captioning.data.roster import CurationView, PlantedWord, Roster
 from captioning.metrics.detection import area_under_roc, detect_kinds, precision_at_noise_rate
+from captioning.text.sentence_spans import sentence_spans
 from captioning.text.word_rows import WORD, same_thing
 from captioning.types import Sample
 from curation.amend.replace_word import ORIGIN
+from curation.amend.sentences import ORIGIN as SENTENCE_ORIGIN
 from curation.base import Context, as_numpy
 from curation.loop.policy import Decision
 
@@ -105,7 +107,37 @@ def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str
     faulty, word = roster.by_id[held_id].caption, roster.planted_words.get(held_id)
     if sample.caption == faulty:
         return kind
+    if word is not None and (sentence := _wrong_sentence(faulty, word)):
+        if sentence in sample.caption:
+            return kind
+        if not word.right:  # the sentence as a whole was wrong
+            return ""
     return kind if word is not None and _stays_wrong(sample.caption, faulty, word) else ""
+
+
+def _wrong_sentence(faulty: str, word: PlantedWord) -> str:
+    """The sentence of a caption of several in which a fault lies; empty for a single sentence."""
+    spans = sentence_spans(faulty)
+    inside = (faulty[start:stop] for start, stop in spans if start <= word.start < stop)
+    return next(inside, "") if len(spans) > 1 else ""
+
+
+def wrong_sentences(view: CurationView) -> dict[int, int]:
+    """Where the planted wrong sentence of each live long caption begins, by row.
+
+    A caption that lost it, and one of a single sentence, is not there.
+    """
+    roster, starts = view.roster, {}
+    for sample in view.samples():
+        held_id = view.held_id(sample.sample_id)
+        word = roster.planted_words.get(held_id)
+        if word is None:
+            continue
+        sentence = _wrong_sentence(roster.by_id[held_id].caption, word)
+        for start, stop in sentence_spans(sample.caption):
+            if sentence and sample.caption[start:stop] == sentence:
+                starts[sample.row] = start
+    return starts
 
 
 def _stays_wrong(caption: str, faulty: str, word: PlantedWord) -> bool:
@@ -131,13 +163,15 @@ def _plain(word: str) -> str:
 def mend_of(
     before: Sample, after: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]
 ) -> Mend:
-    """What the replacement of a word did to a sample; empty where no word was replaced.
+    """What the replacement of a word, or the loss of a sentence, did to a sample.
+
+    Empty where there was neither.
 
     Args:
         before, after: the sample.
         held_id, roster, truth: see `fault_of`.
     """
-    if not after.origin.startswith(ORIGIN) or after.caption == before.caption:
+    if not after.origin.startswith((ORIGIN, SENTENCE_ORIGIN)) or after.caption == before.caption:
         return ""
     if not fault_of(before, held_id=held_id, roster=roster, truth=truth):
         return "needless"

@@ -170,6 +170,11 @@ class CurationPolicy:
         self.edits = edits
         self.for_fewer = select.for_fewer if for_fewer is None else for_fewer
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of the losses of another kind that selector and amender read."""
+        return tuple(dict.fromkeys((*self.select.signals, *self.amend.signals)))
+
     def decide(self, context: Context) -> list[Edit]:
         """The edits alone; see `deliberate`."""
         return list(self.deliberate(context).edits)

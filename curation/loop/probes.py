@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
-from curation.loop.ledger import LossLedger
+from curation.loop.ledger import LossLedger, TokenLosses
 
 
 class AbstractProbe(ABC):
@@ -110,10 +110,11 @@ def datamodule_of(trainer: pl.Trainer) -> Any:
 
 def score(
     module: pl.LightningModule, batch: Any, *, smoothed: bool = False
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Rows, per-sample losses and their sums over tokens, by ``probe_step`` or ``losses``.
+) -> tuple[Tensor, Tensor, Tensor | None, TokenLosses | None]:
+    """Rows, per-sample losses, their sums over tokens and the tokens' own.
 
-    The sums are None where the module gives none. ``smoothed``: they have label smoothing.
+    By ``probe_step`` or ``losses``. The sums, and the losses of tokens, are None where the module
+    gives none. ``smoothed``: the sums have label smoothing.
 
     Raises:
         ValueError: the module has neither, or no smoothed sums.
@@ -127,7 +128,7 @@ def score(
         )
     if probe_step is not None:
         rows, per_sample, *sums = probe_step(batch)
-        return rows, per_sample, sums[0] if sums else None
+        return rows, per_sample, sums[0] if sums else None, None
     if losses is not None:
         result = losses(batch)
         if smoothed and result.smoothed is None:
@@ -135,7 +136,10 @@ def score(
                 f"curation.probe.smoothed=true needs {type(module).__name__}.losses to give "
                 "CaptionLosses.smoothed, which it does not: set curation.probe.smoothed=false"
             )
-        return batch.rows, result.per_sample, result.smoothed if smoothed else result.nll
+        numbers = getattr(batch, "token_sentences", None)
+        numbers = None if numbers is None else numbers[:, 1:]
+        sums = result.smoothed if smoothed else result.nll
+        return batch.rows, result.per_sample, sums, token_losses(result.token_nll, numbers)
     raise ValueError(
         f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
         "(rows, per_sample), or use OnlineProbe"
@@ -156,7 +160,24 @@ def record(ledger: LossLedger, outputs: Any) -> None:
             "training_step must return a dict with 'loss', 'rows' (B,) and 'per_sample' (B,) "
             f"for curation: got {returned}"
         )
-    ledger.add(outputs["rows"], outputs["per_sample"], outputs.get("per_sample_sum"))
+    tokens = token_losses(outputs.get("token_nll"), outputs.get("token_sentences"))
+    ledger.add(outputs["rows"], outputs["per_sample"], outputs.get("per_sample_sum"), tokens)
+
+
+def token_losses(nll: Tensor | None, sentences: Tensor | None) -> TokenLosses | None:
+    """Losses of tokens with their sentences; None where one of both is missing.
+
+    Raises:
+        ValueError: they are of other tokens.
+    """
+    if nll is None or sentences is None:
+        return None
+    if nll.shape != sentences.shape:
+        raise ValueError(
+            f"token_nll {tuple(nll.shape)} must have a loss for each token of the captions but the "
+            f"first: got captions {tuple(sentences.shape)}"
+        )
+    return TokenLosses(nll=nll, sentences=sentences)
 
 
 @contextmanager

@@ -85,14 +85,14 @@ class VisualGainProbe(AbstractProbe):
             for batch in batches():
                 if self._mean is None and batch.regions is not None:
                     self._mean = _mean_region(trainer)
-                rows, seen, sums = score(module, batch)
+                rows, seen, sums, tokens = score(module, batch)
                 blind = score(module, blinded(batch, self._mean))[1]
                 gain = blind - seen
                 if self.per == "sentence":
                     gain = gain * (batch.token_mask.sum(1) - 1)  # the first token is given
                 signals[SIGNAL].add(rows, gain)
                 if self.rescored:
-                    ledger.add(rows, seen, sums)
+                    ledger.add(rows, seen, sums, tokens)
 
 
 def blinded(batch: Batch, mean: Tensor | None) -> Batch:

@@ -19,8 +19,10 @@ import numpy as np
 
 from captioning.data.roster import parse_masks
 from captioning.runtime.files import write_text
+from captioning.text.sentence_spans import without
 from captioning.types import Edit, Sample
 from curation.amend.replace_word import parse_origin
+from curation.amend.sentences import removed_spans
 from curation.loop.planted_faults import count_kinds
 from curation.record import Change, RunRecord, changes
 from curation.review.html_page import block, build_page, pack, short, thumbnails
@@ -312,7 +314,7 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
         "fault": change.fault,
         "photo": pictures.get(before.image_path, -1),
         "photo_after": -1 if change.new_photo is None else pictures.get(change.new_photo, -1),
-        "pieces": _pieces(before.caption, edit) if edit.action == "mask_words" else None,
+        "pieces": _pieces(before.caption, edit),
         "changed": _changed(before.caption, edit),
     }
 
@@ -324,9 +326,17 @@ def chunks(changes: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[
         yield len(items), pack({name: [entry[name] for entry in items] for name in COLUMNS})
 
 
-def _pieces(caption: str, edit: Edit) -> list[str]:
-    """The caption cut at its masked spans: every second piece is masked."""
-    cuts = [0, *(end for mask in parse_masks(edit.value or "") for end in (mask.start, mask.stop))]
+def _pieces(caption: str, edit: Edit) -> list[str] | None:
+    """The caption cut at masked spans or removed sentences: every second piece is one of these."""
+    if edit.action == "mask_words":
+        spans = parse_masks(edit.value or "")
+    else:
+        spans = removed_spans(edit.origin) if edit.action == "replace_caption" else ()
+        # unlike in a journal that was edited by hand
+        spans = spans if spans and without(caption, spans) == edit.value else ()
+    if not spans:
+        return None
+    cuts = [0, *(end for span in spans for end in (span.start, span.stop))]
     return [short(caption[start:stop]) for start, stop in pairwise([*cuts, len(caption)])]
 
 

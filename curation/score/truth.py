@@ -6,8 +6,15 @@ import torch
 from torch import Tensor
 
 from captioning.data.roster import Roster
-from curation.base import AbstractWordScore, Context, WordDoubt
-from curation.loop.planted_faults import faulty_kinds
+from captioning.text.sentence_spans import sentence_spans
+from curation.base import (
+    AbstractSentenceScore,
+    AbstractWordScore,
+    Context,
+    SentenceDoubt,
+    WordDoubt,
+)
+from curation.loop.planted_faults import faulty_kinds, wrong_sentences
 
 _SURE = 100.0  # log-odds of a word that is known to be wrong
 
@@ -59,6 +66,34 @@ class Truth(AbstractWordScore):
                     )
                 )
         return sorted(doubts, key=lambda doubt: (doubt.row, doubt.start))
+
+
+class TruthOfSentences(AbstractSentenceScore):
+    """1 for the planted wrong sentence of a long caption, 0 for all other sentences.
+
+    For upper bounds only, as `Truth`.
+    """
+
+    name = "truth of the planted sentences"
+
+    def doubts(self, context: Context) -> list[SentenceDoubt]:
+        """All sentences of the live captions.
+
+        Raises:
+            ValueError: no fault was planted.
+        """
+        _planted(context)
+        wrong = wrong_sentences(context.view)
+        return [
+            SentenceDoubt(
+                row=row,
+                start=start,
+                sentence=sample.caption[start:stop],
+                suspicion=float(wrong.get(row) == start),
+            )
+            for row, sample in context.live.items()
+            for start, stop in sentence_spans(sample.caption)
+        ]
 
 
 def _planted(context: Context) -> Roster:

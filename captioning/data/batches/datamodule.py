@@ -15,6 +15,7 @@ from captioning.data.batches.base import AbstractBatchReader, Epoch, Stage
 from captioning.data.batches.dataset import CaptionDataset, KnownTokens, open_readers
 from captioning.data.batches.sampler import CaptionBatchSampler, Positions
 from captioning.data.batches.settings import LoaderSettings, Splits
+from captioning.data.long_captions import chosen
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import original_samples
 from captioning.data.token_table import TokenTable
@@ -92,7 +93,13 @@ class CaptionDataModule(pl.LightningDataModule):
 
     Raises:
         ValueError: tokens of another number of captions.
+
+    Attributes:
+        marks_sentences: whether training batches say which sentence each token belongs to, for a
+            ledger by sentence; curation sets it where it wants one.
     """
+
+    marks_sentences = False
 
     def __init__(
         self,
@@ -113,6 +120,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self.known = (
             None if tokens is None else KnownTokens(table=tokens, samples=splits.train.samples)
         )
+        self.long_captions = chosen(loader.long_captions, tokenizer)
         self.splits = splits
         self.view = CurationView(roster=splits.train)
         self.tokenizer = tokenizer
@@ -284,6 +292,8 @@ class CaptionDataModule(pl.LightningDataModule):
             readers=opened,
             has_photos=epoch.has_photos,
             known=None if stage == "eval" else self.known,
+            long_captions="cut" if stage == "eval" else self.long_captions,
+            marks_sentences=self.marks_sentences and stage != "eval",
         )
 
     @property

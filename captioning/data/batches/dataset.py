@@ -13,16 +13,20 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batches.base import DRAW, AbstractBatchReader, Epoch, Read, Tensors
+from captioning.data.long_captions import LongCaptions, trained_text
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Batch, Sample
+from captioning.text.sentence_spans import sentence_numbers, sentence_spans
+from captioning.types import Batch, MaskedSpan, Sample
 
 if TYPE_CHECKING:
     from captioning.data.token_table import TokenTable
-from captioning.types import MaskedSpan
 
 
 def masked_token_weights(
-    samples: Sequence[Sample], tokenizer: AbstractTokenizer, width: int
+    samples: Sequence[Sample],
+    tokenizer: AbstractTokenizer,
+    width: int,
+    long_captions: LongCaptions = "cut",
 ) -> Tensor | None:
     """Weights ``(B, width) float32`` of the tokens' losses; None where no sample has a mask.
 
@@ -33,15 +37,39 @@ def masked_token_weights(
         samples: of a batch, in its order.
         tokenizer: of the batch.
         width: T of the batch's tokens.
+        long_captions: see `captioning.data.long_captions.trained_text`.
     """
     if not any(sample.masks for sample in samples):
         return None
     weights = torch.ones(len(samples), width)
     for row, sample in zip(weights, samples, strict=True):
         if sample.masks:
-            spans = tokenizer.token_spans(sample.caption)
+            text = trained_text(sample.caption, tokenizer, long_captions)
+            spans = tokenizer.token_spans(text)
             row[: len(spans)] = torch.tensor([_weight(span, sample.masks) for span in spans])
     return weights
+
+
+def sentences_of_tokens(
+    samples: Sequence[Sample],
+    tokenizer: AbstractTokenizer,
+    width: int,
+    long_captions: LongCaptions = "cut",
+) -> Tensor:
+    """Numbers ``(B, width) int64`` of the sentences that tokens stand in, see `Batch`.
+
+    Args:
+        samples: of a batch, in its order.
+        tokenizer: of the batch.
+        width: T of the batch's tokens.
+        long_captions: see `captioning.data.long_captions.trained_text`.
+    """
+    numbers = torch.full((len(samples), width), -1)
+    for row, sample in zip(numbers, samples, strict=True):
+        spans = tokenizer.token_spans(trained_text(sample.caption, tokenizer, long_captions))
+        own = sentence_numbers(spans, sentence_spans(sample.caption))
+        row[: len(spans)] = torch.tensor(own)
+    return numbers
 
 
 def _weight(span: tuple[int, int], masks: Iterable[MaskedSpan]) -> float:
@@ -59,6 +87,7 @@ DATASET_FIELDS = (
     "token_mask",
     "weights",
     "token_weights",
+    "token_sentences",
     DRAW,
     "filler",
     "photo_rows",
@@ -96,6 +125,8 @@ class CaptionDataset(Dataset[Batch]):
         has_photos: see `captioning.data.batches.base.Epoch`.
         known: ids of the captions of a roster that the samples' rows count in; None: every caption
             is turned into ids when its batch is made.
+        long_captions: see `captioning.data.long_captions.trained_text`.
+        marks_sentences: whether batches say which sentence each token belongs to.
     """
 
     def __init__(
@@ -106,12 +137,16 @@ class CaptionDataset(Dataset[Batch]):
         readers: Sequence[Read],
         has_photos: bool = True,
         known: KnownTokens | None = None,
+        long_captions: LongCaptions = "cut",
+        marks_sentences: bool = False,
     ) -> None:
         self.samples = samples
         self.has_photos = has_photos
         self.readers = readers
         self.tokenizer = tokenizer
         self.known = known
+        self.long_captions: LongCaptions = long_captions
+        self.marks_sentences = marks_sentences
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -133,6 +168,7 @@ class CaptionDataset(Dataset[Batch]):
             photos = {path: first[path] for path in photos}
         numbers = {path: number for number, path in enumerate(photos)}
         tokens, mask = _padded([ids for _, ids in pairs], self.tokenizer.pad_id)
+        form = (self.tokenizer, tokens.shape[1], self.long_captions)
         draw, filler = getattr(positions, "draw", None), getattr(positions, "filler", False)
         tensors = self._read(captions, list(photos.values()), draw)
         return Batch(
@@ -143,7 +179,8 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([0.0 if filler else sample.weight for sample in captions]),
-            token_weights=masked_token_weights(captions, self.tokenizer, tokens.shape[1]),
+            token_weights=masked_token_weights(captions, *form),
+            token_sentences=sentences_of_tokens(captions, *form) if self.marks_sentences else None,
             draw=draw,
             filler=filler,
             photo_rows=tuple(sample.row for sample in photos.values()),
@@ -160,7 +197,8 @@ class CaptionDataset(Dataset[Batch]):
         """Ids ``(T,) int64`` of a sample's caption as it stands now, begun as its bucket does."""
         ids = None if self.known is None else self.known.ids(sample)
         if ids is None:
-            ids = np.asarray(self.tokenizer.encode(sample.caption), dtype=np.int64)
+            text = trained_text(sample.caption, self.tokenizer, self.long_captions)
+            ids = np.asarray(self.tokenizer.encode(text), dtype=np.int64)
         if sample.bucket:
             from captioning.text.control_tokens import begin_token
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from captioning.config.ranges import NumWorkers, PositiveInt
+from captioning.data.long_captions import LongCaptions
 from captioning.data.roster import Roster
 from captioning.types import Sample
 
@@ -59,6 +60,11 @@ class LoaderSettings:
         updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
             count updates. An epoch takes the first captions of its shuffle, or goes on with further
             ones; None: once through the captions.
+        long_captions: what happens to captions that the tokenizer would cut. ``"cut"``: they end
+            there, within a sentence; ``"sentence"``: with the last sentence that fits;
+            ``"refuse"``: the run does not begin. None: ``"sentence"`` where a processor of
+            transformers makes the tokens, else ``"cut"``, as the papers do. What is cut is counted
+            in the log and in ``long_captions.json``.
         num_workers: loader processes of each training process; 0 makes batches in the training
             process itself. ``"auto"``: 0 where cached features are read, which takes milliseconds;
             where photos are read, one for each processor core that is left, at most 8.
@@ -78,6 +84,7 @@ class LoaderSettings:
     original_updates: bool = False
     one_caption: bool = False
     updates_per_epoch: PositiveInt | None = None
+    long_captions: LongCaptions | None = None
     num_workers: NumWorkers | Literal["auto"] = "auto"
     prefetch_factor: PositiveInt = 4
     multiprocessing_context: Literal["fork", "spawn", "forkserver"] | None = None

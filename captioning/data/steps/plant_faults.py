@@ -260,16 +260,26 @@ class PlantFaults(AbstractStep):
         kinds: share of all samples, in [0, 1], by kind of fault, such as ``{"swap": 0.2}``.
         seed: of the choice.
         name: of these faults, in names of run folders and in tables; changes nothing else.
+        one_per_photo: whether captions of a photo bear one fault at most together, so that
+            `captioning.data.steps.compose_captions` can join them. Not with kinds that networks of
+            language draw, nor with ``negation`` and ``image``.
     """
 
     kinds: Mapping[Kind, Fraction]
     seed: Seed
     name: str = "faults"
+    one_per_photo: bool = False
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
         """The roster with faults."""
         kinds = {str(kind): share for kind, share in self.kinds.items()}
-        planting = plant(roster, kinds=kinds, seed=self.seed, cache_folder=context.cache_folder)
+        planting = plant(
+            roster,
+            kinds=kinds,
+            seed=self.seed,
+            cache_folder=context.cache_folder,
+            one_per_photo=self.one_per_photo,
+        )
         context.truth |= planting.truth
         context.planted_words |= planting.words
         return planting.roster
@@ -323,12 +333,21 @@ def plant(
     kinds: Mapping[str, float],
     seed: int,
     cache_folder: Path | None = None,
+    one_per_photo: bool = False,
 ) -> Planting:
     """`plant_faults` with the place and the right word of each wrong one.
 
-    What networks of language say of the captions is kept in ``cache_folder``, if it is given.
+    What networks of language say of the captions is kept in ``cache_folder``, if it is given; for
+    ``one_per_photo`` see `PlantFaults`.
     """
     counts = _counts(roster, kinds)
+    refused = sorted(counts.keys() - _PLANTERS.keys() | counts.keys() & {"image"})
+    if one_per_photo and refused:
+        allowed = sorted(_PLANTERS.keys() - {"image"})
+        raise ValueError(
+            f"steps.plant_faults.one_per_photo=true goes with {allowed} alone: got {refused[0]!r} "
+            "in steps.plant_faults.kinds"
+        )
     samples = list(roster.samples)
     by_language = {kind: counts.pop(kind) for kind in list(counts) if kind in PLAUSIBLE_KINDS}
     drawn = plausible_faults(roster, by_language, seed, cache_folder)
@@ -346,7 +365,8 @@ def plant(
     for row, (_, caption, _) in faults.items():
         samples[row] = replace(samples[row], caption=caption, phrases=())
     rng = np.random.default_rng(seed)
-    for kind, rows in _chosen_rows(roster, counts, rng, taken=list(kind_of)).items():
+    chosen = _chosen_rows(roster, counts, rng, taken=list(kind_of), one_per_photo=one_per_photo)
+    for kind, rows in chosen.items():
         kind_of |= dict.fromkeys(rows, kind)
         for sample in _PLANTERS[kind](roster, rows, rng):
             samples[sample.row] = sample
@@ -381,7 +401,12 @@ def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
 
 
 def _chosen_rows(
-    roster: Roster, counts: Mapping[str, int], rng: np.random.Generator, taken: Sequence[int]
+    roster: Roster,
+    counts: Mapping[str, int],
+    rng: np.random.Generator,
+    *,
+    taken: Sequence[int],
+    one_per_photo: bool,
 ) -> dict[str, list[int]]:
     """Rows for each kind; the kind that suits the fewest captions chooses first."""
     eligible = {kind: _eligible(roster, kind) for kind in counts}
@@ -390,6 +415,9 @@ def _chosen_rows(
     chosen: dict[str, list[int]] = {}
     for kind in sorted(counts, key=lambda kind: (len(eligible[kind]), kind)):
         rows = np.array([row for row in eligible[kind] if free[row]], dtype=np.int64)
+        if one_per_photo:
+            photos = {roster.samples[row].image_id: row for row in rng.permutation(rows).tolist()}
+            rows = np.sort(np.array(list(photos.values()), dtype=np.int64))
         if len(rows) < counts[kind]:
             raise ValueError(
                 f"{roster.name}: {counts[kind]} faults of kind {kind!r} are wanted, but "
@@ -398,6 +426,9 @@ def _chosen_rows(
             )
         drawn = np.sort(rng.choice(rows, size=counts[kind], replace=False))
         free[drawn] = False
+        if one_per_photo:
+            for row in drawn.tolist():
+                free[list(roster.rows_by_image[roster.samples[row].image_id])] = False
         chosen[kind] = drawn.tolist()
     return chosen
 

@@ -53,11 +53,13 @@ def caption_losses(
     summed = none.index_add(0, places.captions, nll)
     smoothed = none.index_add(0, places.captions, loss.detach()) if smoothing else summed.detach()
     mean = mean_of(loss, product(of_captions, of_tokens))
+    is_asked = batch.token_sentences is not None
     return CaptionLosses(
         total=mean.value,
         per_sample=summed.detach() / places.lengths,
         nll=summed,
         smoothed=smoothed,
+        token_nll=places.unpack(nll.detach(), tokens[:, 1:]) if is_asked else None,
         means=(mean,),
     )
 
@@ -75,6 +77,8 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     loss, nll = token_losses(logits.flatten(0, 1), tokens[:, 1:].flatten(), smoothing)
     weights = mask.to(nll.dtype)
     summed = (nll.view(shape) * weights).sum(1)
+    is_asked = batch.token_sentences is not None
+    token_nll = nll.detach().view(shape) * weights if is_asked else None
     smoothed = (loss.detach().view(shape) * weights).sum(1) if smoothing else summed.detach()
     per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:
@@ -83,5 +87,10 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
         weights = weights * batch.token_weights[:, 1:].to(weights)
     mean = mean_of(loss, weights.flatten())
     return CaptionLosses(
-        total=mean.value, per_sample=per_sample, nll=summed, smoothed=smoothed, means=(mean,)
+        total=mean.value,
+        per_sample=per_sample,
+        nll=summed,
+        smoothed=smoothed,
+        token_nll=token_nll,
+        means=(mean,),
     )

@@ -44,6 +44,11 @@ class CaptionPlaces:
         """``(B, T - 1, ...)`` at these places: ``(M, ...)``."""
         return padded.flatten(0, 1).index_select(0, self.index)
 
+    def unpack(self, packed: Tensor, like: Tensor) -> Tensor:
+        """``(M,)`` at these places of ``like (B, T - 1)``; 0 elsewhere."""
+        padded = packed.new_zeros(like.numel())
+        return padded.index_copy(0, self.index, packed).view(like.shape)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
@@ -94,6 +99,12 @@ class Packing:
     def pack(self, values: Tensor) -> Tensor:
         """``(B, T)`` in ``order`` to ``(N,)``."""
         return values[self.captions, self.steps]
+
+    def unpack(self, packed: Tensor, like: Tensor) -> Tensor:
+        """``(N,)`` to ``(B, T)`` as ``like``, in the batch's own order; 0 on padding."""
+        padded = packed.new_zeros(like.shape)
+        padded[self.sequences, self.steps] = packed
+        return padded
 
     def pack_rows(self, values: Tensor) -> Tensor:
         """``(B,)`` in ``order``, repeated for each token, ``(N,)``."""

@@ -93,6 +93,13 @@ class BartTokenizer(AbstractTokenizer):
         ids = self._tokenizer.encode(caption, add_special_tokens=False).ids
         return [self.bos_id, self.begin_id, *ids[: self.max_tokens - 3], self.eos_id]
 
+    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+        """Tokens from the ``max_tokens``-th on, those at both ends counted."""
+        if len(ids) < self.max_tokens:
+            return 0
+        whole = self._tokenizer.encode(caption, add_special_tokens=False).ids
+        return len(whole) + 3 - self.max_tokens
+
     def token_spans(self, caption: str) -> list[Span]:
         """Of the sub-words."""
         offsets = self._tokenizer.encode(caption, add_special_tokens=False).offsets

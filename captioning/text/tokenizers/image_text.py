@@ -134,6 +134,12 @@ class ImageTextTokenizer(AbstractTokenizer):
         ids = self._encoded(self._before + " ".join(caption.split()))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
+    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+        """Tokens from the ``max_tokens``-th on, begin and end counted."""
+        if len(ids) < self.max_tokens:
+            return 0
+        return len(self._encoded(self._before + " ".join(caption.split()))) + 2 - self.max_tokens
+
     def token_spans(self, caption: str) -> list[Span]:
         """Of the sub-words, without what stands before the caption."""
         text, head = " ".join(caption.split()), len(self._before)

@@ -100,6 +100,11 @@ class PublishedWords(AbstractTokenizer):
             tokens.pop()
         return tokens
 
+    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+        """Words from the ``max_words``-th on."""
+        del ids  # unknown words at the end are no tokens
+        return max(0, len(split_words(caption)) - self.max_words)
+
     def token_spans(self, caption: str) -> list[Span]:
         """Of the words, as they are written; the end has none, even where it stands for a word."""
         words = split_words(caption)[: self.max_words]

@@ -91,6 +91,12 @@ class SentenceTokenizer(AbstractTokenizer):
         ids = self._ids(as_sentence(caption).removesuffix(STOP))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
+    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+        """Tokens from the ``max_tokens``-th on, begin and full stop counted."""
+        if len(ids) < self.max_tokens:
+            return 0
+        return len(self._ids(as_sentence(caption).removesuffix(STOP))) + 2 - self.max_tokens
+
     def token_spans(self, caption: str) -> list[Span]:
         """Of the sub-words; the full stop, which ends every caption, has none."""
         text = as_sentence(caption).removesuffix(STOP)

@@ -20,7 +20,7 @@ FILE_NAME = "tokenizer.json"
 _MARKS = re.compile(r"[.!\"()*#:;~]")
 
 
-def cleaned(caption: str, max_words: int) -> str:
+def cleaned(caption: str, max_words: int | None) -> str:
     """A caption in BLIP's form: lower case, some marks as spaces, at most ``max_words`` words."""
     return " ".join(_MARKS.sub(" ", caption.lower()).split()[:max_words])
 
@@ -125,6 +125,15 @@ class SubwordTokenizer(AbstractTokenizer):
         text = cleaned(caption, self.max_words)
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
+
+    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+        """Words from the ``max_words``-th on, or tokens from the ``max_tokens``-th on."""
+        words = max(0, len(cleaned(caption, None).split()) - self.max_words)
+        if words or len(ids) < self.max_tokens:
+            return words
+        text = cleaned(caption, self.max_words)
+        whole = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return len(whole) + 2 - self.max_tokens
 
     def token_spans(self, caption: str) -> list[Span]:
         """Of the sub-words, in the caption as it is written."""

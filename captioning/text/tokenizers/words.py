@@ -128,6 +128,12 @@ class WordTokenizer(AbstractTokenizer):
             for caption in captions
         ]
 
+    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+        """Words from the ``max_words``-th on."""
+        if len(ids) < self.max_words + 2:
+            return 0
+        return max(0, len(split_words(caption)) - self.max_words)
+
     def token_spans(self, caption: str) -> list[Span]:
         """Of the words, as they are written."""
         words = [word.removeprefix(START) for word in split_words(caption)[: self.max_words]]

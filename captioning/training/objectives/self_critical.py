@@ -146,6 +146,7 @@ class SelfCritical:
             parts=parts,
             nll=likelihood.nll,
             smoothed=likelihood.smoothed,
+            token_nll=likelihood.token_nll,
             means=means,
         )
 

@@ -21,7 +21,7 @@ function badges(edit) {
 // A caption in pieces, every second of which is masked.
 function masked(pieces) {
   return make("bdi", { dir: "auto", class: "before" },
-    pieces.map((piece, place) => (place % 2 ? make("del", { title: "not learnt" }, piece) : piece)));
+    pieces.map((piece, place) => (place % 2 ? make("del", { title: "left out" }, piece) : piece)));
 }
 
 function captions(edit) {

@@ -1,5 +1,10 @@
 // The page of `captioning check`: counts by kind of issue, then the worst captions of each kind.
 
+// A long caption with the sentence that fits its photo least.
+function marked([before, sentence, after]) {
+  return [foreign(before), make("mark", { title: "fits the photo least" }, foreign(sentence)), foreign(after)];
+}
+
 function card(entry, item, pictures) {
   const image = item.photo < 0
     ? make("div", { class: "none soft small" }, "no picture")
@@ -8,7 +13,7 @@ function card(entry, item, pictures) {
   const value = make("span", { class: "chance" }, item.value);
   const others = item.others.map((text) => make("li", {}, foreign(text)));
   return make("figure", { class: "card" }, opened(image), make("figcaption", {},
-    make("p", {}, item.changed ? mended(item.changed) : foreign(item.caption)),
+    make("p", {}, item.changed ? mended(item.changed) : item.marked ? marked(item.marked) : foreign(item.caption)),
     make("p", { class: "small" }, `${entry.measures}: `, value),
     make("p", { class: "small" }, foreign(item.reason)),
     others.length ? make("div", { class: "small soft others" }, others.length > 1 ? "The photo's other captions:" : "The photo's other caption:", make("ul", {}, others)) : null,

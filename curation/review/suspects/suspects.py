@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from captioning.runtime.files import write_json
+from captioning.text.sentence_spans import without
 from captioning.text.word_rows import replace_word
-from captioning.types import Edit, Sample
+from captioning.types import Edit, MaskedSpan, Sample
 from captioning.vision.photo_places import photo_exists, place_in_shard
 from curation.base import REPLACING
 from curation.check.result import CSV_NAME, LEFT_OUT, of_word_alone
+from curation.check.sentence_checks import NAME as SENTENCES
 from curation.finished_run import read_run
 from curation.record import RunRecord, changes
 
@@ -134,7 +136,11 @@ def _of_table(path: Path) -> Iterator[Suspect]:
 
 
 def _mended(path: Path, row: Mapping[str, str]) -> str | None:
-    """A caption that is wrong but for a word, with that word replaced."""
+    """A caption that is wrong in a word or sentence alone, with the word replaced or without it."""
+    if row["issues"].split(";") == [SENTENCES] and row.get("sentence"):
+        start = int(row["sentence_start"])
+        span = MaskedSpan(start=start, stop=start + len(row["sentence"]))
+        return without(row["caption"], [span])
     if not of_word_alone(row["issues"].split(";")):
         return None
     try:

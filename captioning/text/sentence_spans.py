@@ -1,0 +1,109 @@
+"""Where the sentences of a long caption stand, by punctuation alone.
+
+No model is asked, so a ledger, a journal and a page cut a caption at the same places on any
+machine. Spans lie in the caption as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from captioning.types import MaskedSpan
+
+Span = tuple[int, int]
+
+# A stop, closing quotes or brackets behind it, and what must follow: a space, or the end. Stops of
+# scripts without spaces end a sentence wherever they stand; so does an empty line or a list's item.
+_CLOSING = "\"'\u201d\u2019)\\]"
+_FULL_WIDTH = "\u3002\uff01\uff1f\uff61"
+_END = re.compile(
+    rf"(?P<stop>[.!?\u2026]+)[{_CLOSING}]*(?=\s|$)"
+    rf"|[{_FULL_WIDTH}]+[\u201d\u2019\u300d\u300f\uff09]*"
+    r"|\n\s*(?=\n|[-*\u2022]\s|\d{1,2}[.)]\s)"
+)
+_WORD_BEFORE = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]+$")
+_LIST_ITEM = re.compile(r"(?:^|\n)\s*\d{1,2}$")
+# Those that a sentence often ends with: what follows in small letters goes on with the sentence.
+_MAY_END = frozenset(re.findall(r"\S+", "etc a.m p.m u.s u.k inc ltd co jr sr st ave rd no ft"))
+_NEVER_END = frozenset(
+    re.findall(
+        r"\S+",
+        "mr mrs ms dr prof vs approx nos vol fig dept mt e.g i.e ca cf "
+        "jan feb mar apr jun jul aug sept sep oct nov dec",
+    )
+)
+
+
+@lru_cache(maxsize=65_536)
+def sentence_spans(caption: str) -> tuple[Span, ...]:
+    """Spans ``(start, stop)`` of a caption's sentences, in order and without spaces at their ends.
+
+    A stop ends a sentence, unless it belongs to an abbreviation (``Dr.``), an initial (``J.``), a
+    number of a list or a number with decimals. A caption without a stop is one sentence; a text
+    without a letter or digit belongs to the sentence before it.
+    """
+    cuts = [0, *(m.end() for m in _END.finditer(caption) if _is_end(caption, m)), len(caption)]
+    spans: list[Span] = []
+    for start, stop in pairwise(cuts):
+        text = caption[start:stop]
+        start, stop = stop - len(text.lstrip()), start + len(text.rstrip())
+        if start >= stop:
+            continue
+        if spans and not any(map(str.isalnum, caption[start:stop])):
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((start, stop))
+    return tuple(spans)
+
+
+def _is_end(caption: str, match: re.Match[str]) -> bool:
+    """Whether a match of `_END` ends a sentence."""
+    if match["stop"] != ".":
+        return True
+    before, after = caption[: match.start()], caption[match.end() :].lstrip()
+    if not after:
+        return True
+    if _LIST_ITEM.search(before):
+        return False
+    word = _WORD_BEFORE.search(before)
+    if word is None:
+        return True
+    text = word[0].lower()
+    if len(text) == 1 and word[0].isupper():  # an initial
+        return False
+    return text not in _NEVER_END and (text not in _MAY_END or after[0].isupper())
+
+
+def sentence_numbers(spans: Sequence[Span], sentences: Sequence[Span]) -> list[int]:
+    """The number from 0 of the sentence in which each span begins; -1 for spans of no character.
+
+    Args:
+        spans: of tokens in the caption.
+        sentences: of the caption, in order.
+    """
+    numbers = []
+    for start, stop in spans:
+        inside = (n for n, (first, last) in enumerate(sentences) if first <= start < last)
+        numbers.append(-1 if start >= stop else next(inside, -1))
+    return numbers
+
+
+def without(caption: str, spans: Iterable[MaskedSpan]) -> str:
+    """A caption without some of its sentences, and without the spaces behind them.
+
+    Args:
+        caption: as written.
+        spans: of sentences, in order.
+
+    Returns:
+        The rest; empty where all sentences go.
+    """
+    kept, cursor = [], 0
+    for span in spans:
+        kept.append(caption[cursor : span.start])
+        rest = caption[span.stop :]
+        cursor = span.stop + len(rest) - len(rest.lstrip())
+    return "".join([*kept, caption[cursor:]]).strip()

@@ -1,0 +1,203 @@
+"""Sentences of long captions: by their loss, by how they fit the photo, by their words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from captioning.config.ranges import PositiveFloat, PositiveInt
+from captioning.text.sentence_spans import sentence_spans
+from curation.base import (
+    AbstractSentenceScore,
+    AbstractWordScore,
+    Context,
+    SentenceDoubt,
+    by_row,
+)
+from curation.score.caption_fit import FitScores, misfit, waits_for_caption
+
+SENTENCE_LOSS = "sentence_loss"
+"""The signal that holds the mean loss a token of each sentence, ``(E, N, K)``."""
+
+
+class SentenceLoss(AbstractSentenceScore):
+    """Mean loss of a sentence's tokens over the last epochs.
+
+    Args:
+        num_epochs: how many; 1 is the epoch that just ended. Epochs in which a sample had another
+            caption or picture do not count.
+
+    Raises:
+        ValueError: ``num_epochs`` below 1.
+    """
+
+    name = "loss of a sentence"
+
+    def __init__(self, *, num_epochs: PositiveInt = 1) -> None:
+        if num_epochs < 1:
+            raise ValueError(f"num_epochs must be at least 1: got {num_epochs}")
+        self.num_epochs = num_epochs
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The losses by sentence."""
+        return (SENTENCE_LOSS,)
+
+    def doubts(self, context: Context) -> list[SentenceDoubt]:
+        """In nats a token; sentences that were not seen have no record.
+
+        Raises:
+            ValueError: nobody measured the losses of sentences.
+        """
+        if SENTENCE_LOSS not in context.signals:
+            raise ValueError(
+                "curation/score=sentence_loss needs the loss of each sentence, which this run did "
+                "not measure: train with curation/score=sentence_loss from the start, or choose "
+                "curation/score=sentence_fit"
+            )
+        history = context.signals[SENTENCE_LOSS]
+        if not len(history):
+            return []
+        losses = context.of_present_pairs(history)[-self.num_epochs :].nanmean(0)
+        return _judged(context, losses.tolist())
+
+
+class SentenceFit(AbstractSentenceScore):
+    """How little a sentence fits the photo: 1 less the probability of a match, or minus the cosine.
+
+    Args:
+        pairs: scores of pairs of photo and text.
+    """
+
+    def __init__(self, *, pairs: FitScores) -> None:
+        self._pairs = pairs
+        sign = "1 - " if pairs.is_probability else "minus "
+        self.name = f"{sign}{pairs.name} of a sentence"
+
+    @property
+    def opens_photos(self) -> bool:
+        """The scorer looks at them."""
+        return True
+
+    def doubts(self, context: Context) -> list[SentenceDoubt]:
+        """In [0, 1] for probabilities, [-1, 1] for cosines."""
+        live = [sample for sample in context.live.values() if not waits_for_caption(sample)]
+        places = [(s, start, stop) for s in live for start, stop in sentence_spans(s.caption)]
+        if not places:
+            return []
+        pairs = [(s.image_path, s.caption[start:stop]) for s, start, stop in places]
+        values = misfit(self._pairs.scores(pairs), self._pairs).tolist()
+        self._pairs.release()
+        return [
+            SentenceDoubt(row=s.row, start=start, sentence=s.caption[start:stop], suspicion=value)
+            for (s, start, stop), value in zip(places, values, strict=True)
+        ]
+
+
+class SentenceWords(AbstractSentenceScore):
+    """The probability of a sentence's word that is most surely wrong.
+
+    Args:
+        words: says which words are in doubt.
+    """
+
+    def __init__(self, *, words: AbstractWordScore) -> None:
+        self._words = words
+        self.name = f"{words.name} in a sentence"
+
+    @property
+    def opens_photos(self) -> bool:
+        """As the score of words."""
+        return self._words.opens_photos
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Those of the score of words."""
+        return self._words.signals
+
+    def doubts(self, context: Context) -> list[SentenceDoubt]:
+        """In [0, 1]; sentences without a word that is judged have no record."""
+        doubts = []
+        for row, words in by_row(self._words.doubts(context)).items():
+            caption = context.live[row].caption
+            for start, stop in sentence_spans(caption):
+                values = [word.value for word in words if start <= word.start < stop]
+                if values:
+                    text = caption[start:stop]
+                    one = SentenceDoubt(row=row, start=start, sentence=text, suspicion=max(values))
+                    doubts.append(one)
+        return doubts
+
+
+class SentenceJoint(AbstractSentenceScore):
+    """Weighted mean of several scores of sentences, in standard deviations from their means.
+
+    Args:
+        parts: scores by name.
+        weights: of the parts by the same names; 1 each by default.
+
+    Raises:
+        ValueError: fewer than two parts, or weights that are not positive or of other names.
+    """
+
+    def __init__(
+        self,
+        *,
+        parts: Mapping[str, AbstractSentenceScore],
+        weights: Mapping[str, PositiveFloat] | None = None,
+    ) -> None:
+        if len(parts) < 2:
+            raise ValueError(f"a joint score needs two parts or more: got {sorted(parts)}")
+        weights = dict.fromkeys(parts, 1.0) if weights is None else dict(weights)
+        if weights.keys() != parts.keys() or not all(value > 0 for value in weights.values()):
+            raise ValueError(
+                f"weights must be positive, one for each of {sorted(parts)}: got {weights}"
+            )
+        self._parts, self._weights = dict(parts), weights
+        self.name = f"joint score of a sentence by {' and '.join(parts)}"
+
+    @property
+    def opens_photos(self) -> bool:
+        """If one of its parts does."""
+        return any(part.opens_photos for part in self._parts.values())
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Those of its parts."""
+        return tuple(dict.fromkeys(name for part in self._parts.values() for name in part.signals))
+
+    def doubts(self, context: Context) -> list[SentenceDoubt]:
+        """A part that does not judge a sentence counts with its mean."""
+        places: dict[tuple[int, int], SentenceDoubt] = {}
+        sums: dict[tuple[int, int], float] = {}
+        for name, part in self._parts.items():
+            doubts = part.doubts(context)
+            values = np.array([doubt.suspicion for doubt in doubts])
+            share = self._weights[name] / sum(self._weights.values())
+            spread = values.std() if len(values) else 0.0
+            scaled = share * (values - values.mean()) / spread if spread > 0 else 0 * values
+            for doubt, value in zip(doubts, scaled.tolist(), strict=True):
+                place = (doubt.row, doubt.start)
+                places.setdefault(place, doubt)
+                sums[place] = sums.get(place, 0.0) + value
+        return [
+            SentenceDoubt(row=row, start=start, sentence=doubt.sentence, suspicion=sums[row, start])
+            for (row, start), doubt in sorted(places.items())
+        ]
+
+
+def _judged(context: Context, values: Sequence[Sequence[float]]) -> list[SentenceDoubt]:
+    """Records of live captions' sentences, of which those with a value have one.
+
+    Args:
+        context: with the captions.
+        values: ``(N, K)``, NaN where unknown.
+    """
+    doubts = []
+    for row, sample in context.live.items():
+        for (start, stop), value in zip(sentence_spans(sample.caption), values[row], strict=False):
+            if not np.isnan(value):
+                text = sample.caption[start:stop]
+                doubts.append(SentenceDoubt(row=row, start=start, sentence=text, suspicion=value))
+    return doubts
