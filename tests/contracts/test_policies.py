@@ -22,6 +22,7 @@ from curation.amend.replace_both import ReplaceBoth
 from curation.amend.replace_caption import ReplaceCaption
 from curation.amend.replace_image import ReplaceImage
 from curation.amend.replace_word import ReplaceWord
+from curation.amend.sentences import RemoveSentences
 from curation.base import Context
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.above import Above
@@ -33,7 +34,7 @@ from curation.select.top import Top
 from curation.select.unmatched import Unmatched
 from tests.curation.toy_captions import ToyCaptions, ToyFit
 from tests.curation.toy_source import ToySource
-from tests.curation.toy_words import ToyWords
+from tests.curation.toy_words import ToySentences, ToyWords
 
 NUM_IMAGES, NUM_CAPTIONS = 12, 4
 SELECTORS = {
@@ -55,6 +56,9 @@ AMENDERS = {
     "down_weight": DownWeight,
     "mask_words": lambda: MaskWords(score=ToyWords({"caption": ("photo", 0.9)})),
     "replace_word": lambda: ReplaceWord(score=ToyWords({"caption": ("photo", 0.9)})),
+    "sentences": lambda: RemoveSentences(
+        score=ToySentences({f"caption {k}": k for k in range(NUM_CAPTIONS)}), emptied="remove"
+    ),
     "replace_image": lambda: ReplaceImage(source=ToySource(refuses=("caption 3 of 1",))),
     "replace_both": lambda: ReplaceBoth(source=ToySource(refuses=("caption 3 of 1",))),
 }

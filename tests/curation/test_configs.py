@@ -21,6 +21,8 @@ ENTRIES = {
     "replace_both": "ReplaceBoth",
     "down_weight": "DownWeight",
     "mask_words": "MaskWords",
+    "mask_sentences": "MaskSentences",
+    "remove_sentences": "RemoveSentences",
     "replace_word": "ReplaceWord",
     "condition": "Condition",
     "pseudo_label": "PseudoLabel",

@@ -1,4 +1,4 @@
-"""A score of words that needs no model: some words are always in doubt."""
+"""Scores of words and sentences that need no model: some of them are always in doubt."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from captioning.text.sentence_spans import sentence_spans
 from captioning.types import Sample
-from curation.base import AbstractWordScore, Context, WordDoubt
+from curation.base import (
+    AbstractSentenceScore,
+    AbstractWordScore,
+    Context,
+    SentenceDoubt,
+    WordDoubt,
+)
 
 
 class ToyWords(AbstractWordScore):
@@ -46,4 +53,21 @@ class ToyWords(AbstractWordScore):
                 probability=self._rivals[match.group()][1],
             )
             for match in words
+        ]
+
+
+class ToySentences(AbstractSentenceScore):
+    """Doubts sentences by their first two words; others are not judged."""
+
+    name = "toy sentences"
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self._values = dict(values)
+
+    def doubts(self, context: Context) -> list[SentenceDoubt]:
+        return [
+            SentenceDoubt(row=row, start=start, sentence=text, suspicion=self._values[key])
+            for row, sample in context.live.items()
+            for start, stop in sentence_spans(sample.caption)
+            if (key := " ".join((text := sample.caption[start:stop]).split()[:2])) in self._values
         ]

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from captioning.data.roster import CurationView, build_roster
-from captioning.text.sentence_spans import sentence_spans
 from captioning.types import MaskedSpan, Sample
 from curation.amend.sentences import MaskSentences, RemoveSentences, removed_spans
-from curation.base import AbstractSentenceScore, Context, Selected, SentenceDoubt
+from curation.base import Context, Selected, SentenceDoubt
 from curation.loop.policy import CurationPolicy
 from curation.select.above import Above
 from curation.select.random import Random
+from tests.curation.toy_words import ToySentences
 
 CAPTIONS = ("A dog runs. A cat sits. A bird sings.", "Two men talk. It rains.", "A red car")
-
-
-class ToySentences(AbstractSentenceScore):
-    """Doubts sentences by their first two words; others are not judged."""
-
-    name = "toy sentences"
-
-    def __init__(self, values: Mapping[str, float]) -> None:
-        self._values = dict(values)
-
-    def doubts(self, context: Context) -> list[SentenceDoubt]:
-        return [
-            SentenceDoubt(row=row, start=start, sentence=text, suspicion=self._values[key])
-            for row, sample in context.live.items()
-            for start, stop in sentence_spans(sample.caption)
-            if (key := " ".join((text := sample.caption[start:stop]).split()[:2])) in self._values
-        ]
 
 
 DOUBTS = {"A dog": 1.0, "A cat": 3.0, "A bird": 2.0, "Two men": 0.5, "A red": 9.0}

@@ -294,12 +294,18 @@ def test_the_help_lists_every_check_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--chance", "0.6"], {"fit": 0.6, "wrong_photo": 0.6, "wrong_word": 0.7}),
-        (["--chance", "0.95"], {"fit": 0.95, "wrong_photo": 0.95, "wrong_word": 0.95}),
+        (
+            ["--chance", "0.6"],
+            {"fit": 0.6, "wrong_photo": 0.6, "wrong_sentence": 0.6, "wrong_word": 0.7},
+        ),
+        (
+            ["--chance", "0.95"],
+            dict.fromkeys(("fit", "wrong_photo", "wrong_sentence", "wrong_word"), 0.95),
+        ),
         (["--fit-threshold", "0.8"], {"fit": 0.8}),
         (
             ["--chance", "0.95", "--threshold", "wrong_word=0.5", "--fit-threshold", "0.6"],
-            {"fit": 0.6, "wrong_photo": 0.95, "wrong_word": 0.5},
+            {"fit": 0.6, "wrong_photo": 0.95, "wrong_sentence": 0.95, "wrong_word": 0.5},
         ),
     ],
 )
@@ -308,7 +314,9 @@ def test_one_chance_is_the_threshold_of_all_that_measure_one(options, expected) 
     command.CHECK.add_arguments(parser)
     assert command._thresholds(parser.parse_args(["set", *options])) == expected
     assert THRESHOLDS["wrong_word"] == command.WORD_CHANCE
-    assert {c.name for c in CHECKS if c.is_chance} == {"fit", "wrong_photo", "wrong_word"}
+    assert {c.name for c in CHECKS if c.is_chance} == {
+        *("fit", "wrong_photo", "wrong_sentence", "wrong_word"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_sums_may_have_label_smoothing():
     batch = SimpleNamespace(rows=torch.tensor([0, 1]))
     module = Captioner(torch.full((2,), 4.0))
     for smoothed, expected in ((False, 3.0), (True, 4.0)):
-        _, losses, sums = score(module, batch, smoothed=smoothed)
+        _, losses, sums, _ = score(module, batch, smoothed=smoothed)
         assert losses.tolist() == [1, 1]
         assert sums is not None
         assert sums.tolist() == [expected] * 2
