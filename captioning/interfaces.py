@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -56,7 +56,7 @@ class AbstractTokenizer(ABC):
         """`encode` of many captions, where that is faster than one by one."""
         return [self.encode(caption) for caption in captions]
 
-    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+    def left_out(self, caption: str, ids: Sized) -> int:
         """How many tokens or words of a caption's end `encode` leaves out; 0 where it fits.
 
         Args:

@@ -215,7 +215,7 @@ class AbstractScore(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpanDoubt(ABC):
+class AbstractSpanDoubt(ABC):
     """A part of a live sample's caption that is judged: a word, or a sentence.
 
     Attributes:
@@ -263,11 +263,11 @@ class SpanDoubt(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordDoubt(SpanDoubt):
+class WordDoubt(AbstractSpanDoubt):
     """A word of a live sample's caption, and the word that is likeliest in its place.
 
     Attributes:
-        row, start: see `SpanDoubt`.
+        row, start: see `AbstractSpanDoubt`.
         word: as written; ``caption[start:start + len(word)] == word``.
         alternative: the likeliest other word for the place, in the form that would stand there.
         log_odds: log-probability of the alternative less that of the word, in nats; above 0 the
@@ -294,11 +294,11 @@ class WordDoubt(SpanDoubt):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentenceDoubt(SpanDoubt):
+class SentenceDoubt(AbstractSpanDoubt):
     """A sentence of a live sample's caption.
 
     Attributes:
-        row, start: see `SpanDoubt`.
+        row, start: see `AbstractSpanDoubt`.
         sentence: as written, see `captioning.text.sentence_spans.sentence_spans`.
         suspicion: higher is worse, in the unit of its score.
     """
@@ -317,7 +317,7 @@ class SentenceDoubt(SpanDoubt):
         return self.suspicion
 
 
-def highest(doubts: Sequence[SpanDoubt], num_rows: int, *, value: str = "value") -> Tensor:
+def highest(doubts: Sequence[AbstractSpanDoubt], num_rows: int, *, value: str = "value") -> Tensor:
     """``(num_rows,) float32`` the highest of each row's doubts; NaN for rows without one.
 
     Args:
@@ -331,7 +331,7 @@ def highest(doubts: Sequence[SpanDoubt], num_rows: int, *, value: str = "value")
     return torch.from_numpy(np.where(np.isinf(values), np.nan, values)).float()
 
 
-SpanT = TypeVar("SpanT", bound=SpanDoubt)
+SpanT = TypeVar("SpanT", bound=AbstractSpanDoubt)
 
 
 def by_row(doubts: Iterable[SpanT]) -> dict[int, list[SpanT]]:
@@ -348,11 +348,11 @@ class AbstractSpanScore(AbstractScore):
     may_know_none = True  # where no part is judged
 
     @abstractmethod
-    def doubts(self, context: Context) -> Sequence[SpanDoubt]:
+    def doubts(self, context: Context) -> Sequence[AbstractSpanDoubt]:
         """A record for each part of the live samples that is judged, by row and start.
 
         Parts that are likely right are judged, too: those who act on records choose by
-        `SpanDoubt.value`. Pure: the same context gives the same records, in every process.
+        `AbstractSpanDoubt.value`. Pure: the same context gives the same records, in every process.
         """
 
 

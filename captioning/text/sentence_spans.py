@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
+from captioning.text.tokenizers.token_spans import Span
 from captioning.types import MaskedSpan
-
-Span = tuple[int, int]
 
 # A stop, closing quotes or brackets behind it, and what must follow: a space, or the end. Stops of
 # scripts without spaces end a sentence wherever they stand; so does an empty line or a list's item.

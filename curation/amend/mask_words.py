@@ -11,18 +11,18 @@ from captioning.data.roster import masks_text
 from captioning.types import Edit, MaskedSpan, Sample
 from curation.base import (
     LEFT_ALONE,
+    AbstractSpanDoubt,
     AbstractWordAmender,
     AbstractWordScore,
     Amended,
     Context,
     Selected,
-    SpanDoubt,
     WordDoubt,
     by_row,
     require_fraction,
 )
 
-SpanT = TypeVar("SpanT", bound=SpanDoubt)
+SpanT = TypeVar("SpanT", bound=AbstractSpanDoubt)
 
 
 class MaskWords(AbstractWordAmender):
@@ -75,7 +75,7 @@ class MaskWords(AbstractWordAmender):
 
 
 def mask(
-    context: Context, candidate: Selected, spans: Iterable[SpanDoubt], *, weight: float
+    context: Context, candidate: Selected, spans: Iterable[AbstractSpanDoubt], *, weight: float
 ) -> Edit:
     """An edit that takes further parts of a caption out of the loss, beside those that are out.
 

@@ -59,7 +59,7 @@ class LossLedger:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1: got {num_samples}")
         self.num_samples = num_samples
-        self.shape = (num_samples,) if num_parts is None else (num_samples, num_parts)
+        self.shape: tuple[int, ...] = (num_samples, *([] if num_parts is None else [num_parts]))
         self._sum = torch.zeros(self.shape, dtype=torch.float32, device=device)
         self._count = torch.zeros(self.shape, dtype=torch.float32, device=device)
         self.sums: LossLedger | None = None

@@ -292,7 +292,7 @@ class CaptionDataModule(pl.LightningDataModule):
             readers=opened,
             has_photos=epoch.has_photos,
             known=None if stage == "eval" else self.known,
-            long_captions="cut" if stage == "eval" else self.long_captions,
+            long_captions=self.long_captions,
             marks_sentences=self.marks_sentences and stage != "eval",
         )
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -341,13 +341,8 @@ def plant(
     ``one_per_photo`` see `PlantFaults`.
     """
     counts = _counts(roster, kinds)
-    refused = sorted(counts.keys() - _PLANTERS.keys() | counts.keys() & {"image"})
-    if one_per_photo and refused:
-        allowed = sorted(_PLANTERS.keys() - {"image"})
-        raise ValueError(
-            f"steps.plant_faults.one_per_photo=true goes with {allowed} alone: got {refused[0]!r} "
-            "in steps.plant_faults.kinds"
-        )
+    if one_per_photo:
+        _require_single(counts)
     samples = list(roster.samples)
     by_language = {kind: counts.pop(kind) for kind in list(counts) if kind in PLAUSIBLE_KINDS}
     drawn = plausible_faults(roster, by_language, seed, cache_folder)
@@ -398,6 +393,16 @@ def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
             "a sample bears one fault at most"
         )
     return {kind: count for kind, count in counts.items() if count}
+
+
+def _require_single(kinds: Iterable[str]) -> None:
+    """Refuse kinds that cannot keep to one fault a photo."""
+    allowed = sorted(_PLANTERS.keys() - {"image"})
+    if refused := sorted(set(kinds) - set(allowed)):
+        raise ValueError(
+            f"steps.plant_faults.one_per_photo=true goes with {allowed} alone: got {refused[0]!r} "
+            "in steps.plant_faults.kinds"
+        )
 
 
 def _chosen_rows(

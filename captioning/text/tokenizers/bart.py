@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class BartTokenizer(AbstractTokenizer):
         ids = self._tokenizer.encode(caption, add_special_tokens=False).ids
         return [self.bos_id, self.begin_id, *ids[: self.max_tokens - 3], self.eos_id]
 
-    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+    def left_out(self, caption: str, ids: Sized) -> int:
         """Tokens from the ``max_tokens``-th on, those at both ends counted."""
         if len(ids) < self.max_tokens:
             return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import cached_property
 from typing import Any
 
@@ -134,7 +134,7 @@ class ImageTextTokenizer(AbstractTokenizer):
         ids = self._encoded(self._before + " ".join(caption.split()))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
-    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+    def left_out(self, caption: str, ids: Sized) -> int:
         """Tokens from the ``max_tokens``-th on, begin and end counted."""
         if len(ids) < self.max_tokens:
             return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any, Literal
 
 from captioning.config.loadable import loadable
@@ -100,7 +100,7 @@ class PublishedWords(AbstractTokenizer):
             tokens.pop()
         return tokens
 
-    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+    def left_out(self, caption: str, ids: Sized) -> int:
         """Words from the ``max_words``-th on."""
         del ids  # unknown words at the end are no tokens
         return max(0, len(split_words(caption)) - self.max_words)

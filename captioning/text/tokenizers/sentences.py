@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from functools import cached_property
 from typing import Any
 
@@ -91,7 +91,7 @@ class SentenceTokenizer(AbstractTokenizer):
         ids = self._ids(as_sentence(caption).removesuffix(STOP))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
-    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+    def left_out(self, caption: str, ids: Sized) -> int:
         """Tokens from the ``max_tokens``-th on, begin and full stop counted."""
         if len(ids) < self.max_tokens:
             return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from functools import cached_property
 from typing import Any
 
@@ -126,7 +126,7 @@ class SubwordTokenizer(AbstractTokenizer):
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
-    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+    def left_out(self, caption: str, ids: Sized) -> int:
         """Words from the ``max_words``-th on, or tokens from the ``max_tokens``-th on."""
         words = max(0, len(cleaned(caption, None).split()) - self.max_words)
         if words or len(ids) < self.max_tokens:

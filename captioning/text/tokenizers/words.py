@@ -8,7 +8,7 @@ its own, and padding, begin and end are three different tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 from captioning.config.loadable import loadable
@@ -128,7 +128,7 @@ class WordTokenizer(AbstractTokenizer):
             for caption in captions
         ]
 
-    def left_out(self, caption: str, ids: Sequence[int]) -> int:
+    def left_out(self, caption: str, ids: Sized) -> int:
         """Words from the ``max_words``-th on."""
         if len(ids) < self.max_words + 2:
             return 0
