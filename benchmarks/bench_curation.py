@@ -94,9 +94,11 @@ def measure_tracking(overrides: list[str], num_epochs: int, rounds: int) -> None
 def train_once(overrides: list[str], folder: Path) -> None:
     """One run of train.py's config in a folder of its own."""
     from captioning.config.compose import compose_config
+    from captioning.training.preflight import settings_of
     from captioning.training.run import train
 
-    train(compose_config("train", overrides=[*overrides, f"run_dir={folder}", "resume=never"]))
+    config = compose_config("train", overrides=[*overrides, f"run_dir={folder}", "resume=never"])
+    train(settings_of(config))
 
 
 class Clock:

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from augmentation.image_replacement.generated import GeneratedImages
 from captioning.config.compose import compose_config
 from captioning.runtime.files import read_json
+from captioning.training.preflight import settings_of
 from captioning.training.run import train
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -79,7 +80,7 @@ def _timed(config: DictConfig) -> list[tuple[int, float]]:
 
     GeneratedImages.images = timed
     try:
-        train(config)
+        train(settings_of(config))
     finally:
         GeneratedImages.images = original
     return waits

@@ -15,10 +15,11 @@ import captioning.evaluation.predict as training
 from captioning.config.compose import compose_config
 from captioning.config.plugins import import_plugins
 from captioning.data.roster import Roster, build_roster
-from captioning.evaluation.run import _coco_names, _joined, evaluate
+from captioning.evaluation.run import _coco_names, _joined
 from captioning.metrics.java import find_java
 from captioning.results.coco_results import read_entries
 from captioning.types import Prediction, Sample
+from tests.run_calls import evaluate
 
 CAPTIONS = {
     "1": ["A dog runs on the grass.", "A brown dog."],

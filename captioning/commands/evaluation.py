@@ -20,9 +20,9 @@ _SET_ASIDE = re.compile(r"\.old\d+$")  # as resume=never names the folder of a f
 def _evaluate(config: Any) -> None:
     _check_model(config.get("captioner"))
     with quick_imports():
-        from captioning.evaluation.run import evaluate
+        from captioning.evaluation.run import evaluate, settings_of
 
-    evaluate(config)
+    evaluate(settings_of(config))
 
 
 def _check_model(name: str | None) -> None:

@@ -51,7 +51,26 @@ def look_first(name: str, config: DictConfig) -> None:
             "\n".join(f"{key}: must be given (text that is not empty)" for key in missing)
         )
     with suppress(OmegaConfBaseException):  # of references: the check of values names the key
-        _look(name, config)
+        if name in ("train", "find-lr"):
+            _look_for_start(config.start_from, OmegaConf.select(config, "curation.keep"))
+            is_text = OmegaConf.select(config, "corpus.train") is not None
+            _look_for_data(config.data, ("val", "test") if is_text else ("train", "val", "test"))
+            check_places(resume=str(config.resume), branch_from=config.branch_from)
+        elif name in ("evaluate", "controllability", "diverse-captions"):
+            if config.run is not None:
+                RunFolder(Path(config.run)).check_there()
+            if name == "evaluate":
+                _look_for_predictions(config.predictions)
+                _look_for_data(config.get("data"), [config.split])
+        elif name == "curate detect":
+            look_for_run(config.run)
+        elif name == "curate score":
+            _look_for_data(config.data, [config.split])
+        elif name == "export":
+            look_for_captioner(config.run)
+        # Of other data the command lists the files that are not there.
+        elif name == "prepare" and OmegaConf.select(config, "data.train._target_") == _OWN:
+            _look_for_data(config.data, ("train",))
 
 
 def look_for_run(folder: str | Path) -> None:
@@ -141,30 +160,6 @@ def look_for_runs(sources: Iterable[Path]) -> None:
         if not has_run:
             reason = "no config.yaml in it or below" if source.is_dir() else "no such folder"
             raise FileNotFoundError(f"{source}: {reason}: not a run folder")
-
-
-def _look(name: str, config: DictConfig) -> None:
-    """Look for what the config of a command names."""
-    if name in ("train", "find-lr"):
-        _look_for_start(config.start_from, OmegaConf.select(config, "curation.keep"))
-        is_text = OmegaConf.select(config, "corpus.train") is not None
-        _look_for_data(config.data, ("val", "test") if is_text else ("train", "val", "test"))
-        check_places(resume=str(config.resume), branch_from=config.branch_from)
-    elif name in ("evaluate", "controllability", "diverse-captions"):
-        if config.run is not None:
-            RunFolder(Path(config.run)).check_there()
-        if name == "evaluate":
-            _look_for_predictions(config.predictions)
-            _look_for_data(config.get("data"), [config.split])
-    elif name == "curate detect":
-        look_for_run(config.run)
-    elif name == "curate score":
-        _look_for_data(config.data, [config.split])
-    elif name == "export":
-        look_for_captioner(config.run)
-    # Of other data the command lists the files that are not there.
-    elif name == "prepare" and OmegaConf.select(config, "data.train._target_") == _OWN:
-        _look_for_data(config.data, ("train",))
 
 
 def _look_for_data(data: Mapping[str, Any] | None, splits: Sequence[str]) -> None:

@@ -175,34 +175,30 @@ def _without_traceback(text: str) -> str:
     return _CLASS.sub("", text.strip().splitlines()[-1])
 
 
-def _done(command: HydraCommand, config: Any) -> float | None:
-    """Check the config's values, call the task with them, and show what came out."""
-    if not isinstance(command.task, str):
-        return command.task(config)
-    from captioning.commands.quick_imports import quick_imports
-    from captioning.config.plugins import locate
-    from captioning.config.tasks import arguments_of
-
-    with quick_imports():
-        task = locate(command.task)
-    arguments = arguments_of(task, config)
-    return command.show(task(**arguments), arguments)
-
-
 def run_task(command: HydraCommand, config: Any) -> float | None:
-    """Call a command's task; see `run_hydra` for its errors."""
+    """Check the config's values, call the command's task with them, and show what came out.
+
+    See `run_hydra` for errors.
+    """
     from omegaconf.errors import OmegaConfBaseException
 
     from captioning.commands.first_look import look_first
+    from captioning.commands.quick_imports import quick_imports
     from captioning.config.compose import trust
-    from captioning.config.plugins import import_plugins
+    from captioning.config.plugins import import_plugins, locate
+    from captioning.config.tasks import arguments_of
     from captioning.training.signals import Stopped
 
     try:
         import_plugins(config.get("plugins") or [])
         trust(config)
         look_first(command.name, config)
-        return _done(command, config)
+        if not isinstance(command.task, str):
+            return command.task(config)
+        with quick_imports():
+            task = locate(command.task)
+        arguments = arguments_of(task, config)
+        return command.show(task(**arguments), arguments)
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -202,8 +203,8 @@ def _known_keys(name: str, overrides: Sequence[str]) -> list[str]:
     """Keys and groups of the config with the other overrides, or else of the default config."""
     config = _composed(name, overrides)
     groups = [group for group in config.hydra.runtime.choices if not group.startswith("hydra/")]
-    plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    return [*groups, *_keys(plain)]
+    plain: Any = OmegaConf.to_container(config, resolve=False)
+    return [*groups, *_keys({key: value for key, value in plain.items() if key != "hydra"})]
 
 
 def _composed(name: str, overrides: Sequence[str]) -> DictConfig:
@@ -215,9 +216,9 @@ def _composed(name: str, overrides: Sequence[str]) -> DictConfig:
         return compose_config(name, return_hydra_config=True)
 
 
-def _keys(config: DictConfig, before: str = "") -> Iterator[str]:
-    for key in config:
+def _keys(values: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """All keys; what refers to others is not followed."""
+    for key, value in values.items():
         yield f"{before}{key}"
-        node = config._get_node(key)
-        if isinstance(node, DictConfig) and not (node._is_interpolation() or node._is_missing()):
-            yield from _keys(node, f"{before}{key}.")
+        if isinstance(value, dict):
+            yield from _keys(value, f"{before}{key}.")

@@ -7,12 +7,15 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captioning.commands.command import PlainCommand
 from captioning.commands.first_look import look_for_runs
 from captioning.commands.quick_imports import quick_imports
 from captioning.config.plugins import import_plugins
+
+if TYPE_CHECKING:
+    from captioning.training.settings import TrainSettings
 
 log = logging.getLogger(__name__)
 
@@ -139,19 +142,19 @@ def _defaults() -> Mapping[str, Any]:
     return config
 
 
-def report_ended(config: Any, datamodule: Any) -> None:
-    """Write the page of a run that has ended, if its config wants it.
+def report_ended(settings: TrainSettings, datamodule: Any) -> None:
+    """Write the page of a run that has ended, if its settings want it.
 
     The run is finished, so nothing that goes wrong here may make it fail.
 
     Args:
-        config: of the run.
+        settings: of the run.
         datamodule: its `captioning.data.batches.datamodule.CaptionDataModule`; None: the run had
             ended before, and the page is written where it is missing.
     """
-    if not config.get("report", True):
+    if not settings.report:
         return
-    folder = Path(config.run_dir)
+    folder = Path(settings.run_dir)
     try:
         with quick_imports():
             from curation.review.runs.reading import Rosters, read_finished_run

@@ -20,10 +20,12 @@ log = logging.getLogger(__name__)
 def _train(config: Any) -> float | None:
     _tell_of_scenes(config.data.get("name"))
     with quick_imports():
+        from captioning.training.preflight import settings_of
         from captioning.training.run import print_summary, train
 
-    scores = train(config, finished=report_ended)
-    print_summary(f"{config.run_name}, seed {config.seed}", Path(config.run_dir), scores)
+    settings = settings_of(config)
+    scores = train(settings, finished=report_ended)
+    print_summary(f"{settings.run_name}, seed {settings.seed}", Path(settings.run_dir), scores)
     return scores.get("CIDEr-D")
 
 
@@ -43,11 +45,10 @@ def _tell_of_scenes(data: str | None) -> None:
 def _check(config: Any) -> None:
     with quick_imports():
         from captioning.config.plugins import import_plugins
-        from captioning.training.preflight import check_settings, settings_of, with_precision
-        from captioning.training.speed import with_speed
+        from captioning.training.preflight import check_settings, settings_of
 
     import_plugins(config.get("plugins") or [])
-    check_settings(settings_of(with_speed(with_precision(config))))
+    check_settings(settings_of(config))
 
 
 def _demo_arguments(parser: ArgumentParser) -> None:
@@ -81,8 +82,9 @@ def _demo(options: Namespace) -> int:
 def _find_lr(config: Any) -> None:
     with quick_imports():
         from captioning.training.find_lr import find_lr, print_suggestion
+        from captioning.training.preflight import settings_of
 
-    suggestion = find_lr(config)
+    suggestion = find_lr(settings_of(config))
     print_suggestion(suggestion.rate, suggestion.folder / "curve.png")
 
 

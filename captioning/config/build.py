@@ -41,8 +41,14 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
         SettingError: of the part; its settings are worded as they are typed, see `typed`.
     """
     check_loadable(config)
+    marks = {key: kwargs.pop(key) for key in list(kwargs) if key.startswith("_")}
     try:
-        return _built(config, args, kwargs)
+        if not args and not kwargs:
+            return _node(_resolved(config, marks))
+        part = _node(_resolved(config, marks | {_PARTIAL: True}))
+        return partial(part, *args, **kwargs) if config.get(_PARTIAL) else part(*args, **kwargs)
+    except TypeError as error:
+        raise ValueError(f"cannot build {config.get(_TARGET)}: {error}") from error
     except AbstractSettingError as error:
         raise error.worded(partial(typed, config)) from error
 
@@ -68,17 +74,6 @@ def typed(part: DictConfig, setting: Setting) -> str:
     file = (part._get_root()._metadata.resolver_cache or {}).get(FILE)
     where = f" in the command that trained {Path(file).parent}" if file else ""
     return f"{key}={setting.value}{where}"
-
-
-def _built(config: DictConfig, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    marks = {key: kwargs.pop(key) for key in list(kwargs) if key.startswith("_")}
-    try:
-        if not args and not kwargs:
-            return _node(_resolved(config, marks))
-        part = _node(_resolved(config, marks | {_PARTIAL: True}))
-        return partial(part, *args, **kwargs) if config.get(_PARTIAL) else part(*args, **kwargs)
-    except TypeError as error:
-        raise ValueError(f"cannot build {config.get(_TARGET)}: {error}") from error
 
 
 def _resolved(config: DictConfig, marks: dict[str, Any]) -> DictConfig:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.build import build_part
 from captioning.config.check.check import check_config
+from captioning.config.tasks import plain
 from captioning.data.json_streams import stream_records
 from captioning.data.readers.own.layout import recognise
 from captioning.data.readers.own.own import read_own
@@ -49,10 +50,10 @@ class _Captioned:
     decoding: dict[str, Any] | None = None
 
 
-def evaluate(config: DictConfig) -> dict[str, float]:
+def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     """Score a results file, or what a run or another captioner says of a data set.
 
-    Writes ``metrics.json`` and a table of captions with their scores into ``config.out``.
+    Writes ``metrics.json`` and a table of captions with their scores into ``settings.out``.
 
     Returns:
         The corpus scores by name.
@@ -61,8 +62,6 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         ValueError: none or several of ``predictions``, ``run`` and ``model`` are given, no data
             set, or captions of images that the data set does not have.
     """
-    config = _resolved(config)
-    settings = EvaluateSettings.of(config)
     places = {_of_file: settings.predictions, _of_run: settings.run, _of_model: settings.captioner}
     given = [(read, place) for read, place in places.items() if place is not None]
     if len(given) != 1:
@@ -85,9 +84,9 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         decoding=found.decoding,
         bootstrap=resamples,
     )
-    resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())
-    write_json(out / "metrics.json", {settings.split: result.to_dict(), "evaluated": resolved})
+    scores = {settings.split: result.to_dict(), "evaluated": plain(settings)}
+    write_json(out / "metrics.json", scores)
     columns = caption_columns({i: group[0] for i, group in captions.items()}, result)
     left_out = write_per_caption(out, columns)
     show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))
@@ -335,10 +334,17 @@ def _check_free(out: Path, place: str, data: Data) -> None:
         raise ValueError(f"{path} has the scores of another captioner or set: give out=FOLDER")
 
 
-def _resolved(config: DictConfig) -> DictConfig:
-    """The checked config without references; see ``OF_RUN`` for those to the config of a run.
+def settings_of(config: DictConfig) -> EvaluateSettings:
+    """The settings of an evaluation, in which nothing refers to other keys any more.
 
-    Where a seed is requested, the run's own search gets it, too.
+    See ``OF_RUN`` for references to the config of a run. Where a seed is requested, the run's own
+    search gets it, too.
+
+    Args:
+        config: composed.
+
+    Raises:
+        ValueError: settings out of their ranges, see `captioning.config.check`.
     """
     config, seed = config.copy(), config.seed
     config.seed = 0 if seed is None else seed
@@ -359,7 +365,7 @@ def _resolved(config: DictConfig) -> DictConfig:
         for key in borrowed:
             del config[key]
         config.update(before)
-    return config
+    return EvaluateSettings.of(config)
 
 
 def _data_of(settings: EvaluateSettings) -> Data:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
@@ -16,7 +16,9 @@ from captioning.config.compose import compose_config
 from captioning.evaluation.compare import Comparison, Side, compare_runs
 from captioning.results.run_folder import RunFolder
 from captioning.runtime.files import read_json
+from captioning.training.preflight import settings_of
 from captioning.training.run import Finished, train
+from captioning.training.settings import TrainSettings
 
 POLICIES = {"none": "curation=track", "recommended": "curation=recommended"}
 Page = Callable[[Comparison, Path], None]
@@ -36,20 +38,20 @@ def main(overrides: list[str], finished: Finished | None = None, page: Page | No
     scores: dict[str, Mapping[str, float]] = {}
     folders: dict[str, Path] = {}
     for number, (policy, choice) in enumerate(POLICIES.items()):
-        config = _config(choice, overrides)
+        settings = _settings(choice, overrides)
         console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {choice}")
-        if config.resume != "never" and RunFolder(Path(config.run_dir)).finished():
-            console.print(f"finished: {config.run_dir} (resume=never trains it anew)", markup=False)
-        scores[policy] = train(config, finished)
-        folders[policy] = Path(config.run_dir)
+        folder = folders[policy] = Path(settings.run_dir)
+        if settings.resume != "never" and RunFolder(folder).finished():
+            console.print(f"finished: {folder} (resume=never trains it anew)", markup=False)
+        scores[policy] = train(settings, finished)
     console.print(score_table(scores))
     _compare(console, folders, page)
 
 
-def _config(choice: str, overrides: Sequence[str]) -> DictConfig:
+def _settings(choice: str, overrides: Sequence[str]) -> TrainSettings:
     config = compose_config("train", ["experiment=demo", choice, *overrides])
     OmegaConf.resolve(config)
-    return config
+    return settings_of(config)
 
 
 def _compare(console: Console, folders: Mapping[str, Path], page: Page | None) -> None:

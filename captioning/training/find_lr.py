@@ -23,10 +23,9 @@ from captioning.results.figures import BLUE, GREY, VERMILION, figure_style, new_
 from captioning.runtime.files import write_json, write_lines
 from captioning.training.callbacks import StepSeed
 from captioning.training.inputs import load_inputs
-from captioning.training.preflight import check_run, settings_of, with_precision
+from captioning.training.preflight import check_run
 from captioning.training.run import build_captioner, set_up, suit_machine
 from captioning.training.settings import FindLr, Part, TrainSettings
-from captioning.training.speed import with_speed
 from captioning.training.trainer import trainer_and_plugins
 
 FOLDER = "find_lr"
@@ -86,17 +85,16 @@ class Sweep(pl.Callback):
             trainer.should_stop = True
 
 
-def find_lr(config: DictConfig) -> Suggestion:
+def find_lr(settings: TrainSettings) -> Suggestion:
     """Sweep the learning rate; leaves plot and curve in ``run_dir/find_lr``, and no weights.
 
     Several processes come to the same suggestion, which the first of them writes.
 
     Raises:
-        ValueError: the config makes no sense, its objective's loss does not tell how training
-            goes, or no rate made the loss fall.
+        ValueError: settings that do not go together, an objective whose loss does not tell how
+            training goes, or no rate made the loss fall.
     """
     constant = {"_target_": "captioning.training.optim.cosine", "_partial_": True, "floor": 1.0}
-    settings = settings_of(with_speed(with_precision(config)))
     check_run(settings)
     _check_objective(settings.objective)
     settings = replace(settings, schedule=DictConfig(constant))

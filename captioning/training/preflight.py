@@ -29,6 +29,7 @@ from captioning.metrics.java import JavaError, find_java
 from captioning.training.loggers import need
 from captioning.training.rosters import check_data
 from captioning.training.settings import Features, Part, TrainSettings
+from captioning.training.speed import can_fuse
 from captioning.training.start import check_start
 from captioning.training.trainer import check_trainer, ignore_srun_advice
 
@@ -74,8 +75,29 @@ def settings_of(config: DictConfig) -> TrainSettings:
     Raises:
         ValueError: settings out of their ranges, see `captioning.config.check`.
     """
+    config = settled(config)
     check_config(config, TrainSettings)
     return TrainSettings.of(config)
+
+
+def settled(config: DictConfig) -> DictConfig:
+    """The config of a training with what suits this machine in the place of ``auto``.
+
+    ``trainer.precision`` becomes ``bf16-mixed`` where the device multiplies bfloat16 in hardware,
+    else ``32-true``: a processor that has to emulate bfloat16 trains ten times slower with it than
+    in full precision. ``optimizer.fused`` becomes true or is left out, see `can_fuse`.
+    """
+    if OmegaConf.select(config, "trainer.precision") == "auto":
+        fast = fast_bfloat16(str(config.trainer.accelerator))
+        chosen = {"trainer": {"precision": "bf16-mixed" if fast else "32-true"}}
+        config = DictConfig(OmegaConf.merge(config, chosen))
+    if OmegaConf.select(config, "optimizer.fused") == "auto":
+        config = config.copy()
+        if can_fuse(config.optimizer, config.trainer):
+            config.optimizer.fused = True
+        else:
+            del config.optimizer.fused
+    return config
 
 
 def check_settings(settings: TrainSettings) -> None:
@@ -208,19 +230,6 @@ def _try(key: str, build: Callable[[], Any]) -> None:
         build()
     except FOREIGN_ERRORS as error:
         raise ValueError(f"{key}: {str(error).splitlines()[0]}") from error
-
-
-def with_precision(config: DictConfig) -> DictConfig:
-    """The config with ``trainer.precision=auto`` replaced by what suits this machine.
-
-    ``bf16-mixed`` where the device multiplies bfloat16 in hardware, else ``32-true``: a processor
-    that has to emulate bfloat16 trains ten times slower with it than in full precision.
-    """
-    if OmegaConf.select(config, "trainer.precision") != "auto":
-        return config
-    fast = fast_bfloat16(str(config.trainer.accelerator))
-    chosen = {"trainer": {"precision": "bf16-mixed" if fast else "32-true"}}
-    return DictConfig(OmegaConf.merge(config, chosen))
 
 
 def fast_bfloat16(accelerator: str) -> bool:

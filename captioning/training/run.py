@@ -46,7 +46,7 @@ from captioning.training.data_checks import begin_with, check_opened, rosters_of
 from captioning.training.inputs import Inputs, load_inputs, read_splits
 from captioning.training.memory import memory_advice
 from captioning.training.preemption import Preemption
-from captioning.training.preflight import check_run, check_search, settings_of, with_precision
+from captioning.training.preflight import check_run, check_search
 from captioning.training.processes import ends_together
 from captioning.training.rosters import read_corpus, trains_on_text
 from captioning.training.settings import TrainSettings
@@ -60,7 +60,6 @@ from captioning.training.speed import (
     set_matmul_precision,
     tell_of_speed,
     uses_cuda,
-    with_speed,
 )
 from captioning.training.start import load_start
 from captioning.training.tokens import build_tokenizer, tokens_of
@@ -68,8 +67,8 @@ from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
 
-# What is done with a run that has ended: takes its config, and its data unless it had ended before.
-Finished = Callable[[DictConfig, CaptionDataModule | None], None]
+# What is done with a run that has ended, whose data are there unless it had ended before.
+Finished = Callable[[TrainSettings, CaptionDataModule | None], None]
 # A run that was told to stop, as when its job is queued anew, may need these to end.
 LOCK_SECONDS = 10.0
 
@@ -84,11 +83,11 @@ class Experiment:
     evaluation: CaptionEvaluation
 
 
-def train(config: DictConfig, finished: Finished | None = None) -> dict[str, float]:
-    """Train and test as the config says; everything is left in ``config.run_dir``.
+def train(settings: TrainSettings, finished: Finished | None = None) -> dict[str, float]:
+    """Train and test; everything is left in ``settings.run_dir``.
 
     Args:
-        config: resolved.
+        settings: of the run.
         finished: called in the first process when the run has ended, with its data; with None
             where it had ended before, as what this does may have been cut short.
 
@@ -96,19 +95,17 @@ def train(config: DictConfig, finished: Finished | None = None) -> dict[str, flo
         The test scores by name.
 
     Raises:
-        ValueError: the folder holds a run of another config, or the config makes no sense.
+        ValueError: the folder holds a run of other settings, or they do not go together.
         MemoryError: too little memory; names what to lower.
         Stopped: a signal asked for it; what was computed is kept, and a job of Slurm queued anew.
     """
-    config = with_speed(with_precision(config))
-    settings = settings_of(config)
     check_run(settings)
     folder = RunFolder(Path(settings.run_dir))
-    ended = None if finished is None else partial(finished, config)
+    ended = None if finished is None else partial(finished, settings)
     with StopSignals() as signals:
         try:
             with _alone_in(folder.path):
-                return _train(settings, folder, folder.open(plain(config)), signals, ended)
+                return _train(settings, folder, folder.open(plain(settings)), signals, ended)
         except Stopped as stopped:
             signals.pass_on(stopped)
             raise

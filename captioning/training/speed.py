@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import ListConfig
 from pytorch_lightning.plugins.precision import HalfPrecision, MixedPrecision, Precision
 from torch import nn
 from torch.optim import Optimizer
 
 from captioning.models.base import AbstractCaptioner
 from captioning.runtime.devices import own_gpu, place_on_machine
-from captioning.training.settings import MatmulPrecision, Speed, TrainSettings
+from captioning.training.settings import MatmulPrecision, Part, Speed, TrainSettings
 from captioning.training.sharding import is_sharded
 
 log = logging.getLogger(__name__)
@@ -66,25 +66,17 @@ class MixedBfloat(MixedPrecision):
         Precision.clip_gradients(self, optimizer, *args, **kwargs)
 
 
-def with_speed(config: DictConfig) -> DictConfig:
-    """The config with ``optimizer.fused=auto`` replaced by what suits this machine.
+def can_fuse(optimizer: Part, trainer: Part) -> bool:
+    """Whether an optimiser can make an update in one operation, on a GPU of this machine.
 
-    A fused optimiser makes an update in one operation on the GPU. It cannot be combined with
-    ``16-mixed`` and clipping, and not all optimisers have it.
+    Not all optimisers can, and none can with ``16-mixed`` and clipping.
     """
-    if OmegaConf.select(config, "optimizer.fused") != "auto":
-        return config
-    config = config.copy()
-    name = str(config.optimizer._target_).rpartition(".")[2]
+    name = str(optimizer._target_).rpartition(".")[2]
     known = inspect.signature(getattr(torch.optim, name, dict)).parameters
-    scaled = config.trainer.precision in ("16-mixed", "16", 16)
-    clipped = bool(config.trainer.get("gradient_clip_val"))
-    accelerator = str(config.trainer.get("accelerator", "auto"))
-    if "fused" in known and uses_cuda(accelerator) and not (scaled and clipped):
-        config.optimizer.fused = True
-    else:
-        del config.optimizer.fused
-    return config
+    scaled = trainer.precision in ("16-mixed", "16", 16)
+    clipped = bool(trainer.get("gradient_clip_val"))
+    accelerator = str(trainer.get("accelerator", "auto"))
+    return "fused" in known and uses_cuda(accelerator) and not (scaled and clipped)
 
 
 def uses_cuda(accelerator: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.compose import compose_config
-from captioning.training.run import train
+from tests.run_calls import train
 
 SMALL = (
     "data=miniworld_tiny",

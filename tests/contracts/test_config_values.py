@@ -21,10 +21,11 @@ from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.config.check import check_config
 from captioning.config.check.check import Problem, problems, resolved, schema_of
 from captioning.config.compose import compose_config
+from captioning.config.tasks import plain
 from captioning.evaluation.settings import EvaluateSettings
-from captioning.training.preflight import check_run, settings_of, with_precision
+from captioning.training.preflight import check_run, settings_of, settled
 from captioning.training.settings import TrainSettings
-from tests.task_calls import SCHEMAS, schema
+from tests.task_calls import SCHEMAS, is_record, schema
 
 JOINT = ("curation=remove", "curation/score=joint")
 COMMANDS = {
@@ -179,7 +180,7 @@ TRIED: set[tuple[Keys, str]] = set()
 def test_every_wrong_value_is_refused_by_its_key(name: str):
     """What is accepted is null, or of the type of what stands there."""
     command, settings, overrides = COMMANDS[name]
-    config = with_precision(compose_config(command, overrides=[*overrides]))
+    config = settled(compose_config(command, overrides=[*overrides]))
     check_config(config, settings)
     accepted, refused = [], 0
     for key, old, new, found in fuzzed(config, settings, TRIED):
@@ -198,6 +199,17 @@ def test_every_wrong_value_is_refused_by_its_key(name: str):
     told = sorted({f"{key}: {new!r} for {str(old)[:30]}" for key, old, new in accepted})
     assert told == [], "; ".join(told)
     assert refused > 0
+
+
+TRAININGS = [name for name, (command, *_) in COMMANDS.items() if command == "train"]
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_settings_of_a_training_are_kept_as_its_config_has_them(name: str):
+    """Run folders compare and keep them."""
+    command, _, overrides = COMMANDS[name]
+    config = settled(compose_config(command, overrides=[*overrides]))
+    assert is_record(plain(settings_of(config)), config)
 
 
 LINES = [
@@ -251,7 +263,7 @@ LINES = [
 def test_a_wrong_value_is_told_in_a_line_before_any_work(override: str, line: str, tmp_path: Path):
     override = f"+{override}" if override.startswith("features.imported") else override
     chosen = ["callbacks=[early_stopping]"] if "early_stopping" in override else []
-    config = with_precision(compose_config("train", [f"run_dir={tmp_path}", *chosen, override]))
+    config = settled(compose_config("train", [f"run_dir={tmp_path}", *chosen, override]))
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(line)) as raised:
         check_run(settings_of(config))
     assert "\n" not in str(raised.value)
@@ -264,7 +276,7 @@ def test_scores_of_validation_are_not_waited_for_without_validation(limit, tmp_p
 
     def settings(*overrides: str):
         own = (f"run_dir={tmp_path}", f"+trainer.limit_val_batches={limit}")
-        return with_precision(compose_config("train", [*own, *overrides]))
+        return settled(compose_config("train", [*own, *overrides]))
 
     never = r"is never logged with trainer\.limit_val_batches=0; leave one of the two out"
     with pytest.raises(ValueError, match=rf"callbacks\.early_stopping\.monitor: .* {never}"):
@@ -292,7 +304,7 @@ def test_all_wrong_values_are_told_at_once_by_the_keys_that_they_come_from():
 def test_a_record_of_settings_says_what_holds_between_its_fields():
     wrong = ("curation=remove", "curation.schedule.from_epoch=3", "curation.schedule.until_epoch=1")
     with pytest.raises(ValueError, match="curation.schedule: until_epoch must not lie before"):
-        check_config(with_precision(compose_config("train", [*wrong])), TrainSettings)
+        check_config(settled(compose_config("train", [*wrong])), TrainSettings)
 
 
 @pytest.mark.parametrize(
@@ -355,16 +367,14 @@ def test_callbacks_of_a_plugin_may_monitor_what_they_log_or_nothing(tmp_path: Pa
     further = ["plugins=[my_package]", "callbacks=[early_stopping,learning_rate]"]
     monitor = "callbacks.early_stopping.monitor=mine/score"
     check_run(
-        settings_of(
-            with_precision(compose_config("train", [f"run_dir={tmp_path}", *further, monitor]))
-        )
+        settings_of(settled(compose_config("train", [f"run_dir={tmp_path}", *further, monitor])))
     )
 
 
 @pytest.mark.parametrize("experiment", ["viecap/coco", "blip/fine_tuning", "cic_bart/flickr30k"])
 def test_smoke_runs_suit_every_tokenizer(experiment: str):
     config = compose_config("train", [f"experiment={experiment}", "debug=smoke"])
-    check_config(with_precision(config), TrainSettings)
+    check_config(settled(config), TrainSettings)
 
 
 def test_smoke_runs_keep_every_word():

@@ -19,7 +19,7 @@ from captioning.commands.main import COMMANDS
 from captioning.config.check import check_config
 from captioning.config.check.check import resolved
 from captioning.config.compose import compose_config
-from captioning.training.preflight import with_precision
+from captioning.training.preflight import settled
 from tests.contracts import test_config_values as values
 from tests.fuzz.harness import Subject, Target
 from tests.fuzz.mutations import Draw
@@ -44,7 +44,7 @@ def composed(name: str) -> tuple[dict[str, Any], Callable[..., Any], list[tuple[
     command, settings, overrides = values.COMMANDS[name]
     config = compose_config(command, overrides=[*overrides])
     if "trainer" in config:
-        config = with_precision(config)
+        config = settled(config)
     plain, _ = resolved(config)
     return plain, settings, [keys for keys, _ in values.leaves(plain)]
 

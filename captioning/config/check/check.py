@@ -132,11 +132,12 @@ def check_config(config: DictConfig, settings: Callable[..., Any] | None = None)
     values, unresolved = resolved(config)
     check_targets(values)
     left_out = {key.partition(".")[0] for key in unresolved}
+    written = OmegaConf.to_container(config, resolve=False)
     schema = schema_of(settings) if settings else NO_KEYS
     lines = {k: text for k, text in unresolved.items() if k.partition(".")[0] in schema.required}
     for problem in _check_keys(values, schema, "") if settings else _check_content(values, ""):
         if problem.key not in left_out:
-            lines.setdefault(source_of(problem.key, config), problem.text)
+            lines.setdefault(source_of(problem.key, written), problem.text)
     if lines:
         raise ValueError("\n".join(f"{key}: {text}" for key, text in lines.items()))
 
@@ -461,11 +462,15 @@ def resolved(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
     return values, wrong
 
 
-def source_of(key: str, config: DictConfig) -> str:
-    """The key that a value comes from: that of a setting which others refer to."""
-    plain = OmegaConf.to_container(config, resolve=False)
+def source_of(key: str, written: Any) -> str:
+    """The key that a value comes from: that of a setting which others refer to.
+
+    Args:
+        key: of the value.
+        written: all settings, plain, with their references.
+    """
     for _ in range(MAX_STEPS):
-        referred = _referred(key, plain)
+        referred = _referred(key, written)
         if referred is None:
             return key
         key = referred

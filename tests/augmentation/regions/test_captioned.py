@@ -19,13 +19,12 @@ from captioning.config.build import build_part
 from captioning.config.compose import compose_config
 from captioning.data.roster import Roster
 from captioning.data.steps.take_detections import detection_line, read_detections, with_detections
-from captioning.evaluation.run import evaluate
 from captioning.runtime.files import read_json
-from captioning.training.run import train
 from captioning.types import Prediction
 from tests.augmentation.regions.scenes import photo, region
 from tests.augmentation.test_main import config_of
 from tests.captioning.conftest import SMALL
+from tests.run_calls import evaluate, train
 from tests.task_calls import call, is_record
 
 CAT, BIRD = (8.0, 8.0, 40.0, 40.0), (44.0, 44.0, 60.0, 60.0)

@@ -27,9 +27,9 @@ from captioning.inference import captioner as reading
 from captioning.inference import loading
 from captioning.inference.captioner import chosen_search, words_machine
 from captioning.results.coco_results import read_entries
-from captioning.training.run import train
 from captioning.types import Prediction, Region
 from tests.matching_folders import save_blip_captioner
+from tests.run_calls import train
 from tests.tiny import tokenizer
 from tests.tiny_vlm import model_folder
 from tools.assets import captioner as shipping

@@ -26,7 +26,7 @@ from captioning.evaluation import compare
 from captioning.evaluation.compare import short, verdict
 from captioning.export.export import export
 from captioning.metrics.coco import ALL_METRICS, evaluate_captions
-from captioning.training.run import train
+from tests.run_calls import train
 
 NUM_PHOTOS = 24
 THINGS = ("dog", "boat", "tree", "house")

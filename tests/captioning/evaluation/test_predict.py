@@ -11,10 +11,9 @@ import torch
 
 from captioning.config.compose import compose_config
 from captioning.evaluation.predict import _captioned, load_run
-from captioning.evaluation.run import evaluate
-from captioning.training.run import train
 from captioning.types import Prediction
 from tests.captioning.conftest import BLIP
+from tests.run_calls import evaluate, train
 
 
 class Recorded:

@@ -14,9 +14,9 @@ from captioning.evaluation.random_controls import RandomControls
 from captioning.evaluation.show_control import show_further
 from captioning.metrics.coco import evaluate_captions
 from captioning.text.lengths import count_words
-from captioning.training.run import train
 from captioning.training.settings import Metrics
 from captioning.types import Control, Region, Sample
+from tests.run_calls import train
 from tests.task_calls import call, is_record
 
 TINY = (

@@ -22,7 +22,7 @@ from captioning.export.onnx import networks_of
 from captioning.export.onnx_caption import OnnxCaptioner
 from captioning.inference.captioner import Captioner
 from captioning.inference.photo_batches import photo_samples
-from captioning.training.run import train
+from tests.run_calls import train
 from tests.tiny import build
 
 pytest.importorskip("onnx", reason="needs onnx")

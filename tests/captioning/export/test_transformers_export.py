@@ -16,9 +16,9 @@ from captioning import Captioner
 from captioning.config.compose import compose_config
 from captioning.evaluation.photo_captioners import RunCaptioner
 from captioning.export.export import export
-from captioning.training.run import train
 from tests.captioning.models.test_blip import folder  # noqa: F401  # a fixture
 from tests.captioning.training.test_vlm_run import LORA, vlm  # noqa: F401  # a fixture
+from tests.run_calls import train
 
 
 def texts(captioner: Captioner, photos: list[Path]) -> list[str]:

@@ -18,9 +18,9 @@ from captioning.config.compose import compose_config
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.models.updown import UpDown
 from captioning.results.run_folder import RunFolder
-from captioning.training.run import train
 from tests.captioning.conftest import BLIP, SMALL
 from tests.captioning.training.test_image_runs import same
+from tests.run_calls import train
 
 pytestmark = pytest.mark.filterwarnings(
     # Compiling uses what torch warns of.

@@ -23,11 +23,11 @@ from captioning.models.self_check import SelfCheck, self_check
 from captioning.models.vlm import CHECK_FILE, Vlm
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training import callbacks
-from captioning.training.run import train
 from captioning.types import Sample
 from captioning.vision import prompt_tensors
 from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor
 from tests.families.registry import PROMPTS, family_folder
+from tests.run_calls import train
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from captioning.config.plugins import import_plugins
-from captioning.training.run import train
 from tests.pages import write_files
+from tests.run_calls import train
 
 
 def test_the_files_of_the_page_score(small, repository: Path, tmp_path: Path, monkeypatch):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from captioning.config.plugins import import_plugins
-from captioning.training.run import train
 from curation.journal.journal import read_journal
 from tests.pages import write_files
+from tests.run_calls import train
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from captioning.config.build import build_part
 from captioning.config.plugins import import_plugins
 from captioning.training.inputs import load_inputs
 from captioning.training.rosters import read_train
-from captioning.training.run import build_datamodule, train
+from captioning.training.run import build_datamodule
 from captioning.training.settings import TrainSettings
 from tests.pages import write_files
+from tests.run_calls import train
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from captioning.runtime.files import read_json
-from captioning.training.run import train
 from tests.matching_folders import save_blip_matching
+from tests.run_calls import train
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from captioning.evaluation.predict import load_run, predict_run
-from captioning.training.run import train
+from tests.run_calls import train
 
 BY_LENGTH = ("curation=condition", "curation/score=length", "curation.amend.num_buckets=2")
 LEARNS = ("num_epochs=12", "optimizer.lr=0.03", "search.max_length=20", "model.module.dropout=0")

@@ -10,10 +10,9 @@ import pytest
 
 from captioning.config.compose import compose_config
 from captioning.evaluation.predict import load_run, predict_run
-from captioning.evaluation.run import evaluate
 from captioning.training.rosters import read_roster
-from captioning.training.run import train
 from captioning.training.settings import DataSettings
+from tests.run_calls import evaluate, train
 
 
 @pytest.mark.long

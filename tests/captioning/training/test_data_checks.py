@@ -17,9 +17,9 @@ from captioning.commands.main import main
 from captioning.config.compose import compose_config
 from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks
-from captioning.training.run import train
 from tests.captioning.conftest import SMALL
 from tests.packed_files import photo
+from tests.run_calls import train
 
 NUMBER = 16
 Config = Callable[..., DictConfig]

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from captioning.config.compose import compose_config
-from captioning.training.run import train
 from curation.detect import detect_run
+from tests.run_calls import train
 from tests.task_calls import call
 
 LIGHT = ("loss", "visual_gain", "sibling_words", "truth")

@@ -26,10 +26,10 @@ from captioning.training.find_lr import (
     running_mean,
     steepest,
 )
-from captioning.training.run import train
 from captioning.training.settings import FindLr
 from captioning.training.speed import MixedBfloat
 from tests.captioning.conftest import SMALL
+from tests.run_calls import train
 
 
 @pytest.mark.long

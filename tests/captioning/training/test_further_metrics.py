@@ -17,8 +17,8 @@ from captioning.results.coco_results import read_results
 from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks, preflight
 from captioning.training.rosters import read_roster
-from captioning.training.run import train
 from captioning.training.settings import DataSettings, TrainSettings
+from tests.run_calls import train
 
 
 def test_a_metric_of_several_captions_is_refused_where_the_search_gives_one(small_settings) -> None:

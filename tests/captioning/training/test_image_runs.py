@@ -11,9 +11,9 @@ import torch
 
 from captioning.training import callbacks
 from captioning.training.rosters import read_train
-from captioning.training.run import train
 from captioning.training.settings import DataSettings
 from curation.journal.journal import read_journal, replay
+from tests.run_calls import train
 
 REPLACE = ("curation=replace_image", "curation.select.ratio=0.2")
 BEFORE = ("curation/select=share", "curation/schedule=before_training")

@@ -19,8 +19,8 @@ from captioning.results.coco_results import read_results
 from captioning.training import callbacks
 from captioning.training.inputs import load_inputs
 from captioning.training.rosters import read_roster
-from captioning.training.run import train
 from captioning.training.settings import TrainSettings
+from tests.run_calls import train
 from tests.task_calls import call, is_record
 
 COS_CVAE = (

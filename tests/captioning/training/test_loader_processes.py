@@ -10,8 +10,8 @@ from pytorch_lightning.callbacks import Callback
 
 from captioning.data.batches import datamodule
 from captioning.training import run as running
-from captioning.training.run import train
 from tests.captioning.training.test_run import _stop_after
+from tests.run_calls import train
 
 PIXELS = (
     "features=none",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from captioning.models.updown import UpDown
-from captioning.training.run import train
+from tests.run_calls import train
 
 FULL = "CUDA out of memory. Tried to allocate 2.00 GiB.\nOf the allocated memory ..."
 

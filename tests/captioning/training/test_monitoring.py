@@ -17,8 +17,8 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from captioning.data.roster import build_roster
 from captioning.training import callbacks, monitoring
 from captioning.training.monitoring import markdown, memory, process_bytes, sample_rows, thumbnails
-from captioning.training.run import train
 from captioning.types import Sample
+from tests.run_calls import train
 from tests.tiny import make_batch
 
 OFTEN = ("logger=[csv,tensorboard]", "trainer.log_every_n_steps=2")

@@ -12,13 +12,13 @@ import torch
 from captioning.data.readers.imagefolder import read_imagefolder
 from captioning.training import callbacks
 from captioning.training.rosters import read_train
-from captioning.training.run import train
 from captioning.training.settings import DataSettings
 from captioning.vision.photo_places import place_in_shard
 from curation.export.export import export
 from curation.finished_run import read_run
 from curation.record import RunRecord
 from tests.packed_files import photo, table, write_arrow, write_parquet, write_tar
+from tests.run_calls import train
 
 SPLITS = {"train": range(12), "validation": range(12, 16), "test": range(16, 20)}
 PHOTOS = [photo(number) for number in range(20)]

@@ -15,8 +15,8 @@ import torch
 
 from captioning.training import callbacks, preemption
 from captioning.training.preemption import Preemption
-from captioning.training.run import train
 from captioning.training.signals import Stopped, StopSignals
+from tests.run_calls import train
 
 # Ten batches an epoch.
 SETTINGS = ("num_epochs=3", "steps=[plant_swap20]", "loader.batch_size=10")

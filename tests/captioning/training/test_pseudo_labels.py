@@ -15,9 +15,9 @@ from captioning.models.updown import UpDown
 from captioning.results.checkpoints import load_checkpoint
 from captioning.runtime.files import read_json, write_json
 from captioning.training.rosters import read_train
-from captioning.training.run import train
 from captioning.training.settings import DataSettings
 from captioning.types import Batch, CaptionLosses
+from tests.run_calls import train
 
 HELD_OUT = (
     "steps=[hold_out]",

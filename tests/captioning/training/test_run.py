@@ -23,8 +23,9 @@ from captioning.results.run_folder import RunFolder
 from captioning.runtime.file_lock import held
 from captioning.training import callbacks, preflight, run
 from captioning.training.inputs import load_inputs
-from captioning.training.run import build_model, train
+from captioning.training.run import build_model
 from captioning.training.settings import TrainSettings
+from tests.run_calls import train
 
 REPLACE = ("steps=[plant_swap20]", "curation=replace_caption", "curation.select.ratio=0.1")
 

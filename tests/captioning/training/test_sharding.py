@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.training.run import train
 from tests.captioning.conftest import SMALL
+from tests.run_calls import train
 
 # Means over captions are the same by process and over all; each process validates a batch.
 ALIKE = (

@@ -19,7 +19,8 @@ from captioning.models.layers.graphed_recurrence import GraphedRecurrence
 from captioning.models.training_steps import trainable
 from captioning.runtime.sample_dropout import use_torchs
 from captioning.training import run as running
-from captioning.training.run import set_up, train
+from captioning.training.preflight import settled
+from captioning.training.run import set_up
 from captioning.training.settings import TrainSettings
 from captioning.training.speed import (
     HalfWeights,
@@ -31,11 +32,11 @@ from captioning.training.speed import (
     set_cuda_graphs,
     set_matmul_precision,
     tell_of_speed,
-    with_speed,
 )
 from captioning.vision.blip import build_blip_vision
 from tests.captioning.training.process_run import CASES as PROCESS_CASES
 from tests.captioning.training.process_run import captioner
+from tests.run_calls import train
 from tests.tiny import MODELS, NUM_IMAGES, build, make_batch
 
 SHARDS = {"_target_": "pytorch_lightning.strategies.ModelParallelStrategy"}
@@ -93,12 +94,12 @@ def pixels_model() -> tuple[Blip, Any]:
     ],
 )
 def test_an_update_is_fused_where_that_works(settings: dict, expected: Any, with_gpu) -> None:
-    assert with_speed(config(**settings)).optimizer.get("fused") is expected
+    assert settled(config(**settings)).optimizer.get("fused") is expected
 
 
 def test_an_update_is_not_fused_without_a_gpu() -> None:
-    assert "fused" not in with_speed(config()).optimizer
-    assert with_speed(config(optimizer={"fused": True})).optimizer.fused is True
+    assert "fused" not in settled(config()).optimizer
+    assert settled(config(optimizer={"fused": True})).optimizer.fused is True
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,12 @@ from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 from captioning.training.callbacks import StartScore
 from captioning.training.inputs import load_inputs
 from captioning.training.preflight import check_settings, settings_of
-from captioning.training.run import build_captioner, train
+from captioning.training.run import build_captioner
 from captioning.training.settings import TrainSettings
 from captioning.training.start import Start, load_start
 from captioning.vision.backbones import build_backbone
 from tests import tiny
+from tests.run_calls import train
 
 Small = Callable[..., DictConfig]
 

@@ -18,9 +18,9 @@ from captioning.results.checkpoints import load_checkpoint
 from captioning.text.tokenizers.restore import restored
 from captioning.training import run as run_module
 from captioning.training.rosters import read_corpus
-from captioning.training.run import train
 from captioning.training.settings import Corpus
 from tests.captioning.conftest import SMALL
+from tests.run_calls import train
 
 # A cell of the small backbone's grid has 96 values; their mean stands for a photo's embedding.
 TEXTS = (

@@ -11,9 +11,9 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import EarlyStopping, RichProgressBar
 
-from captioning.training.run import train
 from captioning.training.settings import TrainSettings
 from captioning.training.trainer import RESERVED, build_trainer, check_trainer, num_updates
+from tests.run_calls import train
 
 STOPPING = (
     "num_epochs=5",

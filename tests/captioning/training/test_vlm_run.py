@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from captioning.config.compose import compose_config
 from captioning.evaluation.predict import load_run, predict_run
 from captioning.training import callbacks
-from captioning.training.run import train
+from tests.run_calls import train
 from tests.tiny_vlm import model_folder
 
 LORA = "{rank:2,alpha:4,dropout:0.0,modules:[query,value],within:'*encoder.layer.*'}"

@@ -22,11 +22,11 @@ from captioning.decoding.search import AbstractSearch
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
 from captioning.models.updown import UpDown
-from captioning.training.run import train
 from captioning.types import CaptionLosses
 from curation.base import AbstractAmender, AbstractScore, Context
 from curation.loop.policy import CurationPolicy
 from curation.select.top import Top
+from tests.run_calls import train
 
 OWN = f"plugins=[{__name__.partition('.')[0]}]"
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from captioning.training import callbacks
-from captioning.training.run import build_objective, train
+from captioning.training.run import build_objective
 from captioning.training.settings import TrainSettings
+from tests.run_calls import train
 
 CRITICAL = ("objective=self_critical", "objective.num_samples=3", "optimizer.lr=1e-3")
 CRITICAL += ("steps=[plant_swap20]", "curation=remove", "curation.select.ratio=0.1")
