@@ -60,7 +60,8 @@ def look_first(name: str, config: DictConfig) -> None:
             if config.run is not None:
                 RunFolder(Path(config.run)).check_there()
             if name == "evaluate":
-                _look_for_predictions(config.predictions)
+                if (file := config.predictions) is not None and not Path(file).is_file():
+                    raise FileNotFoundError(f"{file}: no such file; give a COCO results file")
                 _look_for_data(config.get("data"), [config.split])
         elif name == "curate detect":
             look_for_run(config.run)
@@ -207,8 +208,3 @@ def _look_for_start(start: str | None, keep: str | None) -> None:
             f"curation.keep={keep}: no such keep-list; save one from the page of captioning "
             "report, or set curation.keep=null"
         )
-
-
-def _look_for_predictions(file: str | None) -> None:
-    if file is not None and not Path(file).is_file():
-        raise FileNotFoundError(f"{file}: no such file; give a COCO results file")

@@ -94,7 +94,8 @@ def _no_such_choice(missing: str, overrides: Sequence[str], config_dir: str | No
 def _explain_key_of_hydra(key: str, name: str, overrides: Sequence[str]) -> str:
     """The keys of Hydra's own part, such as of the launcher that is chosen, or how to choose it."""
     config = _composed(name, overrides)
-    known = [other for other in _keys(config.hydra, "hydra.") if "._" not in other]
+    values: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    known = [other for other in _keys(values, "hydra.") if "._" not in other]
     part = ".".join(key.split(".")[:2])
     chosen = config.hydra.runtime.choices.get(part.replace(".", "/"))
     if part in OF_PACKAGES and chosen == "basic":

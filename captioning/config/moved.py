@@ -72,26 +72,24 @@ def present_name(name: str) -> str:
 def rename_targets(config: Any) -> dict[str, str]:
     """Give each ``_target_`` of a config its present name, at any depth and in place.
 
+    References are not followed.
+
     Returns:
         Present names by the earlier ones that were found.
     """
+    if not isinstance(config, DictConfig | ListConfig) or config._is_none():
+        return {}
+    if config._is_interpolation() or config._is_missing():
+        return {}
     renamed: dict[str, str] = {}
-    for part in _parts(config):
-        plain: Any = OmegaConf.to_container(part, resolve=False)
+    if isinstance(config, DictConfig) and _TARGET in config:
+        plain: Any = OmegaConf.to_container(config, resolve=False)
         name = plain[_TARGET]
         if isinstance(name, str) and (present := present_name(name)) != name:
             renamed[name] = present
-            with read_write(part), open_dict(part):
-                part[_TARGET] = present
-    return renamed
-
-
-def _parts(config: Any) -> list[Any]:
-    """All mappings with ``_target_`` within a config; references are not followed."""
-    if not isinstance(config, DictConfig | ListConfig) or config._is_none():
-        return []
-    if config._is_interpolation() or config._is_missing():
-        return []
+            with read_write(config), open_dict(config):
+                config[_TARGET] = present
     keys: Any = config if isinstance(config, DictConfig) else range(len(config))
-    inner = [part for key in keys for part in _parts(config._get_node(key))]
-    return [config, *inner] if isinstance(config, DictConfig) and _TARGET in config else inner
+    for key in list(keys):
+        renamed |= rename_targets(config._get_node(key))
+    return renamed

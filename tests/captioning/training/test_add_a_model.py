@@ -17,6 +17,7 @@ from captioning.training import run as run_module
 from captioning.training.inputs import load_inputs
 from captioning.training.settings import TrainSettings
 from tests.pages import write_files
+from tests.run_calls import train
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def gru(small_settings, cache: Path, repository: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.long
 def test_the_files_of_the_page_train(gru, tmp_path: Path) -> None:
-    assert {"BLEU-4", "CIDEr-D"} <= set(run_module.train(gru))
+    assert {"BLEU-4", "CIDEr-D"} <= set(train(gru))
     losses = json.loads((tmp_path / "run" / "history.json").read_text())
     assert len(losses) == 2
     assert len((tmp_path / "run" / "curation.jsonl").read_text().splitlines()) > 1

@@ -21,7 +21,6 @@ from captioning.runtime import sample_dropout
 from captioning.training.find_lr import (
     Sweep,
     _suggested,
-    find_lr,
     print_suggestion,
     running_mean,
     steepest,
@@ -29,7 +28,7 @@ from captioning.training.find_lr import (
 from captioning.training.settings import FindLr
 from captioning.training.speed import MixedBfloat
 from tests.captioning.conftest import SMALL
-from tests.run_calls import train
+from tests.run_calls import find_lr, train
 
 
 @pytest.mark.long
