@@ -14,7 +14,6 @@ from captioning.models.layers.cross_entropy import caption_losses, padded_captio
 from captioning.models.layers.packing import CaptionPlaces, Packing
 from captioning.text.sentence_spans import sentence_spans
 from captioning.text.tokenizers.words import WordTokenizer
-from captioning.training.run import train
 from captioning.types import Batch, Sample
 from curation.detect import contexts, detect_by_score
 from curation.journal.journal import read_journal
@@ -23,6 +22,7 @@ from curation.loop.probes import record
 from curation.score.sentences import SENTENCE_LOSS, SentenceJoint, SentenceLoss, SentenceWords
 from curation.score.truth import TruthOfSentences
 from tests.curation.toy_words import ToyWords
+from tests.run_calls import train
 
 LONG = (
     *("steps=[plant_sentences,compose_captions]", "tokenizer.max_words=90", "num_epochs=2"),
