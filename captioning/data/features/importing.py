@@ -1,7 +1,7 @@
 """Import of region features that others have computed into a feature store, boxes included.
 
 ``captioning import-features FILE... --folder FOLDER`` reads the formats in
-`captioning.data.features.formats`, one module each.
+`captioning.data.features.formats`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from captioning.data.features.formats import hdf5, lmdb, npz
-from captioning.data.features.formats.base import AbstractSource, Record
-from captioning.data.features.formats.hdf5 import Hdf5Source
-from captioning.data.features.formats.lmdb import LmdbSource
-from captioning.data.features.formats.npz import ArchiveSource, FolderSource
-from captioning.data.features.formats.tsv import TsvSource
+from captioning.data.features.formats import (
+    HDF5_SUFFIXES,
+    LMDB_FILE,
+    NUMPY_SUFFIXES,
+    AbstractSource,
+    ArchiveSource,
+    FolderSource,
+    Hdf5Source,
+    LmdbSource,
+    Record,
+    TsvSource,
+    hdf5,
+    lmdb,
+    npz,
+)
 from captioning.data.features.index import (
     BOX_BYTES,
     INDEX_NAME,
@@ -110,11 +119,11 @@ def _natural(name: str) -> list[int | str]:
 def _sources(path: Path, boxes: Path | None) -> list[AbstractSource]:
     if not path.is_dir():
         return [_file(path)]
-    if (path / lmdb.DATA_FILE).is_file():
+    if (path / LMDB_FILE).is_file():
         return [LmdbSource(path)]
     names = sorted((item.name for item in path.iterdir() if item.is_file()), key=_natural)
     files = [path / name for name in names if _is_features(path / name)]
-    if any(name.endswith(npz.SUFFIXES) for name in names):
+    if any(name.endswith(NUMPY_SUFFIXES) for name in names):
         if files:
             raise ValueError(
                 f"{path}: holds {files[0].name} beside files of numpy; name what is to be imported"
@@ -126,7 +135,7 @@ def _sources(path: Path, boxes: Path | None) -> list[AbstractSource]:
 
 
 def _is_features(path: Path) -> bool:
-    return path.suffix in (*hdf5.SUFFIXES, ".lmdb") or bool(_TSV.fullmatch(path.name))
+    return path.suffix in (*HDF5_SUFFIXES, ".lmdb") or bool(_TSV.fullmatch(path.name))
 
 
 def _file(path: Path) -> AbstractSource:
@@ -134,10 +143,10 @@ def _file(path: Path) -> AbstractSource:
         return TsvSource(path)
     if path.suffix == ".npz":
         return ArchiveSource(path)
-    if path.suffix in hdf5.SUFFIXES:
+    if path.suffix in HDF5_SUFFIXES:
         return Hdf5Source(path)
     if path.suffix in (".mdb", ".lmdb"):
-        return LmdbSource(path.parent if path.name == lmdb.DATA_FILE else path)
+        return LmdbSource(path.parent if path.name == LMDB_FILE else path)
     raise ValueError(f"{path}: features must be one of {KNOWN}")
 
 

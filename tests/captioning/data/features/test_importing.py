@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from captioning.commands.main import main
 from captioning.data.features import importing
-from captioning.data.features.formats.base import Record
-from captioning.data.features.formats.tsv import COLUMNS, TsvSource
+from captioning.data.features.formats import COLUMNS, Record, TsvSource
 from captioning.data.features.importing import import_features, open_sources, read_photo_sizes
 from tests.captioning.data.damage import NUM_FILES
 from tests.captioning.data.features import layouts

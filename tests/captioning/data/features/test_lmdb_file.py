@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.data.features.formats.lmdb import open_lmdb
+from captioning.data.features.formats import open_lmdb
 from tests.captioning.data.damage import NUM_FILES
 
 

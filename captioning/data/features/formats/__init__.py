@@ -1,1 +1,0 @@
-"""Files of region features, as other projects write them."""
