@@ -35,9 +35,6 @@ from captioning.data.features.formats import (
     LmdbSource,
     Record,
     TsvSource,
-    hdf5,
-    lmdb,
-    npz,
 )
 from captioning.data.features.index import (
     BOX_BYTES,
