@@ -25,7 +25,7 @@ import torch
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.amend.remove import Remove
-from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace import ReplaceCaption
 from curation.loop.callback import CurationCallback
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator

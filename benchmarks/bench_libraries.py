@@ -21,7 +21,7 @@ from zipfile import ZipFile
 import torch
 from pycocoevalcap.spice import spice as spice_package
 
-from augmentation.ssa.clustering import smatch
+from augmentation.ssa.merging import smatch
 from augmentation.ssa.penman import read_penman, write_penman
 from captioning.metrics.fid import FeatureStatistics, frechet_distance
 from captioning.text.inflection import indefinite_article, ing, participle, pluralise, third_person

@@ -356,9 +356,9 @@ class CaptionLosses:
             detached; 0 on padding. None: the model does not give it, and ledgers by sentence are
             refused; or `Batch.token_sentences` is None, so nobody asks.
         means: the means that add up to ``total``, by which it is taken over several processes
-            (`captioning.models.shared_loss`) and over accumulated batches
-            (`captioning.models.update_window`), in each in the same order; empty: it is one mean of
-            the batch's captions.
+            (`captioning.models.training_steps`) and over accumulated batches
+            (`captioning.models.training_steps`), in each in the same order; empty: it is one mean
+            of the batch's captions.
     """
 
     total: Tensor

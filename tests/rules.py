@@ -145,14 +145,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.detect": (
         *(*CONTRACTS, "captioning.data.roster", "captioning.metrics.detection"),
-        *("captioning.spread", "captioning.config.build", "captioning.results.run_folder"),
-        *("captioning.training.settings", "curation"),
-    ),
-    "curation.pair_cache": (
-        *(*CONTRACTS, "captioning.spread", "captioning.config.build", "captioning.config.tasks"),
-        *("captioning.training.rosters", "captioning.training.settings"),
-        "captioning.vision.pair_scores",
-        "curation.score.caption_fit",
+        *("captioning.spread", "captioning.config.build", "captioning.config.tasks"),
+        *("captioning.results.run_folder", "captioning.vision.pair_scores"),
+        *("captioning.training.rosters", "captioning.training.settings", "curation"),
     ),
     # Sets made outside training are claimed and appended to as those of augmentation are.
     "curation.capfilt": (

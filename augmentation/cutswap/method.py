@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from augmentation.cutswap.cluster_report import cluster_curves, write_cluster_report
-from augmentation.cutswap.clusters import Clustering, Clusters
+from augmentation.cutswap.clusters import Clustering, Clusters, cluster_curves, write_cluster_report
 from augmentation.cutswap.descriptions import description_words
 from augmentation.cutswap.embeddings import Embed, WordEmbeddings, embed_words
 from augmentation.cutswap.objects import (

@@ -1,17 +1,28 @@
-"""ToCa: new captions synthesised from a corpus (Zhou et al., 2024, text-only synthesis)."""
+"""ToCa: new captions synthesised from a corpus (Zhou et al., 2024, text-only synthesis).
+
+A line of ``batches.part.jsonl`` is a complete batch. All draws of a batch come from the seed and
+its number, so batches can be answered in any order and anywhere, and an interrupted one is simply
+made again. Whether an answer is a new caption depends on those before it: `Synthesis` judges them
+in order, in one process. The last batch's captions beyond the number wanted are put aside among the
+refused answers, and come back when more are wanted: a smaller set is the beginning of a larger one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import numpy as np
-from rich.progress import track
+from rich.progress import Progress, track
 
+from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
 from augmentation.captions.new_captions import AbstractCorpusMethod, Elsewhere
-from augmentation.toca.answering import Answering, SpreadAnswers
 from augmentation.toca.corpus_statistics import (
     CorpusStatistics,
     count_corpus,
@@ -21,17 +32,32 @@ from augmentation.toca.corpus_statistics import (
 )
 from augmentation.toca.joined_words import join_word_parts
 from augmentation.toca.prompt_writer import PromptWriter
-from augmentation.toca.synthesis import Pace, Synthesis
-from augmentation.toca.template_sampling import TemplateSampler
+from augmentation.toca.template_sampling import SentenceTemplate, TemplateSampler
 from augmentation.toca.templates import deconstruct
-from augmentation.writing.acceptance import Judge
-from augmentation.writing.writers import AbstractWriter
-from captioning.config.ranges import ArgumentsOf, PositiveInt, Seed
+from augmentation.writing.acceptance import COPY, DUPLICATE, Judge
+from augmentation.writing.writers import FAILURES, AbstractWriter, Answer
+from captioning.config.ranges import ArgumentsOf, PositiveInt, Seed, Share
 from captioning.data.roster import Roster
+from captioning.runtime.files import write_atomically
+from captioning.spread.base import Job
 from captioning.text.tagger import CaptionTagger
 
 NUM_EXAMPLE_CAPTIONS = 500  # captions that examples are drawn from
 FORMAT = 3  # increased when the same corpus gives other statistics
+log = logging.getLogger(__name__)
+
+AnswerRecord = dict[str, Any]
+PARTIAL_FILE, RECORDS_FILE, CAPTIONS_FILE = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
+MAX_ANSWER_CHARACTERS = 300  # characters of a refused answer
+UNLIKELY = "less likely than others of its batch"
+SURPLUS = "beyond the number of captions wanted"
+# The synthesis ends after so many batches in a row without any answer, or so many refused answers
+# in a row. If one in a hundred is good, so many are not refused by chance.
+MAX_FAILED_BATCHES, MAX_REFUSED = 3, 1000
+BATCHES_AT_ONCE = 8  # between two files
+
+Numbered = tuple[int, Sequence[SentenceTemplate]]
+"""A batch with its number."""
 
 
 class ToCa(AbstractCorpusMethod):
@@ -183,3 +209,394 @@ def corpus_statistics(
     statistics = count_corpus(map(deconstruct, map(join_word_parts, captions, tagged)))
     save_statistics(statistics, path)
     return statistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How many captions are made, and how many at once.
+
+    Attributes:
+        num_captions: accepted captions, after which the synthesis ends; a finished set with more
+            of them keeps all.
+        num_templates: sentence templates at most; None: as many as needed.
+        batch_size: templates of a batch, whose prompts have the same examples.
+        num_answers: to each template; the first accepted one is taken.
+        keep: share of a batch's accepted answers that is kept, the likeliest; answers of a model
+            without likelihoods are all kept.
+
+    Raises:
+        ValueError: a number below 1, or a share out of its range.
+    """
+
+    num_captions: PositiveInt
+    num_templates: PositiveInt | None = None
+    batch_size: PositiveInt = 32
+    num_answers: PositiveInt = 1
+    keep: Share = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("num_captions", "num_templates", "batch_size", "num_answers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if not 0 < self.keep <= 1:
+            raise ValueError(f"keep must lie in (0, 1]: got {self.keep}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthesis:
+    """The parts that turn templates into captions.
+
+    Attributes:
+        prompts: with examples from the corpus.
+        writer: the language model.
+        judge: of answers, with the corpus' captions.
+        pace: numbers of captions.
+        seed: of all draws.
+        elsewhere: answers by other processes; None: by this one.
+    """
+
+    prompts: PromptWriter
+    writer: AbstractWriter
+    judge: Judge
+    pace: Pace
+    seed: int = 0
+    elsewhere: SpreadAnswers | None = None
+
+    def run(self, templates: Iterator[SentenceTemplate], folder: Path) -> dict[str, Any]:
+        """Write the corpus, or continue one that was begun, or extend a finished one.
+
+        Args:
+            templates: the same in every run of the same settings.
+            folder: gets ``captions.txt``, one caption a line, and ``provenance.jsonl``.
+
+        Returns:
+            Counts: ``captions``, ``templates``, ``answers``, and ``refused`` by reason.
+
+        Raises:
+            ValueError: no caption was accepted, or none of `MOST_REFUSED` answers in a row.
+            OSError: something cannot be written, or the language model cannot be reached, or has
+                failed for `MOST_FAILED` whole batches in a row. In both cases what was made is kept
+                in ``batches.part.jsonl``, and the same command goes on with it.
+        """
+        records_file, partial_file = folder / RECORDS_FILE, folder / PARTIAL_FILE
+        if (
+            records_file.is_file()
+            and _counts(read_lines(records_file))["captions"] < self.pace.num_captions
+        ):
+            self._reopen(records_file, partial_file)
+        if not records_file.is_file():
+            self._write(templates, partial_file)
+            counts = _counts(_records(partial_file))
+            if not counts["captions"]:
+                raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
+            records = _without_surplus(_records(partial_file), self.pace.num_captions)
+            _write_stream(records_file, map(as_line, records))
+            partial_file.unlink()
+        captions = (record["caption"] for record in read_lines(records_file) if "caption" in record)
+        _write_stream(folder / CAPTIONS_FILE, captions)
+        return _counts(read_lines(records_file))
+
+    def _reopen(self, records_file: Path, partial_file: Path) -> None:
+        """Turn a finished set into batches again, so that more of them can be appended."""
+        size, answers = self.pace.batch_size, map(_with_surplus, read_lines(records_file))
+        # answers to one template stand together
+        template_records = (list(records) for _, records in groupby(answers, _template_of))
+        if self.pace.num_answers == 1:  # so equal templates of a set without numbers stay two
+            template_records = ([record] for record in answers)
+        batches = iter(lambda: [*chain.from_iterable(islice(template_records, size))], [])
+        _write_stream(partial_file, map(as_line, batches))
+        records_file.unlink()
+
+    def _write(self, templates: Iterator[SentenceTemplate], partial_file: Path) -> None:
+        """Append batches until there are captions enough."""
+        num_batches, num_captions = cut_to_complete_lines(partial_file), self.pace.num_captions
+        accepted, refused = self._read_back(partial_file)
+        batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
+        failed: list[
+            list[AnswerRecord]
+        ] = []  # kept once an answer comes; else they are asked again
+        with (
+            partial_file.open("a", encoding="utf-8", newline="\n") as file,
+            Progress(transient=True) as bar,
+        ):
+            task = bar.add_task("writing captions", total=num_captions, completed=accepted)
+            answered = self._answered(batches, num_batches, lambda: num_captions - accepted)
+            while accepted < num_captions and not _is_exhausted(refused, accepted):
+                batch, answers = next(answered, (None, []))
+                if batch is None:
+                    break
+                records = self._batch(batch, answers, first=num_batches * self.pace.batch_size)
+                num_batches += 1
+                if all(record.get("refused") in FAILURES for record in records):
+                    failed = _add_failed(failed, records)
+                    continue
+                _append(file, [*failed, records])
+                failed = []
+                num_new = sum("caption" in record for record in records)
+                refused = Counter() if num_new else refused + _reasons(records)
+                accepted += num_new
+                bar.update(task, completed=accepted)
+            _append(file, failed)
+
+    def _read_back(self, partial_file: Path) -> tuple[int, Counter[str]]:
+        """Captions so far, which the judge then knows, and answers refused since the last one."""
+        accepted, refused = 0, Counter[str]()
+        for records in read_lines(partial_file):
+            captions = [record["caption"] for record in records if "caption" in record]
+            accepted += len(captions)
+            refused = Counter() if captions else refused + _reasons(records)
+            for record in records:
+                if "caption" in record or record["refused"] == UNLIKELY:  # both were accepted
+                    self.judge.remember(record.get("caption") or record["answer"])
+        return accepted, refused
+
+    def _answered(
+        self, batches: Iterator[Numbered], begun: int, missing: Callable[[], int]
+    ) -> Iterator[tuple[Sequence[SentenceTemplate], list[Answer]]]:
+        """Batches from number ``begun`` on, with their answers, as they are needed."""
+        if self.elsewhere is None:
+            here = self.answering()
+            for number, batch in islice(batches, begun, None):
+                yield batch, here.answers(number, batch)
+            return
+        per_batch = max(1.0, self.pace.batch_size * self.pace.keep)
+        numbered = self.elsewhere(batches, begun, lambda: math.ceil(missing() / per_batch))
+        yield from ((batch, answers) for (_, batch), answers in numbered)
+
+    def answering(self) -> Answering:
+        """What asks the language model."""
+        return Answering(
+            prompts=self.prompts,
+            writer=self.writer,
+            num_answers=self.pace.num_answers,
+            seed=self.seed,
+        )
+
+    def _batch(
+        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer], *, first: int
+    ) -> list[AnswerRecord]:
+        """A record an answer, up to the first good one to each template.
+
+        Args:
+            batch: templates.
+            answers: of the language model to them.
+            first: number of the first template among all.
+        """
+        records, likelihoods = [], []
+        for record, likelihood in self._judged(batch, answers, first):
+            if "caption" in record and likelihood is not None:
+                likelihoods.append((likelihood, len(records)))
+            records.append(record)
+        likelihoods.sort(reverse=True)
+        for _, position in likelihoods[math.ceil(self.pace.keep * len(likelihoods)) :]:
+            records[position] |= {"refused": UNLIKELY, "answer": records[position].pop("caption")}
+        return records
+
+    def _judged(
+        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer], first: int
+    ) -> Iterator[tuple[AnswerRecord, float | None]]:
+        """The same with their likelihoods, before those are looked at."""
+        num_answers = self.pace.num_answers
+        for place, template in enumerate(batch):
+            record: AnswerRecord = {
+                "number": first + place,
+                "structure": template.structure,
+                "words": list(template.words),
+                "template": template.text,
+            }
+            for answer in answers[place * num_answers : (place + 1) * num_answers]:
+                verdict = self.judge.judge(answer, template.words)
+                if not verdict.problem:
+                    yield record | {"caption": verdict.caption}, answer.likelihood
+                    break
+                yield (
+                    record
+                    | {"refused": verdict.problem, "answer": answer.text[:MAX_ANSWER_CHARACTERS]},
+                    None,
+                )
+
+
+def _without_surplus(records: Iterable[AnswerRecord], limit: int) -> Iterator[AnswerRecord]:
+    """The records; captions after the first ``limit`` are answers that are not wanted."""
+    number = 0
+    for record in records:
+        number += "caption" in record
+        if number > limit and "caption" in record:
+            rest = {key: value for key, value in record.items() if key != "caption"}
+            record = rest | {"refused": SURPLUS, "answer": record["caption"]}
+        yield record
+
+
+def _with_surplus(record: AnswerRecord) -> AnswerRecord:
+    """A record, as a caption again if that was put aside by `_without_surplus`."""
+    if record.get("refused") != SURPLUS:
+        return record
+    rest = {key: value for key, value in record.items() if key not in ("refused", "answer")}
+    return rest | {"caption": record["answer"]}
+
+
+def _template_of(record: AnswerRecord) -> int | str:
+    """What tells a template from its neighbours: its number, or its text in older sets.
+
+    Templates of which some words are taken may have the same text.
+    """
+    return record.get("number", record["template"])
+
+
+def _reasons(records: Iterable[AnswerRecord]) -> Counter[str]:
+    """Refused answers by reason; where the model failed, there is no answer."""
+    reasons = (record.get("refused") for record in records)
+    return Counter(reason for reason in reasons if reason and reason not in FAILURES)
+
+
+def _add_failed(
+    failed: list[list[AnswerRecord]], records: list[AnswerRecord]
+) -> list[list[AnswerRecord]]:
+    """Batches without an answer, one more of them.
+
+    Raises:
+        ConnectionError: these are too many.
+    """
+    failed = [*failed, records]
+    if len(failed) >= MAX_FAILED_BATCHES:
+        reasons = dict(Counter(record["refused"] for record in records))
+        raise ConnectionError(
+            f"the language model has failed for {len(failed)} batches in a row ({reasons}); look "
+            "at its server, and give the same command again: it goes on where it stopped"
+        )
+    return failed
+
+
+def _is_exhausted(refused: Counter[str], accepted: int) -> bool:
+    """Whether the corpus has nothing new left.
+
+    Args:
+        refused: answers since the last caption was accepted, by reason.
+        accepted: captions so far.
+
+    Raises:
+        ValueError: nothing is accepted for other reasons than that it is known.
+    """
+    if refused.total() < MAX_REFUSED:
+        return False
+    if accepted and 2 * (refused[COPY] + refused[DUPLICATE]) > refused.total():
+        log.warning(f"nothing new in {refused.total()} answers: this ends with {accepted} captions")
+        return True
+    raise ValueError(
+        f"no caption was accepted of {refused.total()} answers in a row; refused: {dict(refused)}; "
+        f"{accepted} captions before them are kept in {PARTIAL_FILE}; try another language model "
+        "(method.writer), another method.prompts.style or a lower method.writer.temperature"
+    )
+
+
+def _append(file: TextIO, batches: Iterable[list[AnswerRecord]]) -> None:
+    file.writelines(as_line(records) + "\n" for records in batches)
+    file.flush()
+
+
+def _batches(
+    templates: Iterator[SentenceTemplate], size: int, max_templates: int | None
+) -> Iterator[list[SentenceTemplate]]:
+    limited = templates if max_templates is None else islice(templates, max_templates)
+    while batch := list(islice(limited, size)):
+        yield batch
+
+
+def _records(part: Path) -> Iterator[AnswerRecord]:
+    """The records of all batches that were written."""
+    return chain.from_iterable(read_lines(part))
+
+
+def _write_stream(path: Path, lines: Iterable[str]) -> None:
+    """Write text lines whole or not at all, without holding all of them."""
+
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    write_atomically(path, write)
+
+
+def _counts(records: Iterable[AnswerRecord]) -> dict[str, Any]:
+    counts: Counter[str] = Counter(captions=0, templates=0, answers=0)
+    refused: Counter[str] = Counter()
+    last = None
+    for record in records:
+        # answers to one template stand together
+        template = _template_of(record)
+        counts.update(captions="caption" in record, templates=template != last, answers=True)
+        last = template
+        if "refused" in record:
+            refused[record["refused"]] += 1
+    return dict(counts) | {"refused": dict(sorted(refused.items()))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """Prompts and their answers; as a worker it gives a list of plain answers a batch.
+
+    Attributes:
+        prompts: with examples from the corpus.
+        writer: the language model.
+        num_answers: to each template.
+        seed: of all draws.
+    """
+
+    prompts: PromptWriter
+    writer: AbstractWriter
+    num_answers: int
+    seed: int
+    identity: None = None
+
+    def answers(self, number: int, batch: Sequence[SentenceTemplate]) -> list[Answer]:
+        """``num_answers`` to each template of a batch, in order."""
+        draws = np.random.default_rng((self.seed, number))
+        prompts = self.prompts.prompts(batch, draws)
+        repeated = [prompt for prompt in prompts for _ in range(self.num_answers)]
+        return self.writer.answers(repeated, seed=int(draws.integers(2**31)))
+
+    def __call__(self, items: Sequence[Numbered]) -> list[list[Any]]:
+        """Text, problem and likelihood of each answer."""
+        return [
+            [[answer.text, answer.problem, answer.likelihood] for answer in self.answers(*batch)]
+            for batch in items
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpreadAnswers:
+    """Answers from other processes, each with an `Answering`."""
+
+    elsewhere: Elsewhere
+
+    def __call__(
+        self, batches: Iterator[Numbered], begun: int, wanted: Callable[[], int]
+    ) -> Iterator[tuple[Numbered, list[Answer]]]:
+        """Batches from number ``begun`` on with their answers, in order.
+
+        Args:
+            batches: all of them from 0.
+            begun: those before it are not needed.
+            wanted: how many more are likely to be needed; so many are worked on together, and
+                those that are not needed after all are lost.
+        """
+        there = self.elsewhere
+        size = there.spread.shard_size(unit=1, save_every=BATCHES_AT_ONCE)
+        rest = islice(batches, begun // size * size, None)  # shards begin as in the first run
+        while wave := list(islice(rest, -(-max(1, wanted()) // size) * size)):
+            job = Job(
+                name="answers",
+                build=there.build,
+                items=wave,
+                unit=1,
+                save_every=size,
+                settings=there.settings,
+                folder=there.folder,
+                plugins=there.plugins,
+                uses_gpu=there.uses_gpu,
+            )
+            records = chain.from_iterable(there.spread.results(job))
+            for batch, record in zip(wave, records, strict=True):
+                if batch[0] >= begun:
+                    yield batch, [Answer(text=t, problem=p, likelihood=v) for t, p, v in record]

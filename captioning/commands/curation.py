@@ -163,7 +163,7 @@ SCORE = HydraCommand(
     name="curate score",
     summary="Score how well all captions fit their photos, ahead of training.",
     config="score",
-    task="curation.pair_cache.score_data",
+    task="curation.detect.score_data",
     show=_show_scores,
 )
 DETECT = HydraCommand(

@@ -119,7 +119,7 @@ FIND_OBJECTS = HydraCommand(
     name="find-objects",
     summary="Find objects in photos with a detector, for constraints and for augmentation.",
     config="find_objects",
-    task="captioning.training.find_objects.find_objects",
+    task="captioning.training.prepare.find_objects",
     show=_show_found,
 )
 IMPORT_FEATURES = PlainCommand(

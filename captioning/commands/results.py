@@ -52,8 +52,7 @@ def _record_arguments(parser: ArgumentParser) -> None:
 
 
 def _record(options: Namespace) -> None:
-    from captioning.results.records import check_names, has_numbers, keep_record, recordable
-    from captioning.results.runs import read_run
+    from captioning.results.runs import check_names, has_numbers, keep_record, read_run, recordable
 
     folders = recordable(options.runs)
     check_names(filter(has_numbers, map(read_run, folders)))  # one at a time, as they are large

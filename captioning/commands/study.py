@@ -54,9 +54,8 @@ def _check(options: Namespace) -> None:
 def _call(options: Namespace) -> None:
     _check(options)
     from curation.review.suspects.label_studio import LOCAL_FILES
-    from curation.study.answers import read_answers, write_tasks
+    from curation.study.answers import read_answers, told, write_results, write_tasks
     from curation.study.items import divide, read_items
-    from curation.study.study_results import told, write_results
 
     items = read_items(options.images, options.within)
     placed = divide(items, num_sets=options.sets, size=options.set_size, seed=options.seed)

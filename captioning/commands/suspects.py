@@ -74,7 +74,7 @@ def _corrections(options: Namespace) -> None:
     with quick_imports():
         from curation.export.export import HOLD_PHOTOS
         from curation.export.tool_files import Style
-        from curation.review.suspects.corrections import write_corrected
+        from curation.review.suspects.label_studio import write_corrected
 
     import_plugins(options.plugins)
     photos = options.photos or ("copy" if options.format in HOLD_PHOTOS else "none")

@@ -13,6 +13,7 @@ _RUNTIME = (
     *("allocator", "cores", "devices", "extras", "files", "model_folder", "processors"),
     *("sample_dropout", "sharing", "slurm", "tensor_files", "work_ahead"),
 )
+_REPLACED = ("both", "caption", "image")
 _NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
 # Earlier room or module -> the next one; `present_name` follows them to today's.
 MOVED = {
@@ -55,6 +56,14 @@ MOVED = {
     "captioning.vision.image_text": "captioning.runtime.processors",
     "augmentation.regions.sources": "augmentation.novel_objects.method",
     "augmentation.ssa.selection": "augmentation.ssa.method",
+    "augmentation.image_replacement.picture_prompts": "augmentation.image_replacement.generated",
+    "captioning.decoding.latent_draws_published": "captioning.decoding.latent_draws",
+    "captioning.training.objectives.rewards": "captioning.training.objectives.self_critical",
+    "curation.amend.capfilt": "curation.amend.model_caption",
+    **{f"curation.amend.replace_{what}": "curation.amend.replace" for what in _REPLACED},
+    "curation.score.visual_gain": "curation.loop.visual_gain_probe",
+    **{f"curation.score.words.{name}": "curation.score.words" for name in ("score", "second_look")},
+    "curation.select.origin": "curation.select.unmatched",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(

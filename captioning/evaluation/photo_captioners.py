@@ -10,24 +10,34 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from PIL import Image
 
 from captioning.config.ranges import Device, PositiveInt
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
+from captioning.decoding.words_to_tokens import bind_search, find_captions
 from captioning.evaluation.predict import restored_model
 from captioning.inference.loading import brought_to, has_own_type
 from captioning.models.base import AbstractCaptioner
-from captioning.models.photo_captioner import PhotoCaptioner
+from captioning.models.layers.image_text_parts import ImageTextParts
+from captioning.models.layers.speaker import SpeakerState
 from captioning.results.checkpoints import load_checkpoint
 from captioning.results.run_folder import RunFolder
 from captioning.runtime.devices import Precision, chosen_device, chosen_dtype, computing, leave
 from captioning.runtime.model_folder import weights_identity
-from captioning.runtime.processors import WeightType, image_text_folder, load_processor
+from captioning.runtime.processors import (
+    WeightType,
+    image_text_folder,
+    load_image_text,
+    load_processor,
+)
+from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training.settings import TrainSettings
-from captioning.types import Sample
+from captioning.types import Prediction, Sample
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.photos import load_rgb, refusals_named
+from captioning.vision.prompt_tensors import PromptedProcessor
 
 PLACEHOLDER = "a photo"
 
@@ -212,3 +222,74 @@ def _roster(photos: Sequence[Path], keys: Sequence[str]) -> Roster:
         for row, (path, key) in enumerate(zip(photos, keys, strict=True))
     ]
     return build_roster("photos to caption", samples)
+
+
+class PhotoCaptioner:
+    """An image-to-text model that writes captions.
+
+    Args:
+        pretrained: hub name or folder of the model.
+        search: finds its captions; `captioning.decoding.generate.GenerateSearch` is its own.
+        prompt, template: see `captioning.text.prompts.prompt_format`.
+        options: of the processor's call.
+        batch_size: photos at once.
+        device: ``"auto"`` takes an accelerator if there is one.
+        weights: type of the weights; half precision is for accelerators.
+
+    Raises:
+        FileNotFoundError, ConnectionError: no such model.
+        ValueError: weights that are missing, or a processor that does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        pretrained: str,
+        search: AbstractSearch,
+        prompt: str = "",
+        options: Mapping[str, Any] | None = None,
+        template: Mapping[str, Any] | None = None,
+        batch_size: PositiveInt = 16,
+        device: Device = "auto",
+        weights: WeightType = "float32",
+    ) -> None:
+        self.processor = PromptedProcessor(
+            pretrained=pretrained, prompt=prompt, options=options, template=template
+        )
+        self.tokenizer = ImageTextTokenizer.of_model(
+            name=pretrained, prompt=prompt, template=template
+        )
+        self.search = bind_search(search, self.tokenizer)
+        self.batch_size = batch_size
+        self.device = chosen_device(device)
+        network = load_image_text(pretrained, dtype=getattr(torch, weights)).to(self.device)
+        self.parts = ImageTextParts(network)
+
+    @torch.inference_mode()
+    def captions(
+        self, photos: Sequence[Image.Image], *, keys: Sequence[str] | None = None
+    ) -> list[list[Prediction]]:
+        """Captions of each photo, best first or in the order in which they were drawn.
+
+        Args:
+            photos: RGB, of any size.
+            keys: of the photos, for random draws and as ``image_id``; None: their numbers.
+        """
+        names = [str(number) for number in range(len(photos))] if keys is None else list(keys)
+        results: list[list[Prediction]] = []
+        for first in range(0, len(photos), self.batch_size):
+            part = slice(first, first + self.batch_size)
+            results += find_captions(
+                self.search,
+                self._start(photos[part]),
+                stepper=self.parts.speaker,
+                tokenizer=self.tokenizer,
+                image_ids=names[part],
+                device=self.device,
+            )
+        return results
+
+    def _start(self, photos: Sequence[Image.Image]) -> SpeakerState:
+        return self.parts.start(
+            self.processor.joined([self.processor.read_photo(photo) for photo in photos])
+        )

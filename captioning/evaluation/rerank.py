@@ -1,10 +1,18 @@
-"""Choice among a run's captions of an image: consensus with the captions of similar photos."""
+"""Choice among a run's captions of an image: consensus with the captions of similar photos.
+
+Devlin et al. (2015) and Mao et al. (2015): a sample's score is its mean CIDEr-D to the captions of
+the training images whose features are nearest to the image's. No caption of the image itself is
+used, so a system may choose one of its samples in this way;
+`captioning.metrics.diversity.select_best` takes the best 1, or the best 5 whose diversity papers
+report.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +21,25 @@ from captioning.config.ranges import PositiveInt
 from captioning.data.batches.pictures import find_positions
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster
-from captioning.metrics.consensus import TrainingImages, consensus_scores
+from captioning.metrics.cider import (
+    CaptionVectors,
+    CiderReferences,
+    CiderStatistics,
+    Floats,
+    Ints,
+    count_ngrams,
+    number_images,
+    ranges,
+)
+from captioning.metrics.diversity import check_texts
 from captioning.metrics.tokenizer import tokenize_python
 from captioning.types import Prediction
 
 _BLOCK = 128  # photos whose features are in memory at once
+_DIGITS = 6  # of cosines: float32 products are not the same to the last bit in every place
+_MAX_CELLS = 500_000  # pairs of sample and neighbour's caption at once: some 200 MB
+
+Features = NDArray[np.floating]
 
 
 def rerank_by_consensus(
@@ -37,7 +59,7 @@ def rerank_by_consensus(
         photos: the images that they are of.
         train: the images whose captions are compared with; none of ``photos`` among them.
         store: features of all these photos; their means over regions decide which are similar.
-        num_neighbours, num_closest, variant: see `captioning.metrics.consensus.consensus_scores`.
+        num_neighbours, num_closest, variant: see `captioning.evaluation.rerank.consensus_scores`.
 
     Returns:
         The same captions; ``score`` is the consensus, in [0, 10].
@@ -93,3 +115,188 @@ def mean_features(
         count = regions.shape[1] if mask is None else mask.sum(1, keepdim=True).clamp(min=1)
         means.append((total / count).numpy())
     return np.concatenate(means)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingImages:
+    """Training images, ready to be neighbours.
+
+    Attributes:
+        features: ``(N, D) float32`` of unit length (or 0).
+        vectors: tf-idf vectors of all their captions, image after image.
+        starts: ``(N + 1,)`` number of each image's first caption.
+        statistics: document frequencies that weigh the vectors.
+    """
+
+    features: NDArray[np.float32]
+    vectors: CaptionVectors
+    starts: Ints
+    statistics: CiderStatistics
+
+    @classmethod
+    def prepare(
+        cls,
+        captions: Sequence[Sequence[str]],
+        features: Features,
+        statistics: CiderStatistics | None = None,
+    ) -> Self:
+        """Prepare tokenized captions and ``(N, D)`` features of the same images.
+
+        Without statistics the document frequencies are those of these captions.
+
+        Raises:
+            ValueError: other numbers of images, an image without captions, features that are not
+                finite.
+        """
+        if len(captions) != len(features):
+            raise ValueError(
+                f"every image must have captions and a feature: got {len(captions)} images with "
+                f"captions and {len(features)} features"
+            )
+        image = number_images(captions)
+        counts = count_ngrams(list(chain.from_iterable(captions)))
+        if statistics is None:
+            statistics = CiderStatistics.of_counts(counts, image, source="the training captions")
+        return cls(
+            features=unit_length(features),
+            vectors=CaptionVectors.build(counts, statistics),
+            starts=np.append(0, np.cumsum(np.bincount(image))),
+            statistics=statistics,
+        )
+
+
+def unit_length(features: Features) -> NDArray[np.float32]:
+    """``(N, D)`` features divided by their length; one of length 0 stays 0.
+
+    Raises:
+        ValueError: another shape, or values that are not finite.
+    """
+    values = np.asarray(features, dtype=np.float32)
+    if values.ndim != 2 or not np.isfinite(values).all():
+        raise ValueError(f"features must be (N, D) and finite: got shape {values.shape}")
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    return np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
+
+
+def nearest_images(
+    queries: Features, training: NDArray[np.float32], *, k: int, block: int = 512
+) -> Ints:
+    """The ``k`` training images of the highest cosine similarity, nearest first.
+
+    Similarities are rounded to 6 digits, and of equal ones the earlier image comes first, so that
+    photos kept twice cannot change places.
+
+    Args:
+        queries: ``(Q, D)`` features.
+        training: ``(N, D) float32`` of unit length.
+        k: at most N.
+        block: queries compared at once; ``block × N × 4`` bytes of memory.
+
+    Returns:
+        ``(Q, k)`` numbers of training images.
+
+    Raises:
+        ValueError: another width of features, or ``k`` outside [1, N].
+    """
+    units = unit_length(queries)
+    if units.shape[1] != training.shape[1] or not 1 <= k <= len(training):
+        raise ValueError(
+            f"queries must be as wide as training features and k in [1, {len(training)}]: got "
+            f"{units.shape}, {training.shape} and k {k}"
+        )
+    nearest = [_nearest(units[i : i + block] @ training.T, k) for i in range(0, len(units), block)]
+    return np.concatenate(nearest) if nearest else np.zeros((0, k), dtype=np.int64)
+
+
+def _nearest(similarity: NDArray[np.float32], k: int) -> Ints:
+    rounded = np.round(similarity, _DIGITS)
+    border = np.partition(rounded, rounded.shape[1] - k, axis=1)[:, -k]
+    row, column = np.nonzero(rounded >= border[:, None])  # all that tie with the k-th as well
+    order = np.lexsort((column, -rounded[row, column], row))
+    starts = np.searchsorted(row, np.arange(len(rounded)))
+    return column[order][starts[:, None] + np.arange(k)]
+
+
+def consensus_scores(
+    candidates: Mapping[str, Sequence[str]],
+    features: Features,
+    training: TrainingImages,
+    *,
+    num_neighbours: int = 60,
+    num_closest: int | None = None,
+    variant: str = "CIDEr-D",
+) -> dict[str, list[float]]:
+    """Mean CIDEr-D of each sample to the captions of its image's nearest training images.
+
+    Args:
+        candidates: tokenized samples of each image, any number each.
+        features: ``(I, D)`` of these images, in their order. None of them may be a training image.
+        training: the images to look for neighbours in.
+        num_neighbours: 60 in Mao et al.'s code.
+        num_closest: mean over that many of the captions, the most similar ones to each sample, so
+            that odd neighbours do no harm (125 in Mao et al.'s code); None takes all.
+        variant: ``"CIDEr-D"`` or ``"CIDEr"``.
+
+    Returns:
+        ``{image_id: scores}`` in [0, 10], in the order of the samples.
+
+    Raises:
+        TypeError: samples of an image that are no list of texts.
+        ValueError: other numbers of images, an image without samples, a number out of range.
+    """
+    check_texts(candidates, "candidates")
+    if len(candidates) != len(features) or (num_closest is not None and num_closest < 1):
+        raise ValueError(
+            f"every image must have a feature, and num_closest must be at least 1: got "
+            f"{len(candidates)} images, {len(features)} features, num_closest {num_closest}"
+        )
+    neighbours = nearest_images(features, training.features, k=num_neighbours)
+    ids, groups = list(candidates), list(candidates.values())
+    scores: dict[str, list[float]] = {}
+    for rows in _blocks(groups, neighbours, training.starts):
+        samples = groups[rows.start : rows.stop]
+        image = number_images(samples)
+        similarities = _score(samples, image, neighbours[rows.start : rows.stop], training, variant)
+        means = _means(similarities, num_closest)
+        parts = np.split(means, np.cumsum(np.bincount(image))[:-1])
+        scores |= zip(ids[rows.start : rows.stop], (part.tolist() for part in parts), strict=True)
+    return scores
+
+
+def _score(
+    samples: Sequence[Sequence[str]],
+    image: Ints,
+    neighbours: Ints,
+    training: TrainingImages,
+    variant: str,
+) -> tuple[Floats, Ints]:
+    """Similarities ``(B, R)`` of samples to neighbours' captions, and how many are of each."""
+    starts = training.starts[neighbours]
+    sizes = training.starts[neighbours + 1] - starts
+    captions = ranges(starts.ravel(), sizes.ravel())
+    owner = np.repeat(np.arange(len(samples)), sizes.sum(1))
+    references = CiderReferences.choose(training.vectors, captions, owner, training.statistics)
+    counts = count_ngrams(list(chain.from_iterable(samples)))
+    vectors = CaptionVectors.build(counts, training.statistics)
+    return references.similarities(vectors, image, variant), references.num_references[image]
+
+
+def _means(similarities_and_counts: tuple[Floats, Ints], num_closest: int | None) -> Floats:
+    similarities, number = similarities_and_counts
+    if num_closest is not None:
+        similarities = -np.sort(-similarities, axis=1)[:, :num_closest]
+        number = np.minimum(number, num_closest)
+    return similarities.sum(1) / number
+
+
+def _blocks(groups: Sequence[Sequence[str]], neighbours: Ints, starts: Ints) -> Iterator[range]:
+    """Ranges of images with a bounded number of pairs each, at least one image."""
+    references = (starts[neighbours + 1] - starts[neighbours]).sum(1)
+    first, cells = 0, 0
+    for row, group in enumerate(groups):
+        cells += len(group) * int(references[row])
+        if cells > _MAX_CELLS and row > first:
+            yield range(first, row)
+            first, cells = row, len(group) * int(references[row])
+    if groups:
+        yield range(first, len(groups))

@@ -19,7 +19,7 @@ from captioning.interfaces import JointEmbedder
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
 from captioning.metrics.coco import METRICS, MetricName, MetricResult, TokenizerName
-from captioning.metrics.diversity import evaluate_diversity, tokenized
+from captioning.metrics.diversity import evaluate_diversity, evaluate_oracle, tokenized
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
 from captioning.metrics.novel import (
     HELD_OUT_FORMS,
@@ -30,7 +30,6 @@ from captioning.metrics.novel import (
     score_novel,
     word_forms,
 )
-from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
 from captioning.runtime.devices import leave_device
@@ -132,7 +131,7 @@ class Diversity(AbstractMetric):
 
 
 class Oracle(AbstractMetric):
-    """Best-1 of an image's captions, by each metric, see `captioning.metrics.oracle`."""
+    """Best-1 of an image's captions, by each metric, see `captioning.metrics.diversity`."""
 
     def __init__(
         self,

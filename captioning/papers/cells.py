@@ -49,7 +49,7 @@ class Results:
 
     Args:
         runs: folder of all runs; those of papers lie in ``runs/papers/PAPER-SCALE/RUN/seedN``.
-        records: folders of records (`captioning.results.records`); the first that has a
+        records: folders of records (`captioning.results.runs`); the first that has a
             file counts.
     """
 

@@ -1,22 +1,35 @@
-"""What ``captioning paper`` prints and does."""
+"""What ``captioning paper`` prints and does.
+
+A paper's tables show published numbers and measured ones, never in one line.
+"""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from captioning.config.folders import PACKAGE
 from captioning.papers.carry_out import carry_out, script_lines
-from captioning.papers.cells import Cells, Results, missing_runs
+from captioning.papers.cells import Cell, Cells, Results, missing_runs
 from captioning.papers.paper import SCALES, Item, Paper
 from captioning.papers.paper_file import load_paper, paper_names
-from captioning.papers.paper_page import item_lines, overview_lines, page_lines
 from captioning.papers.steps import Task, check_needs, needed, tasks_of, told
+from captioning.results.runs import Run
+from captioning.results.table_formats import markdown_lines
 from captioning.runtime.files import write_text
 
 CHECKOUT = PACKAGE.parent
 ALL_RUNS = "Cells with a published number; all runs: captioning paper PAPER --missing."
+# The measured numbers of an item at one scale, as a table that says each thing once.
+#
+# What differs from the paper in all cells stands above the table, what differs in a row beside its
+# name, and what cannot be measured below: whole rows and columns of it are left out.
+QUOTED = "quoted"
+EMPTY = ("not possible", QUOTED)  # states of cells that no run can fill
+SHOWN_NAMES = 12  # of rows or columns that are left out for one reason
 
 
 def show(options: Namespace) -> int | None:
@@ -145,3 +158,261 @@ def _print(tasks: Sequence[Task], cells: Cells) -> None:
         print(f"# needs {told(need)}")
     hours = sum(task.way.hours or 0 for task in tasks)
     print(f"# in all: {len(tasks)} runs, about {hours:g} h one after the other")
+
+
+@dataclass(slots=True)
+class _Grid:
+    """Cells of a table, without the rows and columns that are left out.
+
+    Attributes:
+        digits: of the numbers of each column.
+        left_out: names by what they are, their state and the reason.
+    """
+
+    rows: dict[str, list[Cell]]
+    columns: list[str]
+    digits: list[int]
+    left_out: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
+
+    def leave_out(self) -> None:
+        """Rows, then columns, that are empty for one reason."""
+        kept = list(self.rows.items())
+        self.rows = {n: cells for n, cells in kept if not self._is_empty("row", n, cells)}
+        columns = [[cells[place] for cells in self.rows.values()] for place in self.places]
+        empty = [self._is_empty("column", self.columns[p], columns[p]) for p in self.places]
+        places = [place for place in self.places if not empty[place]]
+        self.columns = [self.columns[place] for place in places]
+        self.digits = [self.digits[place] for place in places]
+        self.rows = {name: [cells[p] for p in places] for name, cells in self.rows.items()}
+
+    @property
+    def places(self) -> range:
+        return range(len(self.columns))
+
+    def _is_empty(self, what: str, name: str, cells: Sequence[Cell]) -> bool:
+        reasons = {(cell.state, cell.reason) for cell in cells}
+        if len(reasons) != 1 or cells[0].state not in EMPTY:
+            return False
+        self.left_out.setdefault((what, *reasons.pop()), []).append(name)
+        return True
+
+
+def measured_lines(item: Item, cells: Cells) -> list[str]:
+    """The table of a scale with its notes.
+
+    A cell has mean ± sample standard deviation over the seeds, whose number is the row's.
+    """
+    grid = _Grid(
+        rows={row.name: cells.row_cells(item, row) for row in item.rows},
+        columns=[column.name for column in item.columns],
+        digits=[2 if column.unit == "percent" else 3 for column in item.columns],
+    )
+    grid.leave_out()
+    where = cells.paper.scales.get(cells.scale, "not described")
+    lines = [f"Measured, scale `{cells.scale}` ({where}):", ""]
+    everywhere = _common(cell for row in grid.rows.values() for cell in row)
+    if everywhere:
+        lines += [
+            "All of it differs from the paper:",
+            "",
+            *(f"- {text}" for text in everywhere),
+            "",
+        ]
+    notes: list[str] = []
+    rows = [_row(grid, name, everywhere, notes) for name in grid.rows]
+    if rows:
+        lines += [*markdown_lines(["", "seeds", *grid.columns], rows), ""]
+    lines += [*numbered_lines(notes), ""] if notes else []
+    impossible = [
+        _left_out(what, names, reason)
+        for (what, state, reason), names in grid.left_out.items()
+        if state != QUOTED  # they stand with the paper's numbers
+    ]
+    return [*lines, *impossible, ""] if impossible else lines
+
+
+def note_marks(texts: Iterable[str], notes: list[str]) -> str:
+    """The numbers of notes in brackets; new notes are added to those there are."""
+    numbers = []
+    for text in texts:
+        if text not in notes:
+            notes.append(text)
+        numbers.append(f"[{notes.index(text) + 1}]")
+    return " ".join(numbers)
+
+
+def numbered_lines(notes: Sequence[str]) -> list[str]:
+    """Notes with the numbers that `note_marks` gave them."""
+    return [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
+
+
+def _row(grid: _Grid, name: str, everywhere: Sequence[str], notes: list[str]) -> list[str]:
+    cells = grid.rows[name]
+    counts = {len(cell.values) for cell in cells if cell.values}
+    seeds = str(counts.pop()) if len(counts) == 1 else ""
+    of_row = [text for text in _common(cells) if text not in everywhere]
+    said = {*everywhere, *of_row}
+    texts = [f"{name} {note_marks(of_row, notes)}".strip(), seeds]
+    for cell, digits in zip(cells, grid.digits, strict=True):
+        number = "" if seeds or not cell.values else f" ({len(cell.values)})"
+        own = [cell.reason] if cell.reason else [text for text in cell.differs if text not in said]
+        texts.append(f"{_value(cell, digits)}{number} {note_marks(own, notes)}".strip())
+    return texts
+
+
+def _common(cells: Iterable[Cell]) -> list[str]:
+    """What differs in all of them that are or can be measured, in the order of the first."""
+    differs = [cell.differs for cell in cells if cell.state not in EMPTY]
+    first = differs[0] if differs else ()
+    return [text for text in first if all(text in others for others in differs)]
+
+
+def _value(cell: Cell, digits: int) -> str:
+    if cell.state != "measured":
+        return cell.state
+    spread = "" if cell.deviation is None else f" ± {cell.deviation:.{digits}f}"
+    return f"{cell.mean:.{digits}f}{spread}"
+
+
+def _left_out(what: str, names: Sequence[str], reason: str) -> str:
+    shown = "; ".join(names[:SHOWN_NAMES])
+    more = f"; and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    plural = "s" if len(names) > 1 else ""
+    return f"- not possible, {what}{plural} {shown}{more}: {reason}"
+
+
+MEASURED = (
+    "A measured cell: mean ± sample standard deviation over the seeds. Numbers in brackets: notes "
+    "below the table on what differs from the paper."
+)
+
+
+def overview_lines(papers: Iterable[tuple[Paper, Sequence[Cells]]]) -> list[str]:
+    """Cells by state, a line a paper and scale."""
+    rows = [
+        [paper.id, str(len(paper.items)), cells.scale, *map(str, cells.counts.values())]
+        for paper, scales in papers
+        for cells in scales
+    ]
+    columns = ["paper", "tables and figures", "scale", "measured", "missing", "not possible"]
+    return markdown_lines([*columns, "quoted"], rows)
+
+
+def item_lines(item: Item, cells: Cells) -> list[str]:
+    """An item with the paper's numbers and the measured ones of a scale."""
+    return [*head_lines(item), *measured_lines(item, cells)]
+
+
+def head_lines(item: Item) -> list[str]:
+    """Its title and the paper's numbers."""
+    place = f"page {item.page}" if isinstance(item.page, int) else item.page
+    lines = [f"### {label(item.id)}: {item.title} ({place})", ""]
+    lines += [item.note, ""] if item.note else []
+    if not item.num_cells:
+        return lines
+    names = [column.name for column in item.columns]
+    published = [row for row in item.rows if any(value is not None for value in row.published)]
+    rows = [[row.name, *map(_number, row.published)] for row in published]
+    lines += ["Published:", "", *markdown_lines(["", *names], rows), ""]
+    quoted = [
+        f"- {row.name}: {row.reason[1]}"
+        for row in item.rows
+        if row.reason and row.reason[0] == QUOTED
+    ]
+    return [*lines, "Quoted by the paper:", "", *quoted, ""] if quoted else lines
+
+
+def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
+    """A page: all items, with the scales that something was measured at, and where it is from."""
+    lines = [f"# {paper.title}", paper.citation, "", "```", f"captioning paper {paper.id}", "```"]
+    lines += ["", "Cells with a published number, by what is there of them:", ""]
+    lines += [*overview_lines([(paper, scales)]), ""]
+    lines += [f"- `{cells.scale}`: {paper.scales[cells.scale]}" for cells in scales]
+    lines += [
+        "",
+        MEASURED,
+        "",
+    ]
+    lines += ["", "## Tables and figures", ""]
+    for item in paper.items.values():
+        lines += head_lines(item)
+        for cells in scales:
+            lines += measured_lines(item, cells) if _is_measured(item, cells) else []
+        unmeasured = [cells.scale for cells in scales if not _is_measured(item, cells)]
+        lines += [f"Nothing measured: {', '.join(unmeasured)}.", ""] if unmeasured else []
+    lines += ["## Runs at full size", "", "Hours and memory are estimates.", ""]
+    lines += [*_need_lines(paper), *_cost_lines(paper), "", "## Where the numbers come from", ""]
+    return [*lines, *_source_lines(scales)]
+
+
+def _is_measured(item: Item, cells: Cells) -> bool:
+    return any(cell.state == "measured" for row in item.rows for cell in cells.row_cells(item, row))
+
+
+def _need_lines(paper: Paper) -> list[str]:
+    """What must be there before: files of others."""
+    if not paper.needs:
+        return []
+    kinds = {True: "the model hub", False: "its makers"}
+    full = [need for need in paper.needs if need.scale == "full"]
+    rows = [[f"`{need.path}`", need.what, kinds[need.is_on_hub]] for need in full]
+    head = "They need, in the folders of data and models (`CAPTIONING_DATA`, `CAPTIONING_MODELS`):"
+    lines = [head, "", *markdown_lines(["file or folder", "what", "from"], rows), ""]
+    for need in paper.needs:
+        if need.scale != "full":
+            lines += [f"Runs at the scale `{need.scale}` need `{need.path}`: {need.what}.", ""]
+    return lines
+
+
+def _cost_lines(paper: Paper) -> list[str]:
+    """Runs at full size with what they cost and what differs from the paper."""
+    rows: list[list[str]] = []
+    notes: list[str] = []
+    for run in paper.runs.values():
+        way = run.ways.get("full")
+        if way is not None and way.impossible is None:
+            hours = "—" if way.hours is None else f"{way.hours:g}"
+            differs = note_marks(way.differs, notes) or "nothing"
+            rows.append([run.id, hours, way.memory or "—", differs])
+    table = markdown_lines(["run", "hours", "memory", "differs from the paper"], rows)
+    return [*table, "", *numbered_lines(notes)]
+
+
+def _source_lines(scales: Sequence[Cells]) -> list[str]:
+    """Commits, dates and machines of the measured runs."""
+    rows = []
+    for cells in scales:
+        for name in cells.paper.runs:
+            runs = cells.runs_of(name)
+            known = [_source(run) for run in runs]
+            facts = [
+                ", ".join(dict.fromkeys(str(facts.get(key) or "—") for facts in known))
+                for key in ("commit", "date", "machine")
+            ]
+            seeds = ", ".join(str(facts["seed"]) for facts in known)
+            rows += [[cells.scale, name, seeds, *facts]] if runs else []
+    if not rows:
+        return ["Nothing is measured yet."]
+    return markdown_lines(["scale", "run", "seeds", "commit", "date", "machine"], rows)
+
+
+def _source(run: Run) -> dict[str, Any]:
+    """Versions and seed of a run; those of a set that was made are in its card."""
+    versions, seed = run.versions, run.setting("seed")
+    if not versions:
+        contents = (content for content in run.files.values() if isinstance(content, dict))
+        made = next((content for content in contents if content.get("versions")), {})
+        versions, seed = made.get("versions", {}), (made.get("config") or {}).get("seed")
+    return {**versions, "seed": "—" if seed is None else seed}
+
+
+def label(name: str) -> str:
+    """``table2`` as Table 2."""
+    for kind in ("table", "figure"):
+        if name.startswith(kind):
+            return f"{kind.capitalize()} {name.removeprefix(kind)}"
+    return name
+
+
+def _number(value: float | None) -> str:
+    return "—" if value is None else f"{value:g}"

@@ -1,14 +1,28 @@
-"""``captioning prepare data=NAME``: make a data set ready, or say what is missing.
+"""``captioning prepare`` and ``find-objects``: make a data set ready, or say what is missing.
 
+``captioning prepare data=NAME`` downloads, unpacks, extracts features and checks. A download
+resumes after a broken connection, and an archive is unpacked completely or not at all.
 ``captioning prepare metrics`` fetches the parts of SPICE that pip does not bring.
 The exit status is 1 when something is missing or wrong.
+
+``captioning find-objects data=NAME split=train detector=NAME`` detects objects in photos. Training,
+augmentation and evaluation then read them with ``steps=[take_detections]`` and
+``steps.take_detections.files=[FILE]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import http.client
+import json
+import shutil
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -18,29 +32,44 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
+    track,
 )
 from rich.table import Table
 
 from captioning.config.build import build_part
-from captioning.config.ranges import Name
-from captioning.data.download import download, unpack
+from captioning.config.ranges import Name, PositiveInt, Seed
 from captioning.data.features.build import Elsewhere, FeatureStore
 from captioning.data.features.extraction import Extraction, Photo, Records
 from captioning.data.roster import Roster
+from captioning.data.steps.take_detections import detection_line, read_detections
 from captioning.runtime.devices import by_device, chosen_device
 from captioning.runtime.file_lock import locked
+from captioning.runtime.files import write_lines
 from captioning.spread.base import Job
 from captioning.spread.local import Local, chosen_spread
 from captioning.training.inputs import cached_features, check_imported
-from captioning.training.rosters import read_annotations, with_usable_photos
-from captioning.training.settings import CachedFeatures, Data, Features, NeededFile, Part, Paths
+from captioning.training.rosters import read_annotations, read_roster, with_usable_photos
+from captioning.training.settings import (
+    NO_STEPS,
+    CachedFeatures,
+    Data,
+    DataSettings,
+    Features,
+    NeededFile,
+    Part,
+    Paths,
+)
+from captioning.vision.detectors import AbstractDetector
 from captioning.vision.photo_places import photo_exists
 from captioning.vision.photos import load_rgb
 
 FOLDER = "parts"
+_BLOCK = 1 << 20
+_BROKEN = (http.client.HTTPException, TimeoutError, ConnectionError, urllib.error.URLError)
 
 
 def prepare(
@@ -281,3 +310,251 @@ def _check(expected: str, identity: str) -> None:
             f"features: a worker has the backbone {identity}, this machine {expected}; give all "
             "machines the same weights"
         )
+
+
+def download(
+    url: str,
+    path: Path,
+    *,
+    progress: Progress,
+    sha256: str,
+    attempts: int = 5,
+    pause_seconds: float = 2.0,
+    timeout: float = 60,
+) -> None:
+    """Fetch ``url`` to ``path``, which appears only when it is complete and checked.
+
+    The bytes of an earlier try (``.NAME.part``) are kept if the server says that its file is still
+    the same (ETag or Last-Modified).
+
+    Args:
+        url: http or https.
+        path: where to; the folder must exist.
+        progress: shows the bytes.
+        sha256: hexadecimal digest of the file; another file is refused.
+        attempts: tries in a row that bring nothing before it gives up.
+        pause_seconds: between two tries.
+        timeout: seconds without a byte that end a try.
+
+    Raises:
+        ConnectionError: the server cannot be reached, refuses, or breaks off every time.
+        ValueError: another kind of address, or the file has another digest.
+        OSError: no space.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url}: only http and https addresses can be fetched")
+    part = path.with_name(f".{path.name}.part")
+    task, failures = progress.add_task(path.name, total=None), 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _fetch(url, part, progress, task, timeout)
+            break
+        except urllib.error.HTTPError as error:
+            _refused(error, url, part)
+            failures += 1
+        except _BROKEN as error:
+            after = part.stat().st_size if part.exists() else 0
+            failures = 0 if after > before else failures + 1
+            if failures >= attempts:
+                raise ConnectionError(
+                    f"{url}: the connection failed {failures} times ({error}); {after} bytes are "
+                    f"kept. Run it again to go on, or put the file at {path} yourself"
+                ) from error
+        if failures >= attempts:
+            raise ConnectionError(f"{url}: refused {failures} times; put the file at {path}")
+        time.sleep(pause_seconds)
+    _check_digest(part, sha256, url)
+    part.replace(path)
+    _note(part).unlink(missing_ok=True)
+
+
+def unpack(archive: Path, root: Path, members: Sequence[str]) -> None:
+    """Take files or folders out of a zip archive; each appears complete or not at all.
+
+    Args:
+        archive: the zip file.
+        root: folder that ``members`` are relative to.
+        members: paths as in the archive.
+
+    Raises:
+        ValueError: a damaged archive, or one that lacks a member.
+    """
+    staging = root / f".{archive.name}.unpacking"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(archive) as file:
+            for path in members:
+                names = [name for name in file.namelist() if _inside(name, path)]
+                if not names:
+                    raise ValueError(
+                        f"{archive}: holds no {path}; it begins with "
+                        f"{', '.join(file.namelist()[:3])}"
+                    )
+                file.extractall(staging, names)
+        for path in members:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (staging / path).replace(root / path)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{archive}: a damaged zip file ({error}); delete it and retry") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _inside(name: str, path: str) -> bool:
+    parts, folder = PurePosixPath(name).parts, PurePosixPath(path).parts
+    return parts[: len(folder)] == folder and ".." not in parts
+
+
+def _fetch(url: str, part: Path, progress: Progress, task: TaskID, timeout: float) -> None:
+    """One try: append to ``part``, or begin anew where the server's file has changed."""
+    num_bytes, validator = _earlier(part)
+    headers = {"Range": f"bytes={num_bytes}-", "If-Range": validator} if num_bytes else {}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        resumed = response.status == 206
+        start = num_bytes if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = None if length is None else start + int(length)
+        _check_space(part, start, total, url)
+        validator = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+        _note(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
+        progress.update(task, total=total, completed=start)
+        done = start
+        with part.open("ab" if resumed else "wb") as file:
+            while block := response.read(_BLOCK):
+                file.write(block)
+                done += len(block)
+                progress.update(task, completed=done)
+    if total is not None and done < total:
+        raise ConnectionError(f"broke off after {done} of {total} bytes")
+
+
+def _note(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _earlier(part: Path) -> tuple[int, str]:
+    """Bytes that can be kept and the server's mark for them; ``(0, "")`` to begin anew."""
+    try:
+        validator = str(json.loads(_note(part).read_text(encoding="utf-8"))["validator"])
+        # A weak ETag does not promise the same bytes.
+        usable = bool(validator) and not validator.startswith("W/")
+        return (part.stat().st_size, validator) if usable else (0, "")
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, ""
+
+
+def _refused(error: urllib.error.HTTPError, url: str, part: Path) -> None:
+    if error.code == 416:  # the local part is longer than the server's file: it is another file
+        part.unlink(missing_ok=True)
+    elif error.code < 500 and error.code != 429:
+        raise ConnectionError(
+            f"{url}: the server refuses ({error.code} {error.reason}); fetch it by hand"
+        ) from error
+
+
+def _check_space(part: Path, start: int, total: int | None, url: str) -> None:
+    free = shutil.disk_usage(part.parent).free
+    if total is not None and total - start > free:
+        raise OSError(
+            f"{part.parent}: {url} needs {total - start} bytes, free are {free}; free some space "
+            "or set CAPTIONING_DATA to another disk"
+        )
+
+
+def _check_digest(part: Path, sha256: str, url: str) -> None:
+    with part.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256.lower():
+        part.unlink()
+        _note(part).unlink(missing_ok=True)
+        raise ValueError(
+            f"{url}: SHA-256 must be {sha256}: got {digest}; it was deleted, try again"
+        )
+
+
+def find_objects(
+    *,
+    data: Data,
+    paths: Paths,
+    detector: Part,
+    split: Name,
+    first_images: PositiveInt | None = None,
+    steps: Mapping[str, Part] = NO_STEPS,
+    seed: Seed = 0,
+    batch_size: PositiveInt,
+    out: Name,
+) -> tuple[Path, int]:
+    """Look at all photos of a split that ``out`` does not have yet.
+
+    Args:
+        data: the data set.
+        paths: folders.
+        detector: of objects.
+        split: of the data set.
+        first_images: photos read; None: all.
+        steps: of the data.
+        seed: of the steps.
+        batch_size: photos at once.
+        out: the file, a line a photo.
+
+    Returns:
+        The file, and how many photos it has.
+
+    Raises:
+        ValueError: wrong settings, or a file that another detector has written.
+        OSError: files that cannot be read or written.
+    """
+    file = Path(out)
+    read = {"first_images": first_images, "steps": steps, "seed": seed}
+    roster = read_roster(DataSettings(data=data, paths=paths, **read), split)
+    header = {"detector": detector._target_, "settings": _arguments(detector)}
+    done = _finished_images(file, header)
+    remaining = [image_id for image_id in roster.rows_by_image if image_id not in done]
+    if remaining:
+        finder = build_part(detector)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for lines in _lines(finder, roster, remaining, batch_size):
+            if not file.is_file():  # begun once there is something to say
+                lines.insert(0, json.dumps(header))
+            with file.open("a", encoding="utf-8", newline="\n") as opened:
+                opened.write("".join(f"{line}\n" for line in lines))
+    return file, len(read_detections(file)[1])
+
+
+def _arguments(detector: Part) -> dict[str, Any]:
+    values: Any = OmegaConf.to_container(detector, resolve=True)
+    return {key: value for key, value in values.items() if key not in ("_target_", "device")}
+
+
+def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:
+    """The photos that a file has already; it is repaired, if necessary."""
+    if not out.is_file():
+        return set()
+    text = out.read_text(encoding="utf-8")
+    ours = text.startswith(json.dumps(header) + "\n")
+    if ours and not text.endswith("\n"):  # it was stopped in the midst of a line
+        write_lines(out, text.split("\n")[:-1])
+    written_header, detections = read_detections(out)
+    if written_header != header:
+        raise ValueError(
+            f"{out}: made with other settings ({json.dumps(written_header)}); choose another out="
+        )
+    return set(detections)
+
+
+def _lines(
+    detector: AbstractDetector, roster: Roster, image_ids: list[str], batch_size: int
+) -> Iterator[list[str]]:
+    """A line of the file for every photo, batch by batch."""
+    paths = {key: roster.samples[rows[0]].image_path for key, rows in roster.rows_by_image.items()}
+    batches = [
+        image_ids[start : start + batch_size] for start in range(0, len(image_ids), batch_size)
+    ]
+    for batch in track(batches, description="detecting"):
+        photos = [load_rgb(paths[image_id]) for image_id in batch]
+        yield [
+            detection_line(image_id, paths[image_id].name, photo.size, regions)
+            for image_id, photo, regions in zip(batch, photos, detector(photos), strict=True)
+        ]

@@ -1,15 +1,24 @@
-"""From a resolved config to a trained, tested run folder."""
+"""From a resolved config to a trained, tested run folder.
+
+The vocabulary and the tokens of a run are kept under ``paths.cache`` for later starts and runs.
+Their files are named by all that their content depends on, so that none is ever out of date. All
+processes of a run, and other runs, share them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -28,9 +37,9 @@ from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.long_captions import chosen, fit_tokens, warn_of_short_search
 from captioning.data.readers.many_samples import lasting_records
-from captioning.data.roster import build_roster
+from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import StepContext
-from captioning.data.token_table import TokenTable
+from captioning.data.token_table import TokenTable, id_type
 from captioning.inference import building
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
@@ -38,9 +47,11 @@ from captioning.models.training_steps import trainable
 from captioning.results.checkpoints import latest_checkpoint, load_checkpoint, progress
 from captioning.results.run_folder import RunFolder, end_untested, ended_untested, forget_failure
 from captioning.runtime.devices import take_gpu
-from captioning.runtime.file_lock import held, lock_of
-from captioning.runtime.files import write_json
+from captioning.runtime.file_lock import held, lock_of, locked
+from captioning.runtime.files import read_json, write_json
 from captioning.runtime.sample_dropout import use_torchs
+from captioning.text.tokenizers.restore import restored
+from captioning.text.tokenizers.treebank import SplitCaptions
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.data_checks import begin_with, check_opened, rosters_of
 from captioning.training.inputs import Inputs, load_inputs, read_splits
@@ -49,7 +60,7 @@ from captioning.training.preemption import Preemption
 from captioning.training.preflight import check_run, check_search
 from captioning.training.processes import ends_together
 from captioning.training.rosters import read_corpus, trains_on_text
-from captioning.training.settings import TrainSettings
+from captioning.training.settings import Part, TrainSettings
 from captioning.training.sharding import is_sharded, load_weights, shard
 from captioning.training.signals import Stopped, StopSignals
 from captioning.training.speed import (
@@ -62,7 +73,6 @@ from captioning.training.speed import (
     uses_cuda,
 )
 from captioning.training.start import load_start
-from captioning.training.tokens import build_tokenizer, tokens_of
 from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
@@ -71,6 +81,12 @@ log = logging.getLogger(__name__)
 Finished = Callable[[TrainSettings, CaptionDataModule | None], None]
 # A run that was told to stop, as when its job is queued anew, may need these to end.
 LOCK_SECONDS = 10.0
+COUNTED = "captioning.text.tokenizers.words.WordTokenizer.build"
+MIN_CAPTIONS = 20_000  # of fewer the tokens are made anew in no time
+FORMAT = 1  # another one wherever this project turns captions into other tokens
+PACKAGES = ("nltk", "tokenizers")  # and where these do
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,3 +480,140 @@ def print_summary(name: str, folder: Path, scores: Mapping[str, float]) -> None:
         console.print(f"what happened, on a page: {folder / 'report.html'}")
     if (folder / "curation.jsonl").is_file():
         console.print(f"what curation changed: {folder / 'curation' / 'report.html'}")
+
+
+def build_tokenizer(
+    chosen: Part,
+    train: Roster,
+    further: Sequence[Roster] = (),
+    uncounted: Collection[str] = (),
+    *,
+    cache: str,
+) -> AbstractTokenizer:
+    """The tokenizer of a run; a vocabulary that was counted before is read.
+
+    Args:
+        chosen: the tokenizer's class and settings.
+        train: captions of the vocabulary.
+        further: captions of the vocabulary that are not trained on.
+        uncounted: origins of captions of ``train`` that the vocabulary leaves out.
+        cache: folder of what later starts and runs may use.
+    """
+    counted = _without(train, uncounted)
+    rosters = [counted, *further]
+    build = build_part(chosen)
+    if chosen._target_ != COUNTED or sum(map(len, rosters)) < MIN_CAPTIONS:
+        return build(_captions(rosters))
+    settings = OmegaConf.to_container(chosen, resolve=True)
+    path = _path(cache, [settings, *(roster.fingerprint for roster in rosters)], ".json")
+
+    split: list[SplitCaptions] = []
+
+    def make() -> AbstractTokenizer:
+        split[:] = [SplitCaptions(_captions(rosters), max_words=chosen.max_words)]
+        return build(split[0])
+
+    def save(tokenizer: AbstractTokenizer) -> None:
+        write_json(path, tokenizer.state(), indent=None)
+        if counted is not train:
+            return
+        # the words are at hand: `tokens_of` need not split the captions again
+        ids, ends = split[0].encode(tokenizer, len(train))
+        table = TokenTable(ids=ids.astype(id_type(tokenizer)), ends=ends)
+        table.save(_table_path(cache, train, tokenizer))
+
+    return _kept(path, subject="the vocabulary", read=lambda: _restored(path), make=make, save=save)
+
+
+def tokens_of(roster: Roster, tokenizer: AbstractTokenizer, *, cache: str) -> TokenTable:
+    """Tokens of all captions of a roster; those that were made before are mapped into memory.
+
+    Args:
+        roster: of N captions.
+        tokenizer: of the run.
+        cache: folder of what later starts and runs may use.
+    """
+
+    def make() -> TokenTable:
+        return TokenTable.encode((sample.caption for sample in roster.samples), tokenizer)
+
+    if len(roster) < MIN_CAPTIONS:
+        return make()
+    path = _table_path(cache, roster, tokenizer)
+    table = _kept(
+        path,
+        subject=f"the tokens of {roster.name}",
+        read=lambda: TokenTable.open(path, number=len(roster)),
+        make=make,
+        save=lambda table: table.save(path),
+    )
+    return TokenTable.open(path, number=len(roster)) if path.is_file() else table
+
+
+def _without(train: Roster, origins: Collection[str]) -> Roster:
+    """The roster without samples of such origins; itself where it has none."""
+    samples = [sample for sample in train.samples if sample.origin not in origins]
+    return train if len(samples) == len(train) else build_roster(train.name, samples)
+
+
+def _captions(rosters: list[Roster]) -> Iterator[str]:
+    return (sample.caption for roster in rosters for sample in roster.samples)
+
+
+def _table_path(cache: str, roster: Roster, tokenizer: AbstractTokenizer) -> Path:
+    content = [type(tokenizer).__name__, tokenizer.state(), roster.fingerprint]
+    return _path(cache, content, ".bin")
+
+
+def _path(cache: str, content: list[Any], suffix: str) -> Path:
+    """The file of something that depends on ``content`` and on versions."""
+    text = json.dumps([*content, FORMAT, *map(version, PACKAGES)], sort_keys=True)
+    name = hashlib.sha256(text.encode()).hexdigest()[:24]
+    return Path(cache) / "tokens" / f"{name}{suffix}"
+
+
+def _restored(path: Path) -> AbstractTokenizer:
+    try:
+        return restored(read_json(path))
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: damaged ({error})") from error
+
+
+def _kept(
+    path: Path,
+    *,
+    subject: str,
+    read: Callable[[], Value],
+    make: Callable[[], Value],
+    save: Callable[[Value], object],
+) -> Value:
+    """What a file holds; where there is none, or a damaged one, it is made and saved.
+
+    One process makes it, others wait. A folder that cannot be written, or has no locks, costs time
+    alone: each process makes its own.
+    """
+    value = _read(path, read)
+    if value is not None:
+        return value
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_suffix(".lock")
+        with locked(lock, subject=subject, notify=log.info) as waited:
+            value = _read(path, read) if waited else None
+            if value is None:
+                value = make()
+                save(value)
+    except OSError as error:
+        log.warning(f"{subject} cannot be kept for later starts: {error}")
+    return make() if value is None else value
+
+
+def _read(path: Path, read: Callable[[], Value]) -> Value | None:
+    """What a file holds; None where there is no good one."""
+    if not path.is_file():
+        return None
+    try:
+        return read()
+    except (ValueError, OSError) as error:
+        log.warning(f"{error}: it is made anew")
+        return None

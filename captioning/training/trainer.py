@@ -28,7 +28,9 @@ from captioning.results.checkpoints import check_sums
 from captioning.runtime.files import write_atomically
 from captioning.training.callbacks import (
     CaptionEvaluation,
+    Monitor,
     ProgressBar,
+    SampleCaptions,
     Speed,
     StartScore,
     StayStopped,
@@ -36,7 +38,6 @@ from captioning.training.callbacks import (
 )
 from captioning.training.finite_loss import FiniteLoss
 from captioning.training.memory import GiveMemoryBack
-from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.preemption import Preemption
 from captioning.training.processes import EndTogether
 from captioning.training.reserved import RESERVED

@@ -1,8 +1,8 @@
 """A check of single words: which is wrong, and what should stand there.
 
 Nothing is known of the set but the set itself, so small networks are trained on its own captions
-and judge photos that they did not see, see `curation.score.words.score.Words`. What they doubt is
-looked at again in the space of photos and texts, see `curation.score.words.second_look`.
+and judge photos that they did not see, see `curation.score.words.Words`. What they doubt is
+looked at again in the space of photos and texts, see `curation.score.words`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from captioning.text.word_rows import row_words, word_rows
 from curation.base import AbstractWordScore, Context, WordDoubt
 from curation.check.evidence import Evidence, Floats, Scores, by_content
 from curation.check.support import NOTHING, Support, support_of
-from curation.score.words.score import Words
-from curation.score.words.second_look import SecondLook
+from curation.score.words import SecondLook, Words
 
 NAME = "wrong_word"
 # Relations and actions are left out: "over" and "on", "plays" and "runs" may both be true of a

@@ -1,4 +1,4 @@
-"""Measures how much the photo helps to predict each caption."""
+"""Measures how much the photo helps to predict each caption, and scores captions by it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from captioning.config.ranges import NonNegativeInt
+from captioning.config.ranges import NonNegativeInt, PositiveInt
 from captioning.config.setting_error import Setting, SettingError
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Batch, Sample
+from curation.base import AbstractScore, Context
 from curation.loop.ledger import LossLedger
 from curation.loop.probes import AbstractProbe, datamodule_of, measuring, record, score
-from curation.score.visual_gain import SIGNAL
 
 MEAN_PHOTOS = 1000  # that the mean image is taken of, at most
+SIGNAL = "visual_gain"
 
 
 class VisualGainProbe(AbstractProbe):
@@ -147,3 +148,42 @@ def _mean_photos(roster: Roster) -> Roster:
         photos.setdefault(sample.image_path, sample)
     samples = list(photos.values())
     return build_roster("mean image", samples[:: -(-len(samples) // MEAN_PHOTOS)])
+
+
+class VisualGain(AbstractScore):
+    """Minus the caption's loss given a mean image less its loss given the photo.
+
+    Most of a caption's loss is the language's: rare words and long sentences are hard whatever the
+    photo shows. The difference leaves what the photo contributes, which is little or negative where
+    caption and photo do not belong together.
+
+    Needs `curation.loop.probes.VisualGainProbe`, which measures it.
+
+    Args:
+        num_epochs: mean over so many last epochs, of those in which it was measured; what was
+            measured before a sample got its present caption or picture does not count.
+    """
+
+    name = "lack of visual gain"
+
+    def __init__(self, *, num_epochs: PositiveInt = 1) -> None:
+        if num_epochs < 1:
+            raise ValueError(f"num_epochs must be at least 1: got {num_epochs}")
+        self.num_epochs = num_epochs
+
+    def scores(self, context: Context) -> Tensor:
+        """In nats (a token or a sentence, as the probe measured); NaN where it is unknown.
+
+        Raises:
+            ValueError: nobody measured it.
+        """
+        if SIGNAL not in context.signals:
+            raise ValueError(
+                "score visual_gain needs the probe that measures it: set curation/probe=visual_gain"
+            )
+        gains = context.signals[SIGNAL]
+        was_measured = ~gains.isnan().all(1)  # the probe may have stopped measuring
+        measured = context.of_present_pairs(gains)[was_measured]
+        if not len(measured):
+            return torch.full((gains.shape[1],), torch.nan)
+        return -measured[-self.num_epochs :].nanmean(0)

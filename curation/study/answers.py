@@ -1,18 +1,33 @@
-"""A study's pictures as tasks of Label Studio, and what people answered; needs no Label Studio."""
+"""A study's pictures as tasks of Label Studio, and what people answered; needs no Label Studio.
+
+`write_results` makes a table of them, the paper's two figures (9a and 9b), and the agreement.
+Krippendorff's alpha measures how far annotators agree. It is 1 minus the observed disagreement over
+that expected by chance: 1 is perfect agreement, 0 is chance. It takes any number of annotators a
+picture (Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011); nltk computes it.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sqlite3
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from captioning.runtime.files import write_json, write_text
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from nltk.metrics.agreement import AnnotationTask
+from nltk.metrics.distance import binary_distance, masi_distance
+
+from captioning.runtime.files import write_atomically, write_json, write_text
 from curation.review.suspects.label_studio import (
     LOCAL_FILES,
     PHOTO,
@@ -22,11 +37,18 @@ from curation.review.suspects.label_studio import (
     texts_of,
 )
 from curation.study.categories import CATEGORIES, KEYS
-from curation.study.items import Placed, fingerprint
+from curation.study.items import Item, Placed, fingerprint
 
 COMMAND = "captioning curate study"
 COMMENT = "comment"
 DATABASES = (".sqlite", ".db")
+COLUMNS = (
+    "annotator", "picture", "set", "half", "loss", "clip_score", "num_errors", "categories",
+    "comment", "captions",
+)  # fmt: skip
+NOTHING = "no error"
+Label = tuple[str, int, Hashable]  # annotator, item, value
+COLORS = ("#2f6690", "#d1603d", "#3f7d58", "#b98a2f")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,3 +238,205 @@ def _check_study(where: str, found: object, expected: str) -> None:
             f"{where}: answers on other pictures, captions, losses or sets; give the IMAGES, "
             "--sets, --set-size and --seed that its tasks were written with"
         )
+
+
+def write_results(
+    placed: Sequence[Placed],
+    annotations: Sequence[Annotation],
+    folder: str | Path,
+    *,
+    num_required: int,
+) -> dict[str, Any]:
+    """Write ``annotations.csv``, ``summary.json`` and the figures.
+
+    The table holds every annotation; figures and summary rest on the pictures with at least
+    ``num_required`` of them.
+
+    Args:
+        placed: the study's pictures, from `curation.study.items.divide`.
+        annotations: of them, from `curation.study.answers.read_answers`.
+        folder: for the files.
+        num_required: annotations of a picture.
+
+    Returns:
+        The summary: counts, mean errors, agreement.
+
+    Raises:
+        ValueError: no picture has as many annotations.
+    """
+    folder = Path(folder)
+    counts = Counter(annotation.number for annotation in annotations)
+    write_text(folder / "annotations.csv", _table(placed, annotations))
+    used = [annotation for annotation in annotations if counts[annotation.number] >= num_required]
+    if not used:
+        raise ValueError(
+            f"no picture has {num_required} annotations yet ({len(annotations)} are finished, in "
+            f"{folder / 'annotations.csv'}); go on annotating, or lower --annotations"
+        )
+    errors: dict[int, list[int]] = defaultdict(list)
+    for annotation in used:
+        errors[annotation.number].append(len(annotation.categories))
+    means = {number: float(np.mean(values)) for number, values in errors.items()}
+    by_category = Counter(key for annotation in used for key in annotation.categories)
+    write_atomically(
+        folder / "errors_by_category.png", lambda part: _by_category(by_category, part)
+    )
+    shown = [placed[number] for number in means]
+    write_atomically(
+        folder / "errors_by_loss.png",
+        lambda part: _by_loss([entry.item for entry in shown], list(means.values()), part),
+    )
+    summary = {
+        "num_pictures": len(means),
+        "num_annotations": len(used),
+        "num_annotators": len({annotation.annotator for annotation in used}),
+        "mean_errors": {
+            half: _mean([value for number, value in means.items() if placed[number].half == half])
+            for half in ("low", "high")
+        },
+        "errors_by_category": {c.key: by_category[c.key] for c in CATEGORIES},
+        "krippendorff_alpha": agreement(used),
+    }
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
+def told(summary: dict[str, Any]) -> str:
+    """A line on a summary."""
+    low, high = (_rounded(summary["mean_errors"][half]) for half in ("low", "high"))
+    alpha = _rounded(summary["krippendorff_alpha"]["all"])
+    return (
+        f"{summary['num_pictures']} pictures, {summary['num_annotations']} annotations "
+        f"by {summary['num_annotators']} people; mean errors {low} at low loss, "
+        f"{high} at high loss; Krippendorff's alpha {alpha}"
+    )
+
+
+def _rounded(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
+
+
+def alpha(
+    labels: Sequence[Label], distance: Callable[..., float] = binary_distance
+) -> float | None:
+    """Krippendorff's alpha, at most 1; None where it is undefined.
+
+    It is undefined where no item has two labels, and where all labels are the same: nothing could
+    have been disagreed about.
+
+    Args:
+        labels: at most one of an annotator and item.
+        distance: of two labels, in [0, 1]; by default 0 for the same and 1 for different ones.
+    """
+    counts = Counter(item for _, item, _ in labels)
+    paired = [label for label in labels if counts[label[1]] > 1]
+    if len({value for _, _, value in paired}) < 2:
+        return None
+    return float(AnnotationTask(data=paired, distance=distance).alpha())
+
+
+def agreement(annotations: Sequence[Annotation]) -> dict[str, float | None]:
+    """Alpha of each category (ticked or not), and over all as ``"all"``.
+
+    Over all, the sets of ticked categories are compared by the MASI distance (Passonneau, 2006),
+    which counts part of an overlap.
+    """
+    alphas: dict[str, float | None] = {
+        "all": alpha(
+            [
+                (
+                    annotation.annotator,
+                    annotation.number,
+                    frozenset(annotation.categories or (NOTHING,)),
+                )
+                for annotation in annotations
+            ],
+            masi_distance,
+        )
+    }
+    for key in KEYS:
+        alphas[key] = alpha(
+            [
+                (annotation.annotator, annotation.number, key in annotation.categories)
+                for annotation in annotations
+            ]
+        )
+    return alphas
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _table(placed: Sequence[Placed], annotations: Sequence[Annotation]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for annotation in annotations:
+        entry = placed[annotation.number]
+        item = entry.item
+        score = "" if item.clip_score is None else item.clip_score
+        texts = (" ".join(annotation.categories), annotation.comment, " | ".join(item.captions))
+        writer.writerow(
+            [
+                _plain(annotation.annotator),
+                _plain(item.name),
+                entry.set_number,
+                entry.half,
+                item.loss,
+                score,
+                len(annotation.categories),
+                *map(_plain, texts),
+            ]
+        )
+    return file.getvalue()
+
+
+def _plain(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _by_category(counts: Counter[str], path: Path) -> None:
+    """Figure 9a: how often each kind of error was ticked."""
+    figure = _figure(7, 6)
+    axes = figure.add_subplot()
+    groups = list(dict.fromkeys(category.group for category in CATEGORIES))
+    rows = sorted(CATEGORIES, key=lambda category: counts[category.key])
+    axes.barh(
+        [category.key for category in rows],
+        [counts[category.key] for category in rows],
+        color=[COLORS[groups.index(category.group)] for category in rows],
+    )
+    axes.legend(
+        handles=[Patch(color=COLORS[place], label=group) for place, group in enumerate(groups)],
+        frameon=False,
+        loc="lower right",
+    )
+    axes.set(xlabel="annotations that name it", title="Errors by category")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def _by_loss(items: Sequence[Item], errors: Sequence[float], path: Path) -> None:
+    """Figure 9b: mean errors of each picture against its loss and, where known, its CLIPScore."""
+    figure = _figure(6, 4.2)
+    axes = figure.add_subplot()
+    losses = [item.loss for item in items]
+    scores = [item.clip_score for item in items if item.clip_score is not None]
+    if len(scores) == len(items):
+        dots = axes.scatter(scores, losses, c=errors, cmap="viridis", s=36)
+        figure.colorbar(dots, ax=axes, label="mean number of errors")
+        axes.set(xlabel="CLIPScore", ylabel="loss of the captioner (nats a token)")
+    else:
+        axes.scatter(losses, errors, color=COLORS[0], s=36)
+        axes.set(xlabel="loss of the captioner (nats a token)", ylabel="mean number of errors")
+    axes.set_title("Errors, loss and CLIPScore")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)

@@ -35,8 +35,7 @@ from captioning.types import Sample
 from curation.amend.remove import Remove
 from curation.loop.callback import CurationCallback
 from curation.loop.policy import CurationPolicy, Schedule
-from curation.loop.visual_gain_probe import VisualGainProbe
-from curation.score.visual_gain import VisualGain
+from curation.loop.visual_gain_probe import VisualGain, VisualGainProbe
 from curation.select.top import Top
 
 NUM_SCENES, SIZE, LABEL_SIZE, RATIO = 400, 32, 60, 0.2

@@ -37,7 +37,7 @@ LIBRARIES = {
 PROGRAMS = {"curl", "wget", "git", "pip", "mvn", "scp", "rsync", "aws", "gsutil", "hf"}
 # Place -> what it is held against.
 KNOWN = {
-    "captioning.data.download: urlopen": "the SHA-256 of configs/data, which is required",
+    "captioning.training.prepare: urlopen": "the SHA-256 of configs/data, which is required",
     "captioning.metrics.spice: mvn": "SHA256, before a jar gets its place",
     "captioning.metrics.fid: download_url_to_file": "the digest in the file's name",
     "captioning.runtime.model_folder: snapshot_download": "the commit, and its files' digests",

@@ -19,8 +19,7 @@ from captioning.config.compose import compose_config
 from captioning.papers.cells import Cells, Results
 from captioning.papers.paper import SCALES, Paper
 from captioning.papers.paper_file import load_paper, paper_folder, paper_names
-from captioning.papers.paper_page import page_lines
-from captioning.papers.paper_report import record_folders
+from captioning.papers.paper_report import page_lines, record_folders
 from captioning.papers.steps import tasks_of
 
 # Published numbers by paper and item.

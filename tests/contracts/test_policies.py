@@ -12,15 +12,12 @@ import torch
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
-from curation.amend.capfilt import CapFilt
 from curation.amend.condition import Condition
 from curation.amend.down_weight import DownWeight
 from curation.amend.mask_words import MaskWords
-from curation.amend.model_caption import ModelCaption
+from curation.amend.model_caption import CapFilt, ModelCaption
 from curation.amend.remove import Remove
-from curation.amend.replace_both import ReplaceBoth
-from curation.amend.replace_caption import ReplaceCaption
-from curation.amend.replace_image import ReplaceImage
+from curation.amend.replace import ReplaceBoth, ReplaceCaption, ReplaceImage
 from curation.amend.replace_word import ReplaceWord
 from curation.amend.sentences import RemoveSentences
 from curation.base import Context

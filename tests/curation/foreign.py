@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.types import Sample
 from curation.amend.remove import Remove
-from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace import ReplaceCaption
 from curation.loop.callback import CurationCallback
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.top import Top

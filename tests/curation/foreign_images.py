@@ -12,7 +12,7 @@ from squares import Squares
 
 from augmentation.image_replacement.cache import PictureCache
 from augmentation.image_replacement.generated import GeneratedImages
-from curation.amend.replace_image import ReplaceImage
+from curation.amend.replace import ReplaceImage
 from curation.loop.callback import CurationCallback
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from captioning.convert.converted import Converted, Options
 from captioning.convert.cos_cvae import convert
-from captioning.decoding.latent_draws_published import PublishedLatentSearch
+from captioning.decoding.latent_draws import PublishedLatentSearch
 from captioning.decoding.words_to_tokens import bind_search
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.layers.gaussian import key_of, keyed_noise

@@ -20,9 +20,10 @@ from augmentation.image_replacement.training.denoising import (
     LabelReader,
     label_maps,
     label_names,
+    load_pictures,
     object_weights,
+    photo_paths,
 )
-from augmentation.image_replacement.training.photos_and_prompts import load_pictures, photo_paths
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import AbstractLoopSettings, LossOf, TrainingLoop
 from augmentation.training.weights_card import write_card

@@ -32,11 +32,17 @@ from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
     LabelReader,
+    PromptSampler,
+    PromptSettings,
+    captions_by_photo,
     label_maps,
     label_names,
     loss_of_draws,
     mean_loss,
     object_weights,
+    photo_paths,
+    sampler,
+    train_tokenizer,
 )
 from augmentation.image_replacement.training.fine_tuning import (
     build_pipeline,
@@ -44,14 +50,6 @@ from augmentation.image_replacement.training.fine_tuning import (
     load_pipeline,
     parameter_counts,
     save_pipeline,
-)
-from augmentation.image_replacement.training.photos_and_prompts import (
-    PromptSampler,
-    PromptSettings,
-    captions_by_photo,
-    photo_paths,
-    sampler,
-    train_tokenizer,
 )
 from augmentation.training.identity import training_identity
 from augmentation.training.loop import LoopSettings, TrainingLoop

@@ -28,8 +28,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.results.records import keep_record
-from captioning.results.runs import METRICS, Run
+from captioning.results.runs import METRICS, Run, keep_record
 from captioning.results.significance import paired_bootstrap, pool_runs
 from captioning.results.table_formats import markdown_lines, put_between_marks
 from captioning.runtime.files import read_json, write_atomically

@@ -40,7 +40,7 @@ from captioning.runtime.files import write_lines
 from captioning.text.row_tables import RowTable
 from captioning.text.word_rows import NEGATION, TOPICS, closed_rows, negation_rows
 from curation.base import AbstractWordScore, Context, WordDoubt
-from curation.score.words.second_look import SecondLook
+from curation.score.words import SecondLook
 
 UNIFORM = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}  # actions: whole rows
 

@@ -39,15 +39,13 @@ from augmentation.image_replacement.pipeline_files import (
 from augmentation.image_replacement.training.denoising import (
     Denoiser,
     Examples,
-    loss_of_draws,
-    mean_loss,
-)
-from augmentation.image_replacement.training.photos_and_prompts import (
     PromptSampler,
     PromptSettings,
     as_pictures,
     load_pictures,
     load_square,
+    loss_of_draws,
+    mean_loss,
     photo_paths,
     sampler,
 )

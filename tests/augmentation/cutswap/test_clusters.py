@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from augmentation.cutswap.cluster_report import (
-    cluster_curves,
-    cluster_markdown,
-    write_cluster_report,
-)
 from augmentation.cutswap.clusters import (
     METHODS,
     Clustering,
+    cluster_curves,
+    cluster_markdown,
     cluster_words,
     load_clusters,
     save_clusters,
     silhouette,
     sum_of_squares,
+    write_cluster_report,
 )
 from augmentation.cutswap.embeddings import WordEmbeddings
 from captioning.runtime.files import read_json

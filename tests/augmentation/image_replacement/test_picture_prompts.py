@@ -6,7 +6,7 @@ import pytest
 import torch
 from squares import request
 
-from augmentation.image_replacement.picture_prompts import (
+from augmentation.image_replacement.generated import (
     STYLER,
     Concatenation,
     Prompter,

@@ -21,9 +21,8 @@ from tiny_pipeline import MAX_TOKENS, write_pipeline
 
 from augmentation.image_replacement import stable_diffusion
 from augmentation.image_replacement.cache import PictureCache
-from augmentation.image_replacement.generated import GeneratedImages
+from augmentation.image_replacement.generated import Concatenation, GeneratedImages, Prompter
 from augmentation.image_replacement.generator import Job, Producer
-from augmentation.image_replacement.picture_prompts import Concatenation, Prompter
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
 
 JOBS = [Job(prompt=f"dog {number}", seed=number + 2**62) for number in range(5)]

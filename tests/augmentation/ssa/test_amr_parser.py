@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from augmentation.ssa.amr_parser import RuleParser
-from augmentation.ssa.clustering import Agreement, smatch
 from augmentation.ssa.graph import Graph
+from augmentation.ssa.merging import Agreement, smatch
 from augmentation.ssa.penman import read_penman, write_penman
 from captioning.text.parser import build_caption_parser
 from tests.augmentation.ssa.miniworld_truth import true_captions

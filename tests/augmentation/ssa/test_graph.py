@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from augmentation.ssa.clustering import distances, merge_order, smatch
 from augmentation.ssa.graph import Edge, Graph
-from augmentation.ssa.merging import without_cycles
+from augmentation.ssa.merging import distances, merge_order, smatch, without_cycles
 from augmentation.ssa.penman import read_penman, write_penman
 from captioning.text.inflection import ing, participle, third_person
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from augmentation.ssa.amr_parser import read_words
-from augmentation.ssa.clustering import smatch
 from augmentation.ssa.dependency_parse import parsed_words
 from augmentation.ssa.event_sampling import Sampler
 from augmentation.ssa.graph import MULTI_SENTENCE, Graph
-from augmentation.ssa.merging import Merging
+from augmentation.ssa.merging import Merging, smatch
 from augmentation.ssa.method import ground
 from augmentation.ssa.penman import read_penman, write_penman
 from augmentation.ssa.realiser import STYLES, Realiser

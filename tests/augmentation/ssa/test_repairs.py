@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from augmentation.ssa.amr_parser import RuleParser
-from augmentation.ssa.clustering import smatch
 from augmentation.ssa.dependency_parse import parsed_words
 from augmentation.ssa.graph import Graph
+from augmentation.ssa.merging import smatch
 from augmentation.ssa.penman import read_penman, write_penman
 from captioning.text.parser import build_caption_parser
 

@@ -12,8 +12,8 @@ import pytest
 
 from augmentation.captions.line_log import read_lines
 from augmentation.toca.corpus_statistics import count_corpus
+from augmentation.toca.method import SURPLUS, UNLIKELY, Pace, Synthesis
 from augmentation.toca.prompt_writer import PromptWriter
-from augmentation.toca.synthesis import SURPLUS, UNLIKELY, Pace, Synthesis
 from augmentation.toca.template_sampling import SentenceTemplate, TemplateSampler
 from augmentation.toca.templates import deconstruct, sentence_template
 from augmentation.writing.acceptance import DUPLICATE, MISSING, Judge
@@ -286,7 +286,7 @@ def test_a_model_that_fails_for_a_while_is_not(gold, tmp_path: Path) -> None:
 
 
 def test_failures_are_no_refused_answers_after_a_kill(gold, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("augmentation.toca.synthesis.MAX_REFUSED", 10)
+    monkeypatch.setattr("augmentation.toca.method.MAX_REFUSED", 10)
     partial = tmp_path / "batches.part.jsonl"
     record = {"structure": "", "words": [], "template": "", "refused": FAILED, "answer": ""}
     partial.write_text(json.dumps([record] * 6) + "\n" + json.dumps([record] * 6) + "\n")
@@ -301,7 +301,7 @@ def test_a_model_that_is_always_refused_is_given_up(gold, tmp_path: Path, monkey
             declined = [Answer(text="I cannot do that.")] * len(prompts)
             return declined if self.calls > 2 else answers
 
-    monkeypatch.setattr("augmentation.toca.synthesis.MAX_REFUSED", 24)
+    monkeypatch.setattr("augmentation.toca.method.MAX_REFUSED", 24)
     writer, part = Declining(), tmp_path / "batches.part.jsonl"
     with pytest.raises(ValueError, match="of 24 answers in a row.*declined.*8 captions before"):
         synthesise(gold, tmp_path, writer)
@@ -321,7 +321,7 @@ def test_a_corpus_without_anything_new_left_ends(gold, tmp_path: Path, monkeypat
         def judge(self, answer, words):
             return super().judge(answer, ())
 
-    monkeypatch.setattr("augmentation.toca.synthesis.MAX_REFUSED", 24)
+    monkeypatch.setattr("augmentation.toca.method.MAX_REFUSED", 24)
     counts = synthesise(gold, tmp_path, Same(), Wordless())
     assert counts["captions"] == 6
     assert counts["refused"] == {DUPLICATE: 24}

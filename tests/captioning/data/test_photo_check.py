@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from captioning.data.photo_check import check_photos, drop_photos
 from captioning.data.roster import Dropped, build_roster
+from captioning.training.rosters import check_photos, drop_photos
 from captioning.types import Sample
 from tests.photo_files import RULES, bad_photos, picture
 
@@ -53,7 +53,7 @@ def test_results_are_kept_until_the_file_changes(tmp_path, monkeypatch):
         decoded.append(Path(path).name)
         return ""
 
-    monkeypatch.setattr("captioning.data.photo_check.photo_problem", checked)
+    monkeypatch.setattr("captioning.training.rosters.photo_problem", checked)
     assert check_photos([good, wrong], cache_path=cache) == first
     assert decoded == []
     os.utime(good, ns=(1, 1))
@@ -89,7 +89,7 @@ def test_what_was_checked_before_a_stop_is_kept(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return ""
 
-    monkeypatch.setattr("captioning.data.photo_check.photo_problem", checked)
+    monkeypatch.setattr("captioning.training.rosters.photo_problem", checked)
     with pytest.raises(KeyboardInterrupt):
         check_photos(photos, cache_path=cache, num_workers=1)
     kept = json.loads(cache.read_text())["photos"]

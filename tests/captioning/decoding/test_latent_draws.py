@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from captioning.decoding.beam import BeamSearch
-from captioning.decoding.latent_draws import LatentSearch, _first_unused
-from captioning.decoding.latent_draws_published import PublishedLatentSearch
+from captioning.decoding.latent_draws import LatentSearch, PublishedLatentSearch, _first_unused
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import DEAD, SearchResult
 from captioning.decoding.words_to_tokens import bind_search

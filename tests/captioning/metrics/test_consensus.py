@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.metrics import consensus
-from captioning.metrics.cider import CiderReferences, CiderStatistics
-from captioning.metrics.consensus import (
+from captioning.evaluation.rerank import (
     TrainingImages,
     consensus_scores,
     nearest_images,
     unit_length,
 )
+from captioning.metrics import consensus
+from captioning.metrics.cider import CiderReferences, CiderStatistics
 from captioning.metrics.diversity import select_best
 
 CAPTIONS = [

@@ -8,8 +8,8 @@ from pycocoevalcap.bleu.bleu import Bleu
 
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.coco import BLEU, FAST_METRICS, evaluate_captions
+from captioning.metrics.diversity import OracleResult, evaluate_oracle
 from captioning.metrics.java import JavaError
-from captioning.metrics.oracle import OracleResult, evaluate_oracle
 from captioning.metrics.spice import missing_jars, spice_folder
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 
@@ -176,8 +176,8 @@ def test_java_scorers_are_asked_once_a_caption(monkeypatch: pytest.MonkeyPatch) 
         assert len(set(ids)) == len(ids)
         return 0.0, [-score for score in meteor(texts, references)[1]]
 
-    monkeypatch.setattr("captioning.metrics.oracle.score_meteor", meteor)
-    monkeypatch.setattr("captioning.metrics.oracle.score_spice", spice)
+    monkeypatch.setattr("captioning.metrics.diversity.score_meteor", meteor)
+    monkeypatch.setattr("captioning.metrics.diversity.score_spice", spice)
     result = oracle({"9": SAMPLES["9"], "7": SAMPLES["7"]}, metrics=["METEOR", "SPICE"])
     assert result.per_image["9"] == pytest.approx({"METEOR": 0.6, "SPICE": -0.3})
     assert result.best["9"] == {"METEOR": 2, "SPICE": 1}

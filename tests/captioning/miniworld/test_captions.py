@@ -8,12 +8,11 @@ from itertools import pairwise
 import pytest
 
 from captioning.miniworld.actions import ACTIONS
-from captioning.miniworld.build import make_captions
+from captioning.miniworld.build import describe, make_captions
 from captioning.miniworld.captions import DECOR, PLACE, Caption, article, for_many
 from captioning.miniworld.object_class import COLOURS
 from captioning.miniworld.places import PLACES
 from captioning.miniworld.sample import sample_scene
-from captioning.miniworld.sheet import describe
 from captioning.miniworld.vocabulary import CLASSES
 from captioning.text.inflection import pluralise
 

@@ -12,10 +12,10 @@ from omegaconf import OmegaConf
 from PIL import Image, features
 
 from captioning.miniworld import build as building
+from captioning.miniworld.build import contact_sheet
 from captioning.miniworld.dataset import read_graphs, read_miniworld
 from captioning.miniworld.icons import font_version
 from captioning.miniworld.sample import SPLITS, sample_scene, scene_graph
-from captioning.miniworld.sheet import contact_sheet
 
 SMALL = {"split": "train", "num_scenes": 12, "seed": 0, "size": 64}
 

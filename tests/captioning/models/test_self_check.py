@@ -19,8 +19,7 @@ from captioning.decoding.beam import BeamSearch
 from captioning.models import vlm
 from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.layers.speaker import Speaker
-from captioning.models.self_check import SelfCheck, self_check
-from captioning.models.vlm import CHECK_FILE, Vlm
+from captioning.models.vlm import CHECK_FILE, SelfCheck, Vlm, self_check
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.training import callbacks
 from captioning.types import Sample

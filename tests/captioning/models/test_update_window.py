@@ -16,8 +16,7 @@ from pytorch_lightning.plugins import MixedPrecision
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 
-from captioning.models.training_steps import trainable
-from captioning.models.update_window import UpdateWindow, check_strategy
+from captioning.models.training_steps import UpdateWindow, check_strategy, trainable
 from captioning.types import CaptionLosses, Mean
 from tests.captioning.models import window_run
 from tests.captioning.models.test_cos_cvae import with_contexts

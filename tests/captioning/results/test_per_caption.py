@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from captioning.evaluation.run import caption_columns, write_per_caption
 from captioning.metrics.coco import MetricResult
-from captioning.results.per_caption import caption_columns, write_per_caption
 
 CAPTIONS = {"7": 'a "red", bus\nhere', "é": "", "9": "a \ud800 cat"}
 RESULT = MetricResult(

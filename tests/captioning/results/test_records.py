@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from captioning.commands.main import main
-from captioning.results.records import keep_record, recordable
-from captioning.results.runs import read_runs
+from captioning.results.runs import keep_record, read_runs, recordable
 from captioning.results.study_file import read_study, write_study
 
 

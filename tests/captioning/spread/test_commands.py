@@ -17,7 +17,7 @@ from captioning.spread.ray_data import Order
 from captioning.training import prepare as prepare_module
 from captioning.training.prepare import prepare
 from captioning.training.settings import Features
-from curation.pair_cache import score_data
+from curation.detect import score_data
 from tests.captioning.spread.toy_work import Backwards
 from tests.task_calls import call
 
@@ -67,7 +67,7 @@ def test_captions(tmp_path: Path, method: tuple[str, ...], orders: list[Order]):
 
 @pytest.mark.long
 def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from augmentation.toca.synthesis import Synthesis
+    from augmentation.toca.method import Synthesis
 
     pace = ("method=toca", "method.pace.num_captions=70", "method.pace.batch_size=5")
     call(augment, compose("augmentation", tmp_path, *pace, f"out={tmp_path / 'whole'}"))

@@ -30,14 +30,13 @@ from captioning.models.base import AbstractCaptioner
 from captioning.models.training_steps import trainable
 from captioning.training.callbacks import CaptionEvaluation, Speed, StepSeed
 from captioning.training.finite_loss import FiniteLoss
-from captioning.training.objectives.rewards import CiderReward
-from captioning.training.objectives.self_critical import SelfCritical
+from captioning.training.objectives.self_critical import CiderReward, SelfCritical
 from captioning.training.trainer import WarmWeightAveraging
 from captioning.types import Sample
 from curation.amend.down_weight import DownWeight
 from curation.amend.mask_words import MaskWords
 from curation.amend.remove import Remove
-from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace import ReplaceCaption
 from curation.base import AbstractAmender, AbstractSelector
 from curation.loop.callback import CurationCallback
 from curation.loop.policy import CurationPolicy

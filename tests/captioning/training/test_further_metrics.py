@@ -10,8 +10,8 @@ import pytest
 
 from captioning.config.compose import compose_config
 from captioning.metrics.coco import MetricResult
+from captioning.metrics.diversity import evaluate_oracle
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
-from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_python
 from captioning.results.coco_results import read_results
 from captioning.results.run_folder import RunFolder

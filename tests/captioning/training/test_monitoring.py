@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from captioning.data.roster import build_roster
 from captioning.training import callbacks, monitoring
-from captioning.training.monitoring import markdown, memory, process_bytes, sample_rows, thumbnails
+from captioning.training.callbacks import markdown, memory, process_bytes, sample_rows, thumbnails
 from captioning.types import Sample
 from tests.run_calls import train
 from tests.tiny import make_batch

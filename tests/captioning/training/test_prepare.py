@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from captioning.commands.main import main
-from captioning.data.download import download, unpack
 from captioning.data.features.store import FeatureStore
 from captioning.metrics import spice
-from captioning.training.prepare import NeededFile, fetch_files, prepare
+from captioning.training.prepare import NeededFile, download, fetch_files, prepare, unpack
 from tests.task_calls import call
 
 CONTENT = bytes(range(256)) * 400

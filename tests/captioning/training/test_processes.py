@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from captioning.models.shared_loss import shared_loss
+from captioning.models.training_steps import shared_loss
 from captioning.runtime.files import read_json
 from captioning.types import CaptionLosses, Mean
 from tests.captioning.training import process_run

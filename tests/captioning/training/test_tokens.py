@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.roster import Roster, build_roster
 from captioning.training import tokens
-from captioning.training.tokens import build_tokenizer, tokens_of
+from captioning.training.run import build_tokenizer, tokens_of
 from captioning.types import Sample
 
 CAPTIONS = ("a dog runs", "a brown dog", "a cat isn't here")

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from captioning.types import Edit
 from curation import CuratedDataset, with_rows
 from curation.adapters.curated_dataset import check_loader, filled_up
-from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace import ReplaceCaption
 
 
 def item_of(sample):

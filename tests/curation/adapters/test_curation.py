@@ -20,18 +20,18 @@ from captioning.runtime.file_lock import lock_of
 from curation.adapters.presets import preset
 from curation.amend.down_weight import DownWeight
 from curation.amend.remove import Remove
-from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace import ReplaceCaption
 from curation.detect import contexts, detect_by_score
 from curation.finished_run import read_run
 from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.visual_gain_probe import VisualGain
 from curation.manifest import Manifest, settings_of
 from curation.score.duplicate import Duplicate
 from curation.score.joint import Joint
 from curation.score.length import Length
 from curation.score.loss import Loss
 from curation.score.siblings import Siblings, WordLikeness
-from curation.score.visual_gain import VisualGain
-from curation.score.words.score import Words
+from curation.score.words import Words
 from curation.select.top import Top
 
 

@@ -13,7 +13,7 @@ from toy_source import ToySource
 
 from captioning.data.roster import PlantedWord, build_roster, planted_origin
 from captioning.types import Sample
-from curation.amend.replace_image import ReplaceImage
+from curation.amend.replace import ReplaceImage
 from curation.amend.replace_word import ReplaceWord
 from curation.base import AbstractWordScore, WordDoubt, highest
 from curation.finished_run import read_run

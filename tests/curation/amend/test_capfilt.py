@@ -9,11 +9,10 @@ import pytest
 from captioning.data.roster import CurationView
 from captioning.data.steps.caption_slots import CaptionSlots, with_slots
 from captioning.types import UNPAIRED
-from curation.amend.capfilt import CapFilt
+from curation.amend.model_caption import CapFilt
 from curation.amend.remove import Remove
 from curation.loop.policy import CurationPolicy, Schedule
-from curation.select.origin import Origin
-from curation.select.unmatched import Unmatched
+from curation.select.unmatched import Origin, Unmatched
 from tests.curation.amend.test_model_caption import view_of
 from tests.curation.amend.test_replace_caption import context_of
 from tests.curation.toy_captions import ToyCaptions, ToyFit

@@ -9,7 +9,7 @@ import pytest
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.amend.model_caption import ModelCaption
-from curation.amend.replace_both import ReplaceBoth
+from curation.amend.replace import ReplaceBoth
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator
 from curation.loop.policy import CurationPolicy, Schedule

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.amend.remove import Remove
-from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace import ReplaceCaption
 from curation.base import Context, Selected
 
 

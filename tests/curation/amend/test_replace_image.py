@@ -9,9 +9,7 @@ import torch
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
-from curation.amend.replace_both import ReplaceBoth
-from curation.amend.replace_caption import ReplaceCaption
-from curation.amend.replace_image import ReplaceImage, image_request
+from curation.amend.replace import ReplaceBoth, ReplaceCaption, ReplaceImage, image_request
 from curation.base import Context, Selected
 from tests.curation.toy_source import ToySource
 

@@ -21,8 +21,7 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import UNPAIRED, Edit
 from curation.export.apply import read_annotations
 from curation.export.curated_set import pictures, safe_names, write_coco
-from curation.export.export import export
-from curation.export.packed_set import _header
+from curation.export.export import _header, export
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
 from curation.review.edit_report import count_words

@@ -10,8 +10,7 @@ import torch
 from foreign import ForeignData, ForeignModule, make_policy, make_roster, train
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from curation.amend.replace_caption import ReplaceCaption
-from curation.amend.replace_image import ReplaceImage
+from curation.amend.replace import ReplaceCaption, ReplaceImage
 from curation.journal.journal import read_journal, replay
 from curation.loop.callback import CurationCallback, _is_progress_check
 from curation.loop.curator import _spread

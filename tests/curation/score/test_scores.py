@@ -16,6 +16,7 @@ from PIL import Image
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.base import Context
+from curation.loop.visual_gain_probe import VisualGain
 from curation.score import duplicate
 from curation.score.cross_fitted import CrossFitted
 from curation.score.duplicate import Duplicate, copies
@@ -27,7 +28,6 @@ from curation.score.per_image import PerImage
 from curation.score.siblings import SentenceLikeness, Siblings, WordLikeness
 from curation.score.similarity import Similarity
 from curation.score.truth import Truth
-from curation.score.visual_gain import VisualGain
 
 nan = math.nan
 # Two photos of three and one caption, one of two.

@@ -14,8 +14,7 @@ from torch import Tensor
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.base import AbstractWordScore, Context, WordDoubt
-from curation.score.words.score import Words
-from curation.score.words.second_look import SecondLook, again, log_likelihood_ratios
+from curation.score.words import SecondLook, Words, again, log_likelihood_ratios
 
 NUM_SOUND = 200
 

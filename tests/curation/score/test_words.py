@@ -14,7 +14,7 @@ from captioning.text.expected_words import PhotoFeatures
 from captioning.text.judged_words import log_odds
 from captioning.types import Edit, Sample
 from curation.base import Context
-from curation.score.words.score import Words, calibrate, squeezed
+from curation.score.words import Words, calibrate, squeezed
 
 COLORS = ("red", "blue", "green")
 TRAINING = {"num_epochs": 16, "batch_size": 4, "lr": 0.03}
@@ -216,7 +216,7 @@ def test_what_networks_said_of_these_captions_is_kept(tmp_path, monkeypatch):
     assert doubts == score_of().doubts(context)
     assert len(list(tmp_path.iterdir())) == 1
     with monkeypatch.context() as patch:
-        patch.setattr("curation.score.words.score.CrossFittedWords", None)  # nothing is trained
+        patch.setattr("curation.score.words.CrossFittedWords", None)  # nothing is trained
         assert score_of(cache_folder=tmp_path).doubts(context) == doubts
     gone = context.view.apply([Edit(sample_id="0#0", action="remove")])
     score_of(cache_folder=tmp_path).doubts(replace(context, view=gone))

@@ -8,7 +8,7 @@ import pytest
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit
-from curation.select.origin import Origin
+from curation.select.unmatched import Origin
 from tests.contracts.test_policies import make_context
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curation.study.answers import Annotation
-from curation.study.study_results import agreement, alpha
+from curation.study.answers import Annotation, agreement, alpha
 
 # Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011), examples A, B and C.
 BINARY = ("0100000010", "1110010000")

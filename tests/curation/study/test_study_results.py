@@ -9,9 +9,8 @@ import pytest
 
 from captioning.commands.main import main
 from captioning.runtime.files import write_json
-from curation.study.answers import Annotation, read_answers, write_tasks
+from curation.study.answers import Annotation, read_answers, write_results, write_tasks
 from curation.study.items import divide, read_items
-from curation.study.study_results import write_results
 from tests.curation.study.studies import answer, make_folder
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from augmentation.image_replacement.autoencoder import PatchAutoencoder
 from augmentation.image_replacement.generator import Job
 from augmentation.image_replacement.stable_diffusion import StableDiffusion
-from augmentation.image_replacement.training.photos_and_prompts import load_pictures, photo_paths
+from augmentation.image_replacement.training.denoising import load_pictures, photo_paths
 from captioning.training.rosters import read_roster
 from captioning.training.settings import DataSettings
 from tests.task_calls import call, is_record

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from augmentation.image_replacement.training.photos_and_prompts import (
+from augmentation.image_replacement.training.denoising import (
     PromptSampler,
     join_captions,
     train_tokenizer,

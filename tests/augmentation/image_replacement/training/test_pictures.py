@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from augmentation.image_replacement.training.photos_and_prompts import load_pictures
+from augmentation.image_replacement.training.denoising import load_pictures
 
 
 def test_the_middle_of_a_photo_is_scaled_to_a_square(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from captioning.data.batches.sampler import CaptionBatchSampler
+from captioning.data.batches.datamodule import CaptionBatchSampler
 
 IMAGES = [f"i{number // 5}" for number in range(60)]
 

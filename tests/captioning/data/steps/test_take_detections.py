@@ -18,7 +18,7 @@ from captioning.data.steps.take_detections import (
     read_detections,
     with_detections,
 )
-from captioning.training.find_objects import find_objects
+from captioning.training.prepare import find_objects
 from captioning.training.rosters import read_roster
 from captioning.training.settings import DataSettings
 from captioning.types import Sample
@@ -52,7 +52,7 @@ def config(tmp_path: Path, monkeypatch) -> DictConfig:
         "find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *overrides]
     )
     monkeypatch.setattr(
-        "captioning.training.find_objects.build_part",
+        "captioning.training.prepare.build_part",
         lambda overrides: Corner(threshold=overrides.threshold),
     )
     Corner.num_photos = 0

@@ -24,7 +24,7 @@ from curation.check.check_files import write_result
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
 from curation.review.suspects import corrections, suspects
-from curation.review.suspects.corrections import write_corrected
+from curation.review.suspects.label_studio import write_corrected
 from curation.review.suspects.suspects import read_suspects
 
 CAPTIONS = {
