@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from augmentation.ssa import clustering, method
+from augmentation.ssa import merging, method
 from augmentation.ssa.filters import CrossFittedScores, Rules
 from augmentation.ssa.merging import Merging
 from captioning.miniworld.dataset import read_miniworld
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     SpacyParser.parse = timed("words and tags", SpacyParser.parse)
     method.read_words = timed("graphs", method.read_words)
     Merging.merge_all = timed("merging, smatch within", Merging.merge_all)
-    clustering.agreement = timed("smatch of all pairs", clustering.agreement)
+    merging.agreement = timed("smatch of all pairs", merging.agreement)
     CrossFittedScores.score = timed("well-formedness", CrossFittedScores.score)
     with tempfile.TemporaryDirectory() as folder:
         roster = read_miniworld(name="bench", folder=folder, split="train", num_scenes=scenes)

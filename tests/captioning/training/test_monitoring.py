@@ -15,7 +15,7 @@ from PIL import Image
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from captioning.data.roster import build_roster
-from captioning.training import callbacks, monitoring
+from captioning.training import callbacks
 from captioning.training.callbacks import markdown, memory, process_bytes, sample_rows, thumbnails
 from captioning.types import Sample
 from tests.run_calls import train
@@ -66,13 +66,13 @@ def test_a_stopped_run_has_the_curves_of_one_that_was_not(small, tmp_path, monke
 def test_speed_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process had three captions; this one repeats one of them in the last batch."""
     clock = iter([10.0, 12.0])
-    monkeypatch.setattr(monitoring.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(monitoring.dist, "all_reduce", lambda captions: captions.add_(3))
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(callbacks.dist, "all_reduce", lambda captions: captions.add_(3))
     logged: dict[str, float] = {}
     module: Any = SimpleNamespace(device=torch.device("cpu"), log=logged.__setitem__)
     trainer: Any = SimpleNamespace(world_size=2, global_step=0, loggers=["csv"])
     trainer.log_every_n_steps = 2
-    monitor, batch = monitoring.Monitor(), make_batch()
+    monitor, batch = callbacks.Monitor(), make_batch()
     monitor.on_train_batch_start(trainer, module, batch, 0)
     for step in (1, 2):
         trainer.global_step = step
@@ -148,9 +148,9 @@ def test_wandb_gets_a_table_with_photos(monkeypatch) -> None:
     class Library:
         Image = staticmethod(lambda photo: ("photo", photo.size))
 
-    monkeypatch.setattr(monitoring.importlib, "import_module", lambda name: Library)
+    monkeypatch.setattr(callbacks.importlib, "import_module", lambda name: Library)
     rows = [("a", "x", "ref"), ("b", "y", "ref")]
-    monitoring._log_wandb(Tables(), rows, {"a": Image.new("RGB", (2, 3))})
+    callbacks._log_wandb(Tables(), rows, {"a": Image.new("RGB", (2, 3))})
     ((key, columns, data),) = tables
     assert (key, len(columns)) == ("val/captions", 4)
     assert data == [["a", ("photo", (2, 3)), "x", "ref"], ["b", None, "y", "ref"]]

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.roster import Roster, build_roster
-from captioning.training import tokens
+from captioning.training import run
 from captioning.training.run import build_tokenizer, tokens_of
 from captioning.types import Sample
 
@@ -19,11 +19,11 @@ CAPTIONS = ("a dog runs", "a brown dog", "a cat isn't here")
 
 @pytest.fixture(autouse=True)
 def keep_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MIN_CAPTIONS", 1)
+    monkeypatch.setattr(run, "MIN_CAPTIONS", 1)
 
 
 CHOSEN = OmegaConf.create(
-    {"_target_": tokens.COUNTED, "_partial_": True, "min_count": 2, "max_words": 20}
+    {"_target_": run.COUNTED, "_partial_": True, "min_count": 2, "max_words": 20}
 )
 
 
@@ -58,8 +58,8 @@ def test_a_second_start_neither_counts_nor_splits(cache, monkeypatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the captions were split again")
 
-    monkeypatch.setattr(tokens, "SplitCaptions", refuse)
-    monkeypatch.setattr(tokens.TokenTable, "encode", refuse)
+    monkeypatch.setattr(run, "SplitCaptions", refuse)
+    monkeypatch.setattr(run.TokenTable, "encode", refuse)
     tokenizer = build_tokenizer(CHOSEN, roster(), cache=cache)
     assert tokenizer.state() == first
     assert tokens_of(roster(), tokenizer, cache=cache).path is not None, (

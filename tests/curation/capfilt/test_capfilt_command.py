@@ -16,7 +16,7 @@ from captioning.data.steps.base import StepContext
 from captioning.runtime.files import read_json
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.pair_scores import PairScores
-from curation.capfilt import shards
+from curation.capfilt import offline_set
 from curation.capfilt.offline_set import capfilt, summary
 from tests.matching_folders import save_blip_captioner, save_blip_matching
 from tests.task_calls import call
@@ -108,7 +108,7 @@ def test_shards_merge_into_the_same_set(run, data):
 
 def test_a_killed_shard_goes_on(run, data, monkeypatch):
     whole = run("whole")
-    judged = shards._judged
+    judged = offline_set._judged
     blocks = []
 
     def dies(*arguments):
@@ -118,7 +118,7 @@ def test_a_killed_shard_goes_on(run, data, monkeypatch):
         return judged(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "_judged", dies)
+        patch.setattr(offline_set, "_judged", dies)
         with pytest.raises(KeyboardInterrupt):
             run("killed")
     file = data / "killed/shards/0001-of-0001.jsonl"
@@ -133,7 +133,7 @@ def test_a_killed_shard_goes_on(run, data, monkeypatch):
 
 def test_another_threshold_costs_nothing(run, data, monkeypatch):
     run("out")
-    monkeypatch.setattr(shards, "_judged", None)
+    monkeypatch.setattr(offline_set, "_judged", None)
     assert run("out", "shard=merge", "threshold=0")["counts"]["written kept"] == 14
     assert run("out", "shard=merge")["counts"]["written kept"] < 14
 

@@ -23,7 +23,8 @@ from curation.check import check
 from curation.check.check_files import write_result
 from curation.journal.journal import read_journal
 from curation.record import RunRecord
-from curation.review.suspects import corrections, suspects
+from curation.review.suspects import label_studio as tasks
+from curation.review.suspects import suspects
 from curation.review.suspects.label_studio import write_corrected
 from curation.review.suspects.suspects import read_suspects
 
@@ -207,9 +208,9 @@ def run(tmp_path: Path, monkeypatch) -> RunRecord:
     (tmp_path / "run" / "curation").mkdir(parents=True)
     (tmp_path / "run" / "curation.jsonl").write_text("")
     (tmp_path / "run" / "config.yaml").write_text("")
-    for module in (suspects, corrections):
+    for module in (suspects, tasks):
         monkeypatch.setattr(module, "read_run", lambda folder: record)
-    monkeypatch.setattr(corrections, "read_held_out", lambda folder: {})
+    monkeypatch.setattr(tasks, "read_held_out", lambda folder: {})
     return record
 
 

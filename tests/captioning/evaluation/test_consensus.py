@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from captioning.evaluation import rerank
 from captioning.evaluation.rerank import (
     TrainingImages,
     consensus_scores,
     nearest_images,
     unit_length,
 )
-from captioning.metrics import consensus
 from captioning.metrics.cider import CiderReferences, CiderStatistics
 from captioning.metrics.diversity import select_best
 
@@ -105,7 +105,7 @@ def test_mean_over_the_closest_captions(num_closest: int) -> None:
 def test_blocks_and_order_of_images_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     in_one_block = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
     turned = dict(reversed(CANDIDATES.items()))
-    monkeypatch.setattr(consensus, "_MAX_CELLS", 1)
+    monkeypatch.setattr(rerank, "_MAX_CELLS", 1)
     parts = consensus_scores(turned, QUERIES[::-1], training(), num_neighbours=2)
     assert list(parts) == list(turned)
     for image_id, scores in in_one_block.items():
