@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.results.versions import versions
-from captioning.runtime.allocator import keep_freed_memory, step_ended
+from captioning.runtime.cores import keep_freed_memory, step_ended
 from captioning.text.tokenizers.words import WordTokenizer
 
 SIZES = {

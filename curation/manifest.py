@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any
 
 from captioning.data.roster import Roster, build_roster, planted_origin
-from captioning.results.started import mark_started
+from captioning.results.folder_config import mark_started
 from captioning.runtime.files import read_json, write_json, write_lines
 from captioning.types import Sample
 from captioning.vision.photo_places import photo_exists
@@ -90,7 +90,7 @@ def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
 
     Samples that are there are written anew where something has changed, such as the places of
     photos. A photo that is not at its place now keeps the one of before. The places that the caller
-    names are no news to this user, see `captioning.results.started`.
+    names are no news to this user, see `captioning.results.folder_config`.
     """
     path = folder / ROSTER_NAME
     before = path.read_bytes() if path.is_file() else b""

@@ -105,7 +105,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.manifest": (
         *CONTRACTS,
-        *("captioning.data.roster", "captioning.results.started"),
+        *("captioning.data.roster", "captioning.results.folder_config"),
         *("captioning.vision.photo_places", "curation.loop"),
     ),
     # Loops of others get by without our captioners and training, also at one remove: see `reached`.
@@ -154,7 +154,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACTS,
         "captioning.data.roster",
         "captioning.runtime.file_lock",
-        "captioning.data.steps.caption_slots",
+        "captioning.data.steps.hold_out",
         "captioning.vision.pair_scores",
         "captioning.vision.photo_captions",
         "captioning.spread",

@@ -24,7 +24,7 @@ from captioning.config.ranges import (
     PositiveInt,
 )
 from captioning.models.layers.weighted_mean import LEAST
-from captioning.runtime.allocator import step_ended
+from captioning.runtime.cores import step_ended
 from captioning.runtime.files import write_atomically
 from captioning.training.optim import cosine
 from captioning.types import Mean

@@ -21,8 +21,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _convert(options: Namespace) -> None:
-    from captioning.convert.converted import Options
-    from captioning.convert.folder import convert
+    from captioning.convert.converted import Options, convert
 
     further = Options(vocabulary=options.vocabulary, base=options.base, overrides=options.overrides)
     keys = convert(options.kind, options.checkpoint, options.to, further)

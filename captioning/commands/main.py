@@ -18,8 +18,7 @@ from captioning.commands.command import (
 )
 from captioning.commands.quick_imports import import_torchmetrics_late
 from captioning.config.hydra_bends import FULL_ERROR
-from captioning.runtime.allocator import keep_freed_memory
-from captioning.runtime.cores import set_up_openmp
+from captioning.runtime.cores import keep_freed_memory, set_up_openmp
 
 # Commands by the module and the name there, which is imported when the command is called.
 GROUPS: Mapping[str, Mapping[str, str]] = {

@@ -63,6 +63,7 @@ MOVED = {
     **{f"curation.amend.replace_{what}": "curation.amend.replace" for what in _REPLACED},
     "curation.score.visual_gain": "curation.loop.visual_gain_probe",
     **{f"curation.score.words.{name}": "curation.score.words" for name in ("score", "second_look")},
+    "captioning.data.steps.caption_slots": "captioning.data.steps.hold_out",
     "curation.select.origin": "curation.select.unmatched",
 }
 _TARGET = "_target_"

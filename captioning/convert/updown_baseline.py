@@ -34,7 +34,7 @@ UNTIED = {"_output_layer.weight": "output.weight", "_output_layer.bias": "output
 
 
 def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
-    """See `captioning.convert.folder.convert`.
+    """See `captioning.convert.converted.convert`.
 
     Raises:
         FileNotFoundError: no vocabulary there.

@@ -38,7 +38,7 @@ SCORE, SCORE_BIAS = "core.attention.alpha_net.weight", "core.attention.alpha_net
 
 
 def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
-    """See `captioning.convert.folder.convert`.
+    """See `captioning.convert.converted.convert`.
 
     Raises:
         FileNotFoundError: no vocabulary there.

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from captioning.decoding.beam import BeamRules, Beams, check_num_captions
 from captioning.decoding.continuations import Continuations, continuations
-from captioning.decoding.level_pool import ConstrainedResult, LevelPool
-from captioning.decoding.machine import Machine, MachineTable
+from captioning.decoding.machine import ConstrainedResult, LevelPool, Machine, MachineTable
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import DEAD, take_rows

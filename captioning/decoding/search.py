@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from captioning.config.loadable import loadable
 from captioning.config.ranges import ArgumentsOf, NonNegativeInt
-from captioning.decoding.level_pool import ConstrainedResult
+from captioning.decoding.machine import ConstrainedResult
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper

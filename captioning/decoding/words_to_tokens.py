@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from captioning.decoding.level_pool import ConstrainedResult
-from captioning.decoding.machine import Machine
+from captioning.decoding.machine import ConstrainedResult, Machine
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import SearchResult

@@ -14,8 +14,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.results.folder_config import paths_in, read_folder_config, show_outside
-from captioning.results.started import mark_started, real_path
+from captioning.results.folder_config import (
+    mark_started,
+    paths_in,
+    read_folder_config,
+    real_path,
+    show_outside,
+)
 from captioning.runtime.files import read_json, remove_unfinished, write_json, write_text
 
 log = logging.getLogger(__name__)

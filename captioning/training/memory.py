@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from captioning.runtime.allocator import step_ended
+from captioning.runtime.cores import step_ended
 from captioning.training.settings import TrainSettings
 
 # How torch tells that the processor's memory is used up; it has no type of its own for that.
@@ -18,7 +18,7 @@ OF_PROCESSOR = ("can't allocate memory", "not enough memory")
 
 
 class GiveMemoryBack(pl.Callback):
-    """Keeps a training on a CPU from growing, see `captioning.runtime.allocator.step_ended`."""
+    """Keeps a training on a CPU from growing, see `captioning.runtime.cores.step_ended`."""
 
     def on_train_batch_end(
         self,

@@ -26,7 +26,7 @@ from captioning.config.build import build_part
 from captioning.config.ranges import Name, PositiveInt, Seed
 from captioning.config.tasks import plain
 from captioning.data.roster import CurationView, Roster
-from captioning.data.steps.caption_slots import with_slots
+from captioning.data.steps.hold_out import with_slots
 from captioning.results.versions import versions
 from captioning.runtime.file_lock import locked
 from captioning.runtime.files import write_json, write_lines

@@ -1,5 +1,10 @@
 """A study's pictures as tasks of Label Studio, and what people answered; needs no Label Studio.
 
+People choose from 25 kinds of error (`CATEGORIES`). Van Miltenburg and Elliott ("Room for
+improvement in automatic image description", 2017) name 20 for captions. The data curation paper
+adapted them to generated pictures: five for what looks weird, one for text in the picture and one
+for captions that contradict each other came in, and "other" became a comment.
+
 `write_results` makes a table of them, the paper's two figures (9a and 9b), and the agreement.
 Krippendorff's alpha measures how far annotators agree. It is 1 minus the observed disagreement over
 that expected by chance: 1 is perfect agreement, 0 is chance. It takes any number of annotators a
@@ -36,7 +41,6 @@ from curation.review.suspects.label_studio import (
     read_export,
     texts_of,
 )
-from curation.study.categories import CATEGORIES, KEYS
 from curation.study.items import Item, Placed, fingerprint
 
 COMMAND = "captioning curate study"
@@ -52,13 +56,79 @@ COLORS = ("#2f6690", "#d1603d", "#3f7d58", "#b98a2f")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Category:
+    """A kind of error.
+
+    Attributes:
+        key: short name in tables.
+        group: heading on the page.
+        label: under that heading.
+        hint: when it applies.
+    """
+
+    key: str
+    group: str
+    label: str
+    hint: str
+
+
+def _group(group: str, *rows: tuple[str, str, str]) -> tuple[Category, ...]:
+    return tuple(
+        Category(key=key, group=group, label=label, hint=hint) for key, label, hint in rows
+    )
+
+
+def _objects(group: str, key: str) -> tuple[Category, ...]:
+    return _group(
+        group,
+        (f"wrong-{key}", "Wrong", "another thing in its place"),
+        (f"similar-{key}", "Similar", "something that only resembles it"),
+        (f"missing-{key}", "Missing", "nothing like it is there"),
+        (f"extra-{key}", "Extra", "a further one that the captions do not name"),
+        (f"weird-{key}", "Weird", "deformed, or could not exist"),
+    )
+
+
+CATEGORIES = (
+    *_group(
+        "People",
+        ("age", "Age", "a child for an adult, for example"),
+        ("gender", "Gender", "a woman for a man, for example"),
+        ("clothing-type", "Type of clothing", "a shirt for a jacket, for example"),
+        ("clothing-color", "Color of clothing", "red for blue, for example"),
+        ("weird-face", "Weird face", "deformed, melted or blank"),
+        (
+            "weird-body",
+            "Weird body parts",
+            "too many fingers or limbs, or joints that bend wrongly",
+        ),
+    ),
+    *_objects("Main object", "main-object"),
+    *_objects("Other objects", "other-object"),
+    *_group(
+        "General",
+        ("stance", "Stance", "standing for sitting, for example: what holds still"),
+        ("activity", "Activity", "walking for jumping, for example: what moves"),
+        ("position", "Position", "in the wrong place within the scene"),
+        ("number", "Number", "too many or too few people or things"),
+        ("scene", "Scene, event, location", "the surroundings are wrong"),
+        ("text", "Text", "letters that make no sense"),
+        ("color", "Color", "of anything but clothing"),
+        ("unrelated", "Unrelated", "the picture has nothing to do with the captions"),
+        ("inconsistent-captions", "Captions disagree", "the captions contradict each other"),
+    ),
+)
+KEYS = tuple(category.key for category in CATEGORIES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
     """An annotator's answer on a picture.
 
     Attributes:
         annotator: their id or address.
         number: place of the picture in the study.
-        categories: keys of `curation.study.categories`, in their order.
+        categories: keys of `curation.study.answers`, in their order.
         comment: free text.
     """
 

@@ -14,8 +14,7 @@ from torch.nn import functional
 from transformers import BlipForConditionalGeneration
 
 from captioning.config.folders import config_folder
-from captioning.convert.converted import Options
-from captioning.convert.folder import convert
+from captioning.convert.converted import Options, convert
 from captioning.decoding import sampling
 from captioning.decoding.beam_transformers import TransformersBeamSearch
 from captioning.decoding.greedy import GreedySearch

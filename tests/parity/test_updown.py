@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from captioning.config.compose import compose_config
-from captioning.convert import folder, updown_baseline, updown_ruotianluo
+from captioning.convert import converted as writing
+from captioning.convert import updown_baseline, updown_ruotianluo
 from captioning.convert.converted import Converted, Options
 from captioning.inference.building import CaptionerSettings
 from captioning.types import Batch
@@ -65,7 +66,7 @@ def captioner(converted: Converted, *settings: str):
     config = compose_config(
         "train", [*converted.overrides, f"search.max_length={LENGTH}", *settings]
     )
-    model = folder._built(CaptionerSettings.of(config), converted)
+    model = writing._built(CaptionerSettings.of(config), converted)
     model.load_state_dict(dict(converted.weights))
     return model.eval()
 
@@ -194,7 +195,7 @@ def test_a_converted_checkpoint_is_a_run(baseline_words: Path, tmp_path: Path) -
     torch.save({"model": theirs.state_dict(), "optimizer": {}}, tmp_path / "checkpoint_best.pth")
     options = Options(vocabulary=baseline_words)
     target = tmp_path / "run"
-    keys = folder.convert("updown_baseline", tmp_path / "checkpoint_best.pth", target, options)
+    keys = writing.convert("updown_baseline", tmp_path / "checkpoint_best.pth", target, options)
     assert [key.key for key in keys if not key.into] == ["_output_layer.weight"]
     used = {name for key in keys for name in key.into}
     saved = torch.load(target / "checkpoints" / "last.ckpt", weights_only=True)

@@ -17,7 +17,7 @@ from typing import Any
 from captioning.commands.command import Command, HydraCommand, PlainCommand
 from captioning.commands.hydra_command import run_hydra
 from captioning.commands.main import HELP, WRONG_USAGE, run_plain
-from captioning.runtime.allocator import keep_freed_memory
+from captioning.runtime.cores import keep_freed_memory
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Classes held out of a training set: photos that show them keep no caption.
+"""Photos without captions: those that show held-out classes, and room for what a model will write.
 
 Held-out COCO (Hendricks et al., "Deep Compositional Captioning", CVPR 2016) leaves out every photo
 of which a caption mentions one of eight objects. Bujimalla et al. use these photos further, without
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from captioning.config.ranges import NonNegativeInt
+from captioning.config.ranges import NonNegativeInt, PositiveInt
 from captioning.data.region_labels import relabel_regions
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
@@ -23,6 +23,8 @@ from captioning.types import UNPAIRED, Sample
 log = logging.getLogger(__name__)
 
 MAX_SHOWN = 10  # words in a warning
+SLOT = "#made"
+"""Stands between ``image_id`` and number in the ids of these samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,3 +176,56 @@ def _unpaired(
         weight=0.0,
     )
     return [replace(unpaired, sample_id=f"{unpaired.image_id}#unpaired{k}") for k in range(number)]
+
+
+WAITING = "a photo"  # words that every vocabulary has
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionSlots(AbstractStep):
+    """Adds samples without a caption to every photo, for captions by CapFilt.
+
+    They have origin `UNPAIRED` and weight 0, so they are not trained on until a policy has filled
+    them; what it leaves empty it removes.
+
+    Attributes:
+        per_photo: samples a photo, at least 1.
+
+    Raises:
+        ValueError: less than 1.
+    """
+
+    per_photo: PositiveInt = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.per_photo, int) or self.per_photo < 1:
+            raise ValueError(
+                "steps.caption_slots.per_photo must be a whole number of at least 1: got "
+                f"{self.per_photo!r}"
+            )
+
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster with the waiting samples behind its own."""
+        del context
+        return with_slots(roster, self.per_photo)
+
+
+def with_slots(roster: Roster, per_photo: int) -> Roster:
+    """The roster with ``per_photo`` waiting samples a photo behind its own."""
+    slots = [
+        _slot(roster.samples[rows[0]], number)
+        for rows in roster.rows_by_image.values()
+        for number in range(per_photo)
+    ]
+    return build_roster(roster.name, [*roster.samples, *slots], roster.dropped)
+
+
+def _slot(sample: Sample, number: int) -> Sample:
+    return replace(
+        sample,
+        sample_id=f"{sample.image_id}{SLOT}{number}",
+        caption=WAITING,
+        phrases=(),
+        origin=UNPAIRED,
+        weight=0.0,
+    )

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.convert.converted import Options
-from captioning.convert.folder import convert
+from captioning.convert.converted import Options, convert
 from tests.parity.blip_plain import WORDS, random_state
 
 SIDE = "features.backbone.image_size=16"

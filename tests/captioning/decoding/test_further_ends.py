@@ -15,8 +15,7 @@ from captioning.decoding.beam_transformers import TransformersBeamSearch
 from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.diverse import DiverseBeamSearch
 from captioning.decoding.greedy import GreedySearch
-from captioning.decoding.level_pool import ConstrainedResult
-from captioning.decoding.machine import build_machine
+from captioning.decoding.machine import ConstrainedResult, build_machine
 from captioning.decoding.published_beam import HeldBeamSearch
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch

@@ -16,7 +16,7 @@ from captioning.papers.paper import Paper
 from captioning.papers.paper_file import read_paper
 from captioning.papers.paper_report import item_lines, label, measured_lines
 from captioning.papers.steps import Task, tasks_of
-from captioning.results.study_file import write_study
+from captioning.results.runs import write_study
 from tests.captioning.papers.conftest import paper_of
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from captioning.commands.main import main
-from captioning.results.runs import keep_record, read_runs, recordable
-from captioning.results.study_file import read_study, write_study
+from captioning.results.runs import keep_record, read_runs, read_study, recordable, write_study
 
 
 @pytest.fixture

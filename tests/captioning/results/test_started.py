@@ -12,8 +12,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from captioning.results import folder_config
+from captioning.results.folder_config import FILE_NAME
 from captioning.results.run_folder import RunFolder
-from captioning.results.started import FILE_NAME
 from tests.captioning.results.test_run_folder import make_config, save_checkpoint
 
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from captioning.runtime import allocator
+from captioning.runtime import cores
 
 # Memory as tensors have it, which are of the same allocator: torch takes two seconds to import.
 HEAD = """
 import ctypes, random, resource
-from captioning.runtime.allocator import keep_freed_memory, step_ended
+from captioning.runtime.cores import keep_freed_memory, step_ended
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
 library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
@@ -91,11 +91,11 @@ def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append(name)
         return object()  # has no mallopt
 
-    monkeypatch.setattr(allocator.ctypes, "CDLL", library)
-    monkeypatch.setattr(allocator.os, "environ", {})
-    allocator.keep_freed_memory()
-    monkeypatch.setattr(allocator.sys, "platform", "darwin")
-    allocator.keep_freed_memory()
+    monkeypatch.setattr(cores.ctypes, "CDLL", library)
+    monkeypatch.setattr(cores.os, "environ", {})
+    cores.keep_freed_memory()
+    monkeypatch.setattr(cores.sys, "platform", "darwin")
+    cores.keep_freed_memory()
     assert asked == [None]
 
 
@@ -118,8 +118,8 @@ def test_older_libraries_take_smaller_tensors(
             asked.append((option, value))
             return int(value <= most)
 
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: Library)
-    monkeypatch.setattr(allocator.os, "environ", {})
-    monkeypatch.setattr(allocator.sys, "platform", "linux")
-    allocator.keep_freed_memory()
+    monkeypatch.setattr(cores.ctypes, "CDLL", lambda name: Library)
+    monkeypatch.setattr(cores.os, "environ", {})
+    monkeypatch.setattr(cores.sys, "platform", "linux")
+    cores.keep_freed_memory()
     assert asked == settings

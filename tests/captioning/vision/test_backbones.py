@@ -13,8 +13,13 @@ from safetensors.torch import save_file
 from timm.layers.conv2d_same import Conv2dSame
 
 from captioning.runtime.tensor_files import weights_digest
-from captioning.vision.backbones import Backbone, FusedConvolution, build_backbone, folded
-from captioning.vision.efficientnet_lite import EfficientNetLite
+from captioning.vision.backbones import (
+    Backbone,
+    EfficientNetLite,
+    FusedConvolution,
+    build_backbone,
+    folded,
+)
 
 TINY = "test_efficientnet"
 

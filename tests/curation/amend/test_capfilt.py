@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from captioning.data.roster import CurationView
-from captioning.data.steps.caption_slots import CaptionSlots, with_slots
+from captioning.data.steps.hold_out import CaptionSlots, with_slots
 from captioning.types import UNPAIRED
 from curation.amend.model_caption import CapFilt
 from curation.amend.remove import Remove

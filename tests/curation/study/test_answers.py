@@ -11,8 +11,7 @@ import pytest
 
 from captioning.commands.main import main
 from captioning.runtime.files import write_json
-from curation.study.answers import Annotation, read_answers, write_tasks
-from curation.study.categories import CATEGORIES, KEYS
+from curation.study.answers import CATEGORIES, KEYS, Annotation, read_answers, write_tasks
 from curation.study.items import divide, fingerprint, read_items
 from tests.curation.study.studies import answer, make_folder
 

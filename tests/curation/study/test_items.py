@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.study.categories import CATEGORIES, KEYS
+from curation.study.answers import CATEGORIES, KEYS
 from curation.study.items import Item, divide, fingerprint, read_items
 from tests.curation.study.studies import make_folder
 
