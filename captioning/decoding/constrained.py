@@ -16,10 +16,10 @@ from torch import Tensor
 
 from captioning.decoding.beam import BeamRules, Beams, check_num_captions
 from captioning.decoding.continuations import Continuations, continuations
-from captioning.decoding.machine import ConstrainedResult, LevelPool, Machine, MachineTable
+from captioning.decoding.machine import Machine, MachineTable
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
-from captioning.decoding.state import DEAD, take_rows
+from captioning.decoding.state import DEAD, ConstrainedResult, LevelPool, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 # Of hypotheses in one step on a GPU, whose memories have to fit beside each other.

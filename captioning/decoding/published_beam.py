@@ -12,16 +12,10 @@ from torch import Tensor
 from captioning.decoding.beam import check_num_captions
 from captioning.decoding.constrained import check_machines, check_vocabulary
 from captioning.decoding.continuations import Continuations, continuations
-from captioning.decoding.machine import (
-    ConstrainedResult,
-    Machine,
-    MachineTable,
-    Phrase,
-    build_machine,
-)
+from captioning.decoding.machine import Machine, MachineTable, Phrase, build_machine
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, SearchSettings
-from captioning.decoding.state import DEAD, SearchResult, take_rows
+from captioning.decoding.state import DEAD, ConstrainedResult, SearchResult, take_rows
 from captioning.decoding.token_rules import Rules
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 

@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from captioning.config.loadable import loadable
 from captioning.config.ranges import ArgumentsOf, NonNegativeInt
-from captioning.decoding.machine import ConstrainedResult
 from captioning.decoding.settings import SearchRequest, SearchSettings
-from captioning.decoding.state import SearchResult
+from captioning.decoding.state import ConstrainedResult, SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.constrained import ROWS_AT_ONCE, ConstrainedBeamSearch
-from captioning.decoding.machine import ConstrainedResult, Machine, build_machine
+from captioning.decoding.machine import Machine, build_machine
 from captioning.decoding.settings import SearchSettings
+from captioning.decoding.state import ConstrainedResult
 from tests.captioning.decoding.constrained_truth import (
     Constraints,
     Hypothesis,

@@ -15,12 +15,12 @@ from captioning.decoding.beam_transformers import TransformersBeamSearch
 from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.diverse import DiverseBeamSearch
 from captioning.decoding.greedy import GreedySearch
-from captioning.decoding.machine import ConstrainedResult, build_machine
+from captioning.decoding.machine import build_machine
 from captioning.decoding.published_beam import HeldBeamSearch
 from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
-from captioning.decoding.state import SearchResult
+from captioning.decoding.state import ConstrainedResult, SearchResult
 from captioning.decoding.words_to_tokens import bind_search, find_captions
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.text.tokenizers.image_text import ImageTextTokenizer

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.decoding.machine import ConstrainedResult, Machine
+from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
-from captioning.decoding.state import SearchResult
+from captioning.decoding.state import ConstrainedResult, SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 BOS, EOS, PAD = 0, 1, 2
