@@ -82,7 +82,7 @@ def _sheet_arguments(parser: ArgumentParser) -> None:
 
 
 def _sheet(options: Namespace) -> None:
-    from captioning.miniworld.sheet import contact_sheet
+    from captioning.miniworld.build import contact_sheet
     from captioning.runtime.files import write_atomically
 
     chosen = dict(vars(options))
@@ -97,7 +97,7 @@ def _facts_arguments(parser: ArgumentParser) -> None:
 def _facts(options: Namespace) -> None:
     import json
 
-    from captioning.miniworld.sheet import describe
+    from captioning.miniworld.build import describe
 
     print(json.dumps(describe(**vars(options)), indent=1))
 
