@@ -77,7 +77,7 @@ VALUES = {
 def test_records_are_built_within_lists_and_a_group_may_stay_in_its_place() -> None:
     config = OmegaConf.create(VALUES)
     given = arguments_of(several, config)
-    assert [file.path for file in given["files"]] == ["photos.zip"]
+    assert given["files"] == [NeededFile(path="photos.zip", what="photos", source="them")]
     assert given["sizes"] == Sizes(widths=[1, 2])
     assert type(given["sizes"].widths) is list
     assert isinstance(given["data"], DictConfig)
