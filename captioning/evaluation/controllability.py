@@ -3,7 +3,7 @@
 ``captioning controllability run=FOLDER`` requests the regions and the length of each caption of a
 split and scores the generated captions (`captioning.metrics.control`). Then it requests the regions
 of another caption of the same photo: the nouns of the first request must become rarer. It also
-requests random regions and lengths (`captioning.evaluation.random_controls`), and scores every
+requests random regions and lengths (`RandomControls`), and scores every
 generated caption against the caption whose control was requested, as captions without control are
 scored.
 """
@@ -11,25 +11,33 @@ scored.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from captioning.config.build import build_part
-from captioning.config.ranges import Device, Name, PositiveInt
+from captioning.config.ranges import (
+    AbstractSettings,
+    Device,
+    Name,
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+)
 from captioning.config.tasks import recorded
 from captioning.data.annotated_boxes import sample_size
 from captioning.data.batches.controls import CaptionControls, FixedControls
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.evaluation.predict import LoadedRun, load_run
-from captioning.evaluation.random_controls import RandomControls
 from captioning.evaluation.settings import EvaluationPrecision, OtherData
-from captioning.evaluation.show_control import show_control, show_further
 from captioning.interfaces import AbstractParser
+from captioning.metrics.best_sets import best_diversity
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.coco import evaluate_captions
 from captioning.metrics.control import (
@@ -50,6 +58,143 @@ from captioning.types import Control, Sample
 Nouns = Literal["phrases", "labels"]
 # Groups that the config leaves out where nothing is chosen.
 CHOSEN = ("data", "search", "well_formedness", "gruen", "metrics")
+Regions = Literal["caption", "any"]
+SHOWN_SCORES = ("IoU", "Hal", "missing", "L", "LP", "G", "GRUEN", "sC", "D-1", "D-2", "H")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomControls(AbstractSettings):
+    """How random controls are drawn.
+
+    Table 8 of CIC-BART-SSA (Basioti et al., 2024) and its length error L are of ten random controls
+    an image (appendix C.1). How they are drawn is in the authors' code (``diverse_length``): a
+    caption's regions in random order, and any number of words from 5 to 29.
+
+    Attributes:
+        controls: drawn for each image, at least ``best``; 0: none.
+        best: captions of a set for `best_diversity`.
+        shortest, longest: numbers of words, all alike likely.
+        regions: ``"caption"``: the regions of one of the image's captions; ``"any"``: as many
+            regions as one caption has, drawn from the regions of all the image's captions.
+        seed: of all draws.
+
+    Raises:
+        ValueError: settings out of their ranges.
+    """
+
+    controls: NonNegativeInt = 10
+    best: PositiveInt = 5
+    shortest: PositiveInt = 5
+    longest: PositiveInt = 29
+    regions: Regions = "caption"
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if not self.controls:
+            return
+        if not 1 <= self.best <= self.controls:
+            raise ValueError(
+                f"random.controls must be at least random.best, and that at least 1: got "
+                f"{self.controls} and {self.best}"
+            )
+        if not 1 <= self.shortest <= self.longest:
+            raise ValueError(
+                "random.shortest must be at least 1 and at most random.longest: got "
+                f"{self.shortest} and {self.longest}"
+            )
+
+    def draw(
+        self, samples: Sequence[Sample], controls: Sequence[Control]
+    ) -> list[tuple[Sample, Control]]:
+        """Controls of each image, with a sample that has an id of its own.
+
+        Args:
+            samples: captions, several an image.
+            controls: the control of each caption. Where it has no length, none is drawn; verbs are
+                not requested.
+        """
+        by_image: dict[str, list[tuple[Sample, Control]]] = {}
+        for sample, control in zip(samples, controls, strict=True):
+            by_image.setdefault(sample.image_id, []).append((sample, control))
+        generator = np.random.default_rng(self.seed)
+        drawn = []
+        for image_id, candidates in by_image.items():
+            all_regions = list(
+                dict.fromkeys(r for _, control in candidates for r in control.regions or ())
+            )
+            for number in range(self.controls):
+                sample, control = candidates[int(generator.integers(len(candidates)))]
+                named = replace(sample, sample_id=f"{image_id} random {number}")
+                drawn.append((named, self._draw_one(control, all_regions, generator)))
+        return drawn
+
+    def _draw_one(
+        self, control: Control, all_regions: Sequence[int], generator: np.random.Generator
+    ) -> Control:
+        regions = control.regions or ()
+        pool = regions if self.regions == "caption" else all_regions
+        drawn = tuple(int(r) for r in generator.permutation(pool)[: len(regions)])
+        num_words = int(generator.integers(self.shortest, self.longest + 1))
+        has_length = control.num_words is not None
+        return replace(
+            control,
+            regions=drawn,
+            num_words=num_words if has_length else None,
+            level=None,
+            verbs=(),
+        )
+
+    def scores(
+        self,
+        drawn: Sequence[tuple[Sample, Control]],
+        captions: Mapping[str, str],
+        *,
+        full_stops_count: bool = False,
+    ) -> dict[str, Any]:
+        """``D-1`` and ``D-2`` of the best captions of each image, ``L`` and ``LP`` of all.
+
+        Args:
+            drawn: what `draw` gave.
+            captions: captions by sample id.
+            full_stops_count: see `ControlledCaption`.
+
+        Returns:
+            ``corpus``, ``settings`` and ``captions``, each with its control.
+        """
+        groups: dict[str, list[str]] = {}
+        for sample, _ in drawn:
+            groups.setdefault(sample.image_id, []).append(captions[sample.sample_id])
+        tokenize = None if full_stops_count else tokenize_python  # as in `score_control`
+        best = best_diversity(groups, k=self.best, tokenize=tokenize)
+        lengths = score_control(
+            [
+                ControlledCaption(
+                    sample_id=sample.sample_id,
+                    image_id=sample.image_id,
+                    caption=captions[sample.sample_id],
+                    num_words=control.num_words,
+                    full_stops_count=full_stops_count,
+                )
+                for sample, control in drawn
+            ]
+        ).corpus
+        corpus = {"D-1": best.corpus["Div-1"], "D-2": best.corpus["Div-2"]}
+        corpus |= {name: lengths[name] for name in ("L", "LP") if name in lengths}
+        return {
+            "corpus": corpus,
+            "settings": best.settings | {name: getattr(self, name) for name in self.known()},
+            "captions": [
+                {
+                    "image_id": sample.image_id,
+                    "regions": control.regions,
+                    "num_words": control.num_words,
+                    "caption": captions[sample.sample_id],
+                }
+                for sample, control in drawn
+            ],
+        }
+
+
 NO_RANDOM = RandomControls(controls=0)
 
 
@@ -434,3 +579,39 @@ def _listed(
             }
         rows.append(row)
     return rows
+
+
+SHOWN_SCORES += ("H (GRUEN)",)
+
+
+def show_control(scores: ControlScores, swap: Mapping[str, Any] | None, name: str) -> None:
+    """Print scores, and beside them those for the regions of other captions."""
+    console, table = Console(), Table(title=name)
+    for column in ("score", "its own regions", "all that can be swapped", "swapped regions"):
+        table.add_column(column)
+    for score in (name for name in SHOWN_SCORES if name in scores.corpus):
+        both = ["", ""]
+        if swap is not None and score in swap["matched"]:
+            both = [f"{swap[side][score]:.4f}" for side in ("matched", "swapped")]
+        table.add_row(score, f"{scores.corpus[score]:.4f}", *both)
+    console.print(table)
+    for missing, reason in scores.settings["missing"].items():
+        console.print(f"{missing} is missing: {reason}", markup=False)
+    if swap is not None:
+        difference = swap["difference"]
+        mean, low, high = (difference[key] for key in ("mean", "low", "high"))
+        text = f"IoU, swapped less own: {mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+        console.print(f"{text}, p = {difference['p_value']:.4f}; changed {swap['changed']:.1%}")
+
+
+def show_further(result: Mapping[str, Any], out: Path) -> None:
+    """Print the scores by random controls and the standard ones, and where all was written."""
+    console = Console()
+    named = {"random": "random controls", "standard": "against its own caption"}
+    for key, name in named.items():
+        if result[key]:
+            values = [f"{score} {value:.4f}" for score, value in result[key]["corpus"].items()]
+            console.print(f"{name}: {', '.join(values)}", markup=False, highlight=False)
+            for missing, reason in result[key]["settings"]["missing"].items():
+                console.print(f"{missing} is missing: {reason}", markup=False)
+    console.print(f"written: {out / 'control.json'}", markup=False, soft_wrap=True)

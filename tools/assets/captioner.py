@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from captioning.data.roster import Roster
-from captioning.export.card import without_folders
 from captioning.export.energy import CardFacts
-from captioning.export.export import export
+from captioning.export.export import export, without_folders
 from captioning.inference.bundle import (
     CONFIG,
     FEATURES_PREFIX,

@@ -27,8 +27,8 @@ from report_parts import (
     write_page,
 )
 
+from captioning.evaluation.controllability import SHOWN_SCORES
 from captioning.evaluation.diverse_captions import tables
-from captioning.evaluation.show_control import SHOWN_SCORES
 from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 

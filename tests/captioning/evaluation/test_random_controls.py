@@ -9,9 +9,12 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.compose import compose_config
-from captioning.evaluation.controllability import evaluate_control, standard_scores
-from captioning.evaluation.random_controls import RandomControls
-from captioning.evaluation.show_control import show_further
+from captioning.evaluation.controllability import (
+    RandomControls,
+    evaluate_control,
+    show_further,
+    standard_scores,
+)
 from captioning.metrics.coco import evaluate_captions
 from captioning.text.lengths import count_words
 from captioning.training.settings import Metrics

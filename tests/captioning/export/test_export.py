@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from captioning import CaptionedPhoto, Captioner
 from captioning.commands.main import main
-from captioning.export.card import without_folders
-from captioning.export.export import _portable, _with_lists, export
+from captioning.export.export import _portable, _with_lists, export, without_folders
 from captioning.inference.bundle import FEATURES_PREFIX, in_eight_bits, in_full
 from captioning.inference.loading import _placed
 from captioning.training.rosters import read_roster
