@@ -65,6 +65,7 @@ MOVED = {
     **{f"curation.score.words.{name}": "curation.score.words" for name in ("score", "second_look")},
     "captioning.data.steps.caption_slots": "captioning.data.steps.hold_out",
     "curation.select.origin": "curation.select.unmatched",
+    "captioning.runtime.allocator": "captioning.runtime.cores",
 }
 _TARGET = "_target_"
 _EARLIER = re.compile(
