@@ -60,6 +60,38 @@ Numbered = tuple[int, Sequence[SentenceTemplate]]
 """A batch with its number."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How many captions are made, and how many at once.
+
+    Attributes:
+        num_captions: accepted captions, after which the synthesis ends; a finished set with more
+            of them keeps all.
+        num_templates: sentence templates at most; None: as many as needed.
+        batch_size: templates of a batch, whose prompts have the same examples.
+        num_answers: to each template; the first accepted one is taken.
+        keep: share of a batch's accepted answers that is kept, the likeliest; answers of a model
+            without likelihoods are all kept.
+
+    Raises:
+        ValueError: a number below 1, or a share out of its range.
+    """
+
+    num_captions: PositiveInt
+    num_templates: PositiveInt | None = None
+    batch_size: PositiveInt = 32
+    num_answers: PositiveInt = 1
+    keep: Share = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("num_captions", "num_templates", "batch_size", "num_answers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if not 0 < self.keep <= 1:
+            raise ValueError(f"keep must lie in (0, 1]: got {self.keep}")
+
+
 class ToCa(AbstractCorpusMethod):
     """Deconstructs a corpus, draws sentence templates, lets a language model complete them.
 
@@ -209,38 +241,6 @@ def corpus_statistics(
     statistics = count_corpus(map(deconstruct, map(join_word_parts, captions, tagged)))
     save_statistics(statistics, path)
     return statistics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How many captions are made, and how many at once.
-
-    Attributes:
-        num_captions: accepted captions, after which the synthesis ends; a finished set with more
-            of them keeps all.
-        num_templates: sentence templates at most; None: as many as needed.
-        batch_size: templates of a batch, whose prompts have the same examples.
-        num_answers: to each template; the first accepted one is taken.
-        keep: share of a batch's accepted answers that is kept, the likeliest; answers of a model
-            without likelihoods are all kept.
-
-    Raises:
-        ValueError: a number below 1, or a share out of its range.
-    """
-
-    num_captions: PositiveInt
-    num_templates: PositiveInt | None = None
-    batch_size: PositiveInt = 32
-    num_answers: PositiveInt = 1
-    keep: Share = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("num_captions", "num_templates", "batch_size", "num_answers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}")
-        if not 0 < self.keep <= 1:
-            raise ValueError(f"keep must lie in (0, 1]: got {self.keep}")
 
 
 @dataclass(frozen=True, kw_only=True)
