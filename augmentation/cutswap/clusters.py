@@ -24,7 +24,7 @@ from augmentation.cutswap.objects import ObjectTable
 from augmentation.plane import two_dimensions
 from captioning.config.ranges import PositiveInt
 from captioning.runtime.extras import import_extra
-from captioning.runtime.files import read_json, write_atomically, write_json, write_text
+from captioning.runtime.files import write_atomically, write_json, write_text
 
 Method = Literal["agglomerative", "kmeans", "bisecting_kmeans"]
 METHODS: tuple[Method, ...] = ("agglomerative", "kmeans", "bisecting_kmeans")
@@ -237,24 +237,6 @@ def save_clusters(clusters: Clusters, path: str | Path) -> None:
         "centres": clusters.centres.astype(float).round(DECIMALS).tolist(),
     }
     write_json(path, content, indent=None)
-
-
-def load_clusters(path: str | Path) -> Clusters:
-    """Read what `save_clusters` wrote.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: no clusters, or of another version.
-    """
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path}: no clusters in format {FORMAT}; make them anew")
-    return Clusters(
-        words=tuple(content["words"]),
-        labels=tuple(content["labels"]),
-        centres=np.array(content["centres"], dtype=np.float32),
-        method=content["method"],
-    )
 
 
 def scikit_learn(part: str) -> Any:

@@ -11,17 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from pathlib import Path
-from typing import Any
 
 from augmentation.regions.mentions import Mention, MentionRules, clean, find_mentions, offsets
 from captioning.data.roster import Roster
-from captioning.runtime.files import read_json, write_json
 from captioning.text.inflection import pluralise
 from captioning.text.object_words import Labels, ObjectWords, build_labels
 from captioning.types import Parse, Sample
 
-FORMAT = 1
 # Of the thesis: an attribute that matters is in all five captions of the one image that shows it.
 MIN_USES = 5
 # A class fills a slot if it was seen in it so often, and in this share of its mentions.
@@ -298,66 +294,3 @@ def build_object_table(
         - sum(len(object_class.rows_by_attribute) for object_class in classes),
         dropped_classes=len(tallies) - len(kept_keys),
     )
-
-
-def save_object_table(table: ObjectTable, path: str | Path) -> None:
-    """Write a table as JSON."""
-    classes = [
-        {
-            "name": object_class.name,
-            "plural": object_class.plural,
-            "count": object_class.count,
-            "forms": object_class.forms,
-            "frames": object_class.frames,
-            "slots": object_class.slots,
-            "rows": object_class.rows,
-            "rows_by_attribute": object_class.rows_by_attribute,
-            "boxed_images": object_class.boxed_images,
-        }
-        for object_class in table.classes
-    ]
-    content = {
-        "format": FORMAT,
-        "fingerprint": table.fingerprint,
-        "least_uses": table.min_uses,
-        "num_captions": table.num_captions,
-        "dropped_pairs": table.dropped_pairs,
-        "dropped_classes": table.dropped_classes,
-        "classes": classes,
-    }
-    write_json(path, content, indent=None)
-
-
-def load_object_table(path: str | Path, *, fingerprint: str | None = None) -> ObjectTable:
-    """Read what `save_object_table` wrote.
-
-    Args:
-        path: the file.
-        fingerprint: of the roster that the rows shall be of; None asks for none.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: no such table, of another version, or of another roster.
-    """
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path}: no table of objects in format {FORMAT}; build it anew")
-    if fingerprint is not None and content["fingerprint"] != fingerprint:
-        raise ValueError(
-            f"{path}: made of the roster {content['fingerprint']}, not of {fingerprint}; build it "
-            "anew for this one"
-        )
-    return ObjectTable(
-        fingerprint=content["fingerprint"],
-        classes=tuple(_read_class(record) for record in content["classes"]),
-        min_uses=content["least_uses"],
-        num_captions=content["num_captions"],
-        dropped_pairs=content["dropped_pairs"],
-        dropped_classes=content["dropped_classes"],
-    )
-
-
-def _read_class(record: dict[str, Any]) -> ObjectClass:
-    by_attribute = {key: tuple(rows) for key, rows in record["rows_by_attribute"].items()}
-    tuples = {key: tuple(record[key]) for key in ("rows", "boxed_images")}
-    return ObjectClass(**{**record, **tuples, "rows_by_attribute": by_attribute})

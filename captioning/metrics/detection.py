@@ -177,31 +177,6 @@ def detect_kinds(scores: Scores, kinds: Mapping[int, str]) -> Detection:
     )
 
 
-def detect_by_epoch(
-    history: Sequence[Scores] | NDArray[np.floating],
-    kinds: Mapping[int, str],
-    *,
-    epochs: Sequence[int] | None = None,
-) -> dict[int, Detection]:
-    """`detect_kinds` of each epoch, against one truth.
-
-    Args:
-        history: ``(E, N)`` scores, one row an epoch, NaN for samples not seen in it.
-        kinds: see `detect_kinds`; samples that curation has repaired are faults no longer, so
-            where that happened give each epoch its own truth.
-        epochs: numbers of the E epochs; 0 to E-1 by default.
-
-    Raises:
-        ValueError: other shapes, not E different epochs, or what `detect_kinds` refuses.
-    """
-    numbers = list(range(len(history)) if epochs is None else epochs)
-    if len(set(numbers)) != len(history) or len(numbers) != len(history):
-        raise ValueError(f"epochs must be {len(history)} different numbers: got {numbers}")
-    return {
-        number: detect_kinds(scores, kinds) for number, scores in zip(numbers, history, strict=True)
-    }
-
-
 def _labels(kinds: Mapping[int, str], num_rows: int) -> NDArray[np.object_]:
     """``(N,)`` kind of each row, ``""`` where sound."""
     labels = np.full(num_rows, "", dtype=object)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,6 @@ from augmentation.cutswap.clusters import (
     cluster_curves,
     cluster_markdown,
     cluster_words,
-    load_clusters,
     save_clusters,
     silhouette,
     sum_of_squares,
@@ -71,19 +72,16 @@ def test_measures():
     assert silhouette(vectors, np.array([0, 1, 2, 3])) is None
 
 
-def test_clusters_are_saved_and_loaded(tmp_path):
+def test_clusters_are_saved(tmp_path):
     clusters = cluster_words(embedded(), num_clusters=2)
     save_clusters(clusters, tmp_path / "clusters.json")
-    again = load_clusters(tmp_path / "clusters.json")
-    assert (again.words, again.labels, again.method) == (
-        clusters.words,
-        clusters.labels,
+    saved = json.loads((tmp_path / "clusters.json").read_text())
+    assert (saved["words"], saved["labels"], saved["method"]) == (
+        list(clusters.words),
+        list(clusters.labels),
         clusters.method,
     )
-    np.testing.assert_allclose(again.centres, clusters.centres, atol=1e-6)
-    (tmp_path / "clusters.json").write_text("[]")
-    with pytest.raises(ValueError, match="no clusters in format"):
-        load_clusters(tmp_path / "clusters.json")
+    np.testing.assert_allclose(saved["centres"], clusters.centres, atol=1e-6)
 
 
 def test_bad_settings_are_refused():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import pytest
@@ -13,8 +12,6 @@ from augmentation.cutswap.objects import (
     boxes_of,
     build_object_table,
     labels_of,
-    load_object_table,
-    save_object_table,
     shares_boxes,
 )
 from augmentation.regions.mentions import find_mentions
@@ -50,23 +47,6 @@ def test_rare_attributes_and_a_class_with_one_instance_are_dropped_and_counted(
 def test_images_with_a_box_of_the_object(table):
     assert table.by_key["dog", False].boxed_images == ("photo0",)
     assert table.by_key["cat", False].boxed_images == ()
-
-
-def test_a_table_is_saved_and_loaded_and_the_same_again(table, parses, object_words, tmp_path):
-    save_object_table(table, tmp_path / "objects.json")
-    assert load_object_table(tmp_path / "objects.json", fingerprint=ROSTER.fingerprint) == table
-    again = build_object_table(ROSTER, parses, object_words=object_words, min_uses=2)
-    save_object_table(again, tmp_path / "again.json")
-    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "objects.json").read_bytes()
-
-
-def test_a_table_of_another_roster_or_format_is_refused(table, tmp_path):
-    save_object_table(table, tmp_path / "objects.json")
-    with pytest.raises(ValueError, match="made of the roster .* not of other; build it anew"):
-        load_object_table(tmp_path / "objects.json", fingerprint="other")
-    (tmp_path / "objects.json").write_text(json.dumps({"format": 0}))
-    with pytest.raises(ValueError, match="no table of objects in format"):
-        load_object_table(tmp_path / "objects.json")
 
 
 def test_captions_without_parses_have_no_objects(object_words):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from captioning.metrics.detection import (
     area_under_roc,
-    detect_by_epoch,
     detect_kinds,
     precision_at,
     precision_at_noise_rate,
@@ -169,15 +168,6 @@ def test_one_sample_is_undefined_and_plain_in_json() -> None:
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
-def test_epochs_are_scored_apart() -> None:
-    history = np.array([[1, 2, 3, NAN], [4, 3, 2, 1]], dtype=np.float32)
-    kinds = {0: "swap"}
-    result = detect_by_epoch(history, kinds, epochs=[3, 5])
-    assert result == {3: detect_kinds(history[0], kinds), 5: detect_kinds(history[1], kinds)}
-    assert (result[3].auc, result[5].auc) == (0, 1)
-    assert list(detect_by_epoch(history, kinds)) == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("scores", "kinds", "message"),
     [
@@ -194,9 +184,3 @@ def test_epochs_are_scored_apart() -> None:
 def test_bad_kinds_are_named(scores: list, kinds: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         detect_kinds(scores, kinds)
-
-
-@pytest.mark.parametrize("epochs", [[0], [1, 1], [0, 1, 2]])
-def test_epochs_that_do_not_fit_are_named(epochs: list[int]) -> None:
-    with pytest.raises(ValueError, match="2 different numbers"):
-        detect_by_epoch([[1.0], [2.0]], {}, epochs=epochs)
