@@ -6,15 +6,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from captioning.data.roster import Roster
 from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
 from captioning.runtime.files import write_json
-from captioning.text.sentence_spans import sentence_spans
+from captioning.text.sentence_spans import LongCaptions, fitting_sentences
 
-LongCaptions = Literal["cut", "sentence", "refuse"]
 FILE_NAME = "long_captions.json"
 _NUM_NAMED = 3
 
@@ -29,25 +27,6 @@ def chosen(setting: LongCaptions | None, tokenizer: AbstractTokenizer) -> LongCa
     if setting is not None:
         return setting
     return "sentence" if tokenizer.of_processor else "cut"
-
-
-def trained_text(caption: str, tokenizer: AbstractTokenizer, mode: LongCaptions) -> str:
-    """The part of a caption that is trained on: all of it, or the sentences that fit.
-
-    A caption whose first sentence does not fit stays, for the tokenizer to cut: those of the
-    annotations were refused before training, see `fit_tokens`, so it is one that curation wrote.
-    """
-    if mode == "cut" or not tokenizer.left_out(caption, tokenizer.encode(caption)):
-        return caption
-    return _fitting(caption, tokenizer) or caption
-
-
-def _fitting(caption: str, tokenizer: AbstractTokenizer) -> str:
-    """The longest beginning of whole sentences that fits; empty where none does."""
-    texts = (caption[:stop] for _, stop in reversed(sentence_spans(caption)[:-1]))
-    return next(
-        (text for text in texts if not tokenizer.left_out(text, tokenizer.encode(text))), ""
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +95,7 @@ def fit_tokens(
         )
         kept = {roster.samples[row].sample_id: len(captions[row]) for row in over}
         return tokens, CutCaptions(mode=mode, limit=limit, number=len(roster), kept=kept)
-    texts = {row: _fitting(captions[row], tokenizer) for row in over}
+    texts = {row: fitting_sentences(captions[row], tokenizer) for row in over}
     if unfit := {row: over[row] for row, text in texts.items() if not text}:
         raise ValueError(
             f"{limit} ends within the first sentence of {len(unfit):,} of {len(roster):,} captions "

@@ -10,9 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Literal
 
+from captioning.interfaces import AbstractTokenizer
 from captioning.text.tokenizers.token_spans import Span
 from captioning.types import MaskedSpan
+
+LongCaptions = Literal["cut", "sentence", "refuse"]
 
 # A stop, closing quotes or brackets behind it, and what must follow: a space, or the end. Stops of
 # scripts without spaces end a sentence wherever they stand; so does an empty line or a list's item.
@@ -106,3 +110,23 @@ def without(caption: str, spans: Iterable[MaskedSpan]) -> str:
         rest = caption[span.stop :]
         cursor = span.stop + len(rest) - len(rest.lstrip())
     return "".join([*kept, caption[cursor:]]).strip()
+
+
+def trained_text(caption: str, tokenizer: AbstractTokenizer, mode: LongCaptions) -> str:
+    """The part of a caption that is trained on: all of it, or the sentences that fit.
+
+    A caption whose first sentence does not fit stays, for the tokenizer to cut. Those of the
+    annotations were refused before training (`captioning.data.long_captions`), so curation wrote
+    it.
+    """
+    if mode == "cut" or not tokenizer.left_out(caption, tokenizer.encode(caption)):
+        return caption
+    return fitting_sentences(caption, tokenizer) or caption
+
+
+def fitting_sentences(caption: str, tokenizer: AbstractTokenizer) -> str:
+    """The longest beginning of whole sentences that fits; empty where none does."""
+    texts = (caption[:stop] for _, stop in reversed(sentence_spans(caption)[:-1]))
+    return next(
+        (text for text in texts if not tokenizer.left_out(text, tokenizer.encode(text))), ""
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import torch
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
+from curation import amend, select
 from curation.amend.condition import Condition
 from curation.amend.down_weight import DownWeight
 from curation.amend.mask_words import MaskWords
@@ -19,8 +23,8 @@ from curation.amend.model_caption import CapFilt, ModelCaption
 from curation.amend.remove import Remove
 from curation.amend.replace import ReplaceBoth, ReplaceCaption, ReplaceImage
 from curation.amend.replace_word import ReplaceWord
-from curation.amend.sentences import RemoveSentences
-from curation.base import Context
+from curation.amend.sentences import MaskSentences, RemoveSentences
+from curation.base import AbstractAmender, AbstractSelector, Context
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.above import Above
 from curation.select.mixture import Mixture
@@ -44,6 +48,7 @@ SELECTORS = {
     "unmatched": lambda: Unmatched(pairs=ToyFit(word=1), threshold=0.05),
 }
 WRITTEN = {str(image): [f"new {k} of {image}" for k in range(3)] for image in range(0, 12, 2)}
+TOY_SENTENCES = ToySentences({f"caption {k}": k for k in range(NUM_CAPTIONS)})
 AMENDERS = {
     "remove": Remove,
     "replace_caption": ReplaceCaption,
@@ -53,9 +58,8 @@ AMENDERS = {
     "down_weight": DownWeight,
     "mask_words": lambda: MaskWords(score=ToyWords({"caption": ("photo", 0.9)})),
     "replace_word": lambda: ReplaceWord(score=ToyWords({"caption": ("photo", 0.9)})),
-    "sentences": lambda: RemoveSentences(
-        score=ToySentences({f"caption {k}": k for k in range(NUM_CAPTIONS)}), emptied="remove"
-    ),
+    "mask_sentences": lambda: MaskSentences(score=TOY_SENTENCES, emptied="remove"),
+    "remove_sentences": lambda: RemoveSentences(score=TOY_SENTENCES, emptied="remove"),
     "replace_image": lambda: ReplaceImage(source=ToySource(refuses=("caption 3 of 1",))),
     "replace_both": lambda: ReplaceBoth(source=ToySource(refuses=("caption 3 of 1",))),
 }
@@ -98,12 +102,30 @@ def make_context(view: CurationView | None = None, *, epoch: int = 0, seed: int 
     return Context(view=view, losses=losses, history=losses[None], epoch=epoch, seed=seed)
 
 
-def test_every_selector_and_amender_is_tested_here(repository):
-    # what takes all of an origin looks at no losses, what writes captions needs a captioner
-    selectors, amenders = {*SELECTORS, "origin", "all"}, {*AMENDERS, "pseudo_label"}
-    for folder, tested in (("select", selectors), ("amend", amenders)):
-        files = {path.stem for path in (repository / "curation" / folder).glob("*.py")}
-        assert files - {"__init__", "ranking", "by_score"} == tested
+def test_every_selector_and_amender_is_tested_here():
+    # what takes all looks at no losses, what writes captions needs a captioner
+    for package, base, makers, others in (
+        (select, AbstractSelector, SELECTORS, {"All", "Origin"}),
+        (amend, AbstractAmender, AMENDERS, {"PseudoLabel"}),
+    ):
+        tested = {type(make()).__name__ for make in makers.values()} | others
+        assert concrete_classes(package, base) == tested
+
+
+def concrete_classes(package: ModuleType, base: type) -> set[str]:
+    """Names of the classes of a kind that a package's modules define."""
+    modules = [
+        importlib.import_module(f"{package.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(package.__path__)
+    ]
+    return {
+        name
+        for module in modules
+        for name, found in inspect.getmembers(module, inspect.isclass)
+        if issubclass(found, base)
+        and found.__module__ == module.__name__
+        and not name.startswith("Abstract")
+    }
 
 
 @selectors

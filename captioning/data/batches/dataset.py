@@ -13,9 +13,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batches.base import DRAW, AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.long_captions import LongCaptions, trained_text
 from captioning.interfaces import AbstractTokenizer
-from captioning.text.sentence_spans import sentence_numbers, sentence_spans
+from captioning.text.sentence_spans import (
+    LongCaptions,
+    sentence_numbers,
+    sentence_spans,
+    trained_text,
+)
 from captioning.types import Batch, MaskedSpan, Sample
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ def masked_token_weights(
         samples: of a batch, in its order.
         tokenizer: of the batch.
         width: T of the batch's tokens.
-        long_captions: see `captioning.data.long_captions.trained_text`.
+        long_captions: see `captioning.text.sentence_spans.trained_text`.
     """
     if not any(sample.masks for sample in samples):
         return None
@@ -62,7 +66,7 @@ def sentences_of_tokens(
         samples: of a batch, in its order.
         tokenizer: of the batch.
         width: T of the batch's tokens.
-        long_captions: see `captioning.data.long_captions.trained_text`.
+        long_captions: see `captioning.text.sentence_spans.trained_text`.
     """
     numbers = torch.full((len(samples), width), -1)
     for row, sample in zip(numbers, samples, strict=True):
@@ -125,7 +129,7 @@ class CaptionDataset(Dataset[Batch]):
         has_photos: see `captioning.data.batches.base.Epoch`.
         known: ids of the captions of a roster that the samples' rows count in; None: every caption
             is turned into ids when its batch is made.
-        long_captions: see `captioning.data.long_captions.trained_text`.
+        long_captions: see `captioning.text.sentence_spans.trained_text`.
         marks_sentences: whether batches say which sentence each token belongs to.
     """
 

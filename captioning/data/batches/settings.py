@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from captioning.config.ranges import NumWorkers, PositiveInt
-from captioning.data.long_captions import LongCaptions
 from captioning.data.roster import Roster
+from captioning.text.sentence_spans import LongCaptions
 from captioning.types import Sample
 
 

@@ -36,6 +36,7 @@ def model(folder: Path, **options) -> StableDiffusion:
     return StableDiffusion(model=str(folder), **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", SETTINGS)
 def test_a_picture_depends_on_its_prompt_and_seed_alone(folders, family, tmp_path):
     generator = model(folders[family], **SETTINGS[family])
@@ -49,6 +50,7 @@ def test_a_picture_depends_on_its_prompt_and_seed_alone(folders, family, tmp_pat
     assert len({together.find(job).read_bytes() for job in JOBS}) == len(JOBS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", SETTINGS)
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_the_batch_changes_no_picture(folders, family, batch_size):

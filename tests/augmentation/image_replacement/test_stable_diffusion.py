@@ -68,6 +68,7 @@ def test_the_packaged_pipeline_is_loaded_without_a_word(caplog, monkeypatch):
     assert not caplog.messages
 
 
+@pytest.mark.long
 def test_settings_change_the_picture_and_its_recipe(folder):
     plain, recipe = made(folder)[0], model(folder).recipe()
     for options in (

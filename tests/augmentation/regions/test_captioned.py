@@ -127,6 +127,7 @@ def test_pictures_are_called_what_was_pasted(config, tmp_path: Path) -> None:
     assert "| pictures | 0.000 | 1.000 |" in text
 
 
+@pytest.mark.long
 def test_pictures_are_drawn_by_the_seed(config) -> None:
     def drawn(seed: int) -> str:
         folder = Path(config().run) / str(seed)

@@ -125,6 +125,7 @@ def test_what_is_no_such_set_is_named(folder: Path, roster: Roster, tmp_path: Pa
         list(AuthorsCaptions(folder=folder).captions(roster))
 
 
+@pytest.mark.long
 def test_the_command_writes_a_set(tmp_path: Path) -> None:
     data = ["data=miniworld", "first_images=3", f"paths.cache={tmp_path}/cache"]
     made = tmp_path / "made"

@@ -18,7 +18,7 @@ def test_rates_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (bench.SpacyParser, "parse"),
         (bench.method, "read_words"),
         (bench.Merging, "merge_all"),
-        (bench.clustering, "agreement"),
+        (bench.merging, "agreement"),
         (bench.CrossFittedScores, "score"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))

@@ -40,6 +40,7 @@ def prompts() -> list[Prompt]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_small", [0, 2])
 def test_every_answer_has_all_words_in_order(folder: Path, max_small: int) -> None:
     writer = CausalWriter(

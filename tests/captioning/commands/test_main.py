@@ -128,6 +128,7 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         main(["train", "curation=remove", "curation/prob=rescore"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -176,6 +177,7 @@ def test_misspelt_settings_of_hydra_are_told(arguments: list[str], told: str) ->
     assert told in str(ended.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("multirun", [[], ["-m"]])
 def test_choices_in_a_further_folder_are_suggested(tmp_path: Path, multirun: list[str]) -> None:
     policy = tmp_path / "more [1]" / "curation" / "halving_7.yaml"

@@ -282,6 +282,7 @@ def test_commands_without_a_trainer_have_one_task_under_slurm() -> None:
     assert config.hydra.launcher.tasks_per_node == 1
 
 
+@pytest.mark.long
 def test_two_trainings_one_of_which_fails(small_settings, cache, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     sizes = ("model=updown_tiny", "model.module.hidden_size=24", "model.module.projection_size=16")

@@ -62,6 +62,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_karpathy(Path("data/coco"), "dataset_coco.json", words, forms=FORMS, photos="val2014")
 
 
+@pytest.mark.long
 def test_viecap_names_its_words_of_photos() -> None:
     gpt2 = save_causal(Path("gpt2"), positions=96)
     stop = SentenceTokenizer.of_causal(name=str(gpt2)).eos_id
@@ -112,6 +113,7 @@ def pretrained(state: dict[str, Tensor], further: Iterable[str]) -> dict[str, ob
     return {"model": state | {name: torch.ones(2) for name in further}, "epoch": 19}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sizes", "further"),
     [

@@ -16,9 +16,10 @@ from captioning.data.batches.dataset import (
     masked_token_weights,
     sentences_of_tokens,
 )
-from captioning.data.long_captions import chosen, fit_tokens, trained_text, warn_of_short_search
+from captioning.data.long_captions import chosen, fit_tokens, warn_of_short_search
 from captioning.data.roster import Roster, build_roster
 from captioning.data.token_table import TokenTable
+from captioning.text.sentence_spans import trained_text
 from captioning.text.tokenizers.published_words import PublishedWords
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import MaskedSpan, Sample

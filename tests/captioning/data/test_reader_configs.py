@@ -34,6 +34,7 @@ def load(repository: Path, name: str, data: str | Path = "data") -> DictConfig:
     return compose_config("prepare", [f"data={name}", f"paths.data={data}"]).data
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SPLITS)
 def test_configs_name_readers_with_arguments_that_they_take(repository, name):
     config = load(repository, name)

@@ -54,6 +54,7 @@ options = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 10**6),
     images=st.integers(1, 4),
@@ -154,6 +155,7 @@ def test_an_image_leaves_only_when_nothing_better_can_come(normalisation, length
         assert (hasty.scores < result.scores - 1e-3).any(), "else the test sees nothing"
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 10**6), coarse=st.booleans(), min_length=st.integers(0, 4))
 @settings(max_examples=100)
 def test_beam_one_is_greedy(seed, coarse, min_length):

@@ -66,6 +66,7 @@ def test_no_bigram_is_said_twice():
     assert result.tokens[0, 0].tolist() == [3, 3, 4, 3, 5, 3, EOS]
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 10**6), coarse=st.booleans(), restrictions=rules)
 @settings(max_examples=100)
 def test_equals_beam_one_under_all_rules(seed, coarse, restrictions):

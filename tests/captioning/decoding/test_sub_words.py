@@ -90,6 +90,7 @@ def test_every_text_meets_the_words_that_it_holds(constraints):
             assert machine.met[machine.run(tokens)] == expected, TOKENIZER.decode(tokens)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("constraints", CASES)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_caption_that_holds_the_words_is_found(constraints, seed):

@@ -227,6 +227,7 @@ def test_what_a_run_began_with_has_seen_photos_too(runs: Path) -> None:
     assert compared()["left_out"] == {"runs/second train": 2}
 
 
+@pytest.mark.long
 def test_captions_that_no_test_left_are_generated_as_it_would(runs: Path) -> None:
     before = compared()
     path = runs / "second" / "seed0" / "predictions.json"
@@ -240,6 +241,7 @@ def test_captions_that_no_test_left_are_generated_as_it_would(runs: Path) -> Non
     assert older["images"] == before["images"]
 
 
+@pytest.mark.long
 def test_seeds_are_pooled_and_others_refused(
     runs: Path, place: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def log_probability(captioner: Captioner, photo: Image.Image, caption: str, fold
     return total
 
 
+@pytest.mark.long
 def test_it_is_the_difference_of_two_log_probabilities(captioner, scorer, tmp_path):
     one, two = photos()
     found = scorer.score_pairs([one, two], CAPTIONS, [0, 1, 1])

@@ -184,6 +184,7 @@ def test_settings_of_strangers_run_nothing(run, tmp_path, key, value, message) -
         Captioner.load(folder, device="cpu")
 
 
+@pytest.mark.long
 def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> None:
     folder = export(run, tmp_path / "export")
     weights = folder / "model.safetensors"

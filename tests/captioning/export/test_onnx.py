@@ -97,6 +97,7 @@ def test_models_without_a_form_are_refused_by_name(tmp_path: Path) -> None:
         networks_of(build("updown"), None)
 
 
+@pytest.mark.long
 def test_onnx_that_differs_is_not_exported(trained, tmp_path: Path, monkeypatch) -> None:
     trained("num_epochs=1")
     monkeypatch.setattr(onnx_export, "largest_difference", lambda *arguments: float("nan"))

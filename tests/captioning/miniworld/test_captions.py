@@ -48,6 +48,7 @@ def objects(graph: dict, caption: Caption) -> list[tuple[int, str, dict]]:
     ]
 
 
+@pytest.mark.long
 def test_offsets_are_exact(records: list[Record]) -> None:
     for _, caption in records:
         assert caption.mentions

@@ -27,6 +27,7 @@ def without(scene: Scene, node: int) -> Scene:
     return replace(scene, objects=objects, relations=())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [64, 128, 224])
 def test_boxes_are_tight_around_what_is_drawn(size: int) -> None:
     checked = 0

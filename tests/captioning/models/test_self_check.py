@@ -145,6 +145,7 @@ def test_indices_that_are_not_moved_are_refused(samples: list[Sample], monkeypat
     assert not result.shared_differs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["gemma3", "git"])
 def test_a_photo_that_is_not_read_is_refused(family, samples: list[Sample], monkeypatch) -> None:
     processor = processor_of(family)
@@ -221,6 +222,7 @@ def config(cache: Path, tmp_path: Path) -> Callable[..., DictConfig]:
             "experiment=vlm/fine_tuning",
             f"model.pretrained={family_folder('gemma3')}",
             "data=miniworld_tiny",
+            "tokenizer.max_tokens=128",  # small vocabularies cut words into many tokens
             "first_images=8",
             "num_epochs=2",
             "loader.batch_size=8",
@@ -324,6 +326,7 @@ def test_a_run_that_shares_no_prompts_resumes_so(
     assert [text for text in warned if "each reads photo and prompt anew" in text]
 
 
+@pytest.mark.long
 def test_a_refused_run_trains_nothing(config, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(prompt_tensors.OF_ANSWERS, "gemma3", {"token_type_ids": 1})
     with pytest.raises(ValueError, match=r"model\.pretrained: gemma3: the loss of a caption"):

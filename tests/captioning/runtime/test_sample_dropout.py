@@ -97,6 +97,7 @@ def test_and_contexts_of_other_photos() -> None:
     torch.testing.assert_close(complete.value, sum(sums) / sum(counts), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("family", ["git", "blip", "blip2_t5"])
 def test_models_of_transformers_drop_by_sample(family: str) -> None:

@@ -192,6 +192,7 @@ def test_a_record_too_few_is_told(tmp_path: Path):
         write_shard(cut(toy_job(tmp_path), 6)[0], {}, [1] * 5)
 
 
+@pytest.mark.long
 def test_an_address_without_a_cluster_is_told_at_once():
     pytest.importorskip("ray")
     spread = RayData(address="127.0.0.1:9", patience=5)

@@ -82,6 +82,7 @@ def masked_by_hand(folder: Path, text: str) -> torch.Tensor:
     return torch.stack(log_probs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["causal", "masked"])
 @pytest.mark.parametrize("batch_tokens", [1, 1024], ids=["one by one", "padded together"])
 def test_each_token_has_its_log_probability(

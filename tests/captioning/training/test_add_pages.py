@@ -33,6 +33,7 @@ def follow(repository: Path, tmp_path: Path, monkeypatch) -> Callable[[str], str
     return written
 
 
+@pytest.mark.long
 def test_a_step_of_ones_own_leaves_captions_out(small, follow, tmp_path) -> None:
     overrides = (follow("add_a_data_step.md"), "steps=[min_words]", "steps.min_words.number=6")
     config = small("num_epochs=1", *overrides)
@@ -48,6 +49,7 @@ def test_a_step_of_ones_own_leaves_captions_out(small, follow, tmp_path) -> None
         train(small(*overrides, "steps.min_words.number=0", folder="other"))
 
 
+@pytest.mark.long
 def test_a_reader_of_ones_own_gives_batches_its_tensors(small, follow) -> None:
     model = ("model=updown_sizes", "num_epochs=1")
     config = small(follow("add_a_batch_reader.md"), *model)

@@ -68,6 +68,7 @@ def laptops(path: Path, image_ids: Iterable[str]) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_boxes_of_a_detector_say_the_words_of_another_split(
     small, repository: Path, tmp_path: Path
 ) -> None:

@@ -197,6 +197,7 @@ def test_photos_that_the_start_was_trained_on_are_no_test_photos(finished, confi
     train(config(*again, "data.accept_changes=true", run="third"))
 
 
+@pytest.mark.long
 def test_copies_across_splits_are_told(config, folder, caplog) -> None:
     (folder / "p2.png").write_bytes((folder / "p8.png").read_bytes())
     train(config("num_epochs=1"))
@@ -217,6 +218,7 @@ def test_the_same_data_in_another_place_are_the_same_run(stopped, config, folder
     assert RunFolder(stopped).finished()
 
 
+@pytest.mark.long
 def test_a_finished_run_keeps_where_its_data_lie_now(finished, config, folder, tmp_path) -> None:
     settings = ["num_epochs=1", f"data.root={tmp_path / 'moved'}"]
     folder.rename(tmp_path / "moved")
@@ -232,6 +234,7 @@ def test_other_data_in_another_place_are_refused(stopped, config, folder, tmp_pa
         train(config(f"data.root={tmp_path / 'second'}"))
 
 
+@pytest.mark.long
 def test_a_folder_in_another_spelling_is_the_same(stopped, config, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     train(config("data.root=./set/"))

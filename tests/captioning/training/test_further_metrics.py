@@ -36,6 +36,7 @@ def test_a_metric_of_several_captions_is_refused_where_the_search_gives_one(smal
     check(*latent, "search=latents_published")
 
 
+@pytest.mark.long
 def test_further_metrics_see_all_captions_of_an_image(small, tmp_path: Path) -> None:
     search = ("search.beam_size=3", "search.num_captions=3", "num_epochs=1")
     extra = ("extra_metrics=[diversity,oracle]", "extra_metrics.oracle.metrics=[BLEU]")

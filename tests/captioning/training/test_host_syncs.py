@@ -142,6 +142,7 @@ def test_no_step_waits_for_the_device(name: str, monkeypatch, tmp_path: Path) ->
     assert step_waits(monkeypatch, tmp_path, CASES[name](), make_batch()) == 4 * [[]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_masked_tokens_do_not_wait(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = CASES[name]().train(), make_batch()
@@ -169,6 +170,7 @@ def test_contexts_of_other_photos_do_not_wait(monkeypatch, tmp_path: Path) -> No
     assert step_waits(monkeypatch, tmp_path, model, batch) == 4 * [[]]
 
 
+@pytest.mark.long
 def test_training_on_pixels_does_not_wait(monkeypatch, tmp_path: Path) -> None:
     sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
     backbone = build_blip_vision(**sizes, intermediate_size=16, image_size=16, patch_size=8)
@@ -179,6 +181,7 @@ def test_training_on_pixels_does_not_wait(monkeypatch, tmp_path: Path) -> None:
     assert step_waits(monkeypatch, tmp_path, model, batch) == 4 * [[]]
 
 
+@pytest.mark.long
 def test_values_are_fetched_where_they_are_logged(monkeypatch, tmp_path: Path) -> None:
     waits = step_waits(monkeypatch, tmp_path, build("updown"), make_batch(), log_every=2)
     assert [bool(places) for places in waits] == [False, True, False, True]

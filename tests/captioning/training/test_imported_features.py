@@ -140,6 +140,7 @@ def test_cic_bart_trains_and_is_scored_without_a_photo(
     assert not list(tmp_path.rglob("*.jpg"))
 
 
+@pytest.mark.long
 def test_features_of_other_boxes_are_refused(tmp_path: Path, data: Path) -> None:
     photos = {str(n): photo(n + 7, own_boxes=False) for s in SPLITS.values() for n in s}
     far = {
@@ -193,6 +194,7 @@ def test_captions_of_ssa_are_added_without_photos(tmp_path: Path, data: Path) ->
     assert (tmp_path / "run" / "metrics.json").is_file()
 
 
+@pytest.mark.long
 def test_coco_entities_take_sizes_from_the_features(tmp_path: Path) -> None:
     entry = {
         "det_sequences": [None, "dog", None],

@@ -80,6 +80,7 @@ def test_speed_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None
     assert float(logged["speed/interval"]) == (len(batch) + 3) / 2
 
 
+@pytest.mark.long
 def test_tensorboard_shows_captions_and_photos(small, tmp_path: Path, monkeypatch) -> None:
     texts, photos = [], []
 

@@ -61,6 +61,7 @@ def test_the_test_scores_the_classes_held_out(small: Small, tmp_path) -> None:
     assert scores["settings"]["novel_objects"]["forms"]["laptop"] == ["laptop", "laptops"]
 
 
+@pytest.mark.long
 def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -> None:
     overrides = ("+steps.hold_out.classes.cake=[cake]", "steps.hold_out.samples_per_photo=1")
     config = small("num_epochs=1", *HELD_OUT, *overrides)
@@ -131,6 +132,7 @@ def test_captions_are_written_anew_in_each_batch(
     assert bool(changed) == online
 
 
+@pytest.mark.long
 def test_a_run_begins_with_anothers_weights_and_words(small: Small, first: Path, tmp_path) -> None:
     more = ("num_epochs=1", "optimizer.lr=0.0", "ema_decay=null", "tokenizer.extra_words=[zebra]")
     train(small(*HELD_OUT, *more, f"start_from={first}", folder="second"))

@@ -116,6 +116,7 @@ def _stop_after(monkeypatch, epochs: int) -> None:
     monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
 
 
+@pytest.mark.long
 def test_seeds_differ_and_repeat(small, trained, tmp_path: Path) -> None:
     trained("num_epochs=1", folder="a")
     for folder, seed in (("b", 0), ("c", 1)):

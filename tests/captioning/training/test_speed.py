@@ -193,6 +193,7 @@ def test_convolutions_are_as_precise_as_products(is_exact: bool, monkeypatch) ->
         torch.set_float32_matmul_precision("highest")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HALVES)
 def test_weights_in_half_precision_train_and_write(name: str, tmp_path: Path) -> None:
     model = build(name)

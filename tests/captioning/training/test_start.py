@@ -59,6 +59,7 @@ def test_an_export_begins_as_its_run_does(small: Small, run: Path, tmp_path: Pat
             assert torch.equal(model.state_dict()[name], tensor), name
 
 
+@pytest.mark.long
 def test_new_words_stand_behind_the_others_and_are_learnt(
     small: Small, run: Path, tmp_path: Path
 ) -> None:
@@ -211,6 +212,7 @@ def pixels(*overrides: str) -> tuple[str, ...]:
     return ("features=none", "features.backbone.weights=random", *overrides)
 
 
+@pytest.mark.long
 def test_a_captioner_of_cached_features_goes_on_with_its_backbone(
     small: Small, run: Path, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_score_that_turns_out_not_to_be_logged_is_told_in_a_line(small, tmp_pa
         train(config)
 
 
+@pytest.mark.long
 def test_callbacks_of_the_config_log_and_change_nothing(small, trained, tmp_path: Path) -> None:
     trained("num_epochs=1", folder="plain")
     train(

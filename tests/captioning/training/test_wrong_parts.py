@@ -236,6 +236,7 @@ def _metric(kind: str) -> tuple[str, str]:
     return (f"+extra_metrics.mine._target_={__name__}.Wrong", f"+extra_metrics.mine.kind={kind}")
 
 
+@pytest.mark.long
 def test_it_is_told_that_nothing_was_selected(small: Any, caplog: Any) -> None:
     train(small("num_epochs=2", *_score("Unknown")))
     assert caplog.text.count("nothing is not a number for any of") == 1

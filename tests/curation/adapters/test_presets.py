@@ -30,6 +30,7 @@ def test_the_recommended_policy_acts_before_training_on_its_own_estimate():
     assert (fewer.name, fewer.select.threshold) == ("recommended-select.threshold_0.8", 0.8)
 
 
+@pytest.mark.long
 def test_other_groups_may_be_put_below_curation(tmp_path):
     scorer = save_blip_matching(tmp_path / "matching")
     captioner = save_blip_captioner(tmp_path / "captioner")

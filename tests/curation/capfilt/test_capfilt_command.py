@@ -96,6 +96,7 @@ def test_counts_are_those_of_the_scores(run, data, middle):
     assert read_json(data / "out/card.json")["counts"] == counts
 
 
+@pytest.mark.long
 def test_shards_merge_into_the_same_set(run, data):
     whole = run("whole")
     for number in (3, 1, 2):
@@ -106,6 +107,7 @@ def test_shards_merge_into_the_same_set(run, data):
         assert (data / "whole" / name).read_bytes() == (data / "parts" / name).read_bytes()
 
 
+@pytest.mark.long
 def test_a_killed_shard_goes_on(run, data, monkeypatch):
     whole = run("whole")
     judged = offline_set._judged
@@ -167,6 +169,7 @@ def test_accepted_captions_are_a_set_to_add(run, data):
     assert {s.origin for s in added.samples} == {"human", "added:out"}
 
 
+@pytest.mark.long
 def test_what_does_not_belong_together_is_refused(run, data, tmp_path):
     run("out", "shard=1/2")
     with pytest.raises(FileNotFoundError, match="shards 2/2 are missing"):

@@ -406,6 +406,7 @@ def captioned(photos: np.ndarray, captions: np.ndarray, each: int, image_of=None
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("each", [1, 5])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3])
 def test_swapped_captions_are_found_and_their_chance_is_right(each: int, share: float) -> None:

@@ -134,6 +134,7 @@ def test_words_of_english_are_no_slips_of_a_short_trigger(tmp_path: Path) -> Non
     assert not flagged(result, "trigger_missing")
 
 
+@pytest.mark.long
 def test_each_folder_of_kohya_has_its_own_trigger(tmp_path: Path) -> None:
     folder(tmp_path, 10)
     write(tmp_path, {f"5_zkp1 cat/{n}": f"zkp1 cat, {c}" for n, c in enumerate(captions(10))})

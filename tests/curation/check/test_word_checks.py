@@ -47,6 +47,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "MIN_WORDS_ALONE", 0)
 
 
+@pytest.mark.long
 def test_wrong_words_are_found_with_what_they_should_be() -> None:
     roster, wrong = colourful(400, 20)
     done: list[float] = []

@@ -40,6 +40,7 @@ def parts_of(folder: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("format", [name for name in FORMATS if name != "journal"])
 def test_an_export_says_the_splits(folder: Path, tmp_path: Path, format: str) -> None:
     result = check(folder, space="none", skip=SKIP, quiet=True)

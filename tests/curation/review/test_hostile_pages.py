@@ -25,7 +25,7 @@ from PIL import Image
 
 from captioning.data.roster import CurationView, Dropped, build_roster
 from captioning.types import Edit, Sample
-from curation.base import WordDoubt
+from curation.base import SentenceDoubt, WordDoubt
 from curation.check.check_page import write_page
 from curation.check.checks import CHECKS
 from curation.check.evidence import Scores
@@ -130,6 +130,9 @@ def write_check(record: RunRecord, path: Path) -> None:
                 probability=0.9,
             ),
             caption="",
+        ),
+        worst_sentence=lambda row: SentenceDoubt(
+            row=row, start=0, sentence=roster.samples[row].caption, suspicion=1.0
         ),
         summary=lambda: HOSTILE[5],
     )

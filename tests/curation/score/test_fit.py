@@ -106,6 +106,7 @@ def test_about_as_many_are_selected_as_are_wrong(tmp_path: Path, per_photo, shar
     assert len(found & wrong) >= 0.7 * len(wrong)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("per_photo", [(5,), (1,), (1, 4)], ids=["several", "single", "mixed"])
 def test_hardly_anything_is_selected_where_nothing_is_wrong(tmp_path: Path, per_photo) -> None:
     roster, _ = swapped(photos_in(tmp_path, 150, per_photo), 0.0)

@@ -59,6 +59,7 @@ def test_the_packaged_generator_is_found_from_any_folder(
     assert pipeline.unet.config.in_channels > 0
 
 
+@pytest.mark.long
 def test_all_weights_of_the_network_are_tuned(config: Made, pipeline: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuned"
     chosen = config("fine_tuning", *SMALL, f"generator={pipeline}", "tuning=full", f"out={out}")

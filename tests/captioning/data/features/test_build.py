@@ -370,6 +370,7 @@ def test_threads_take_turns_with_the_lock(tmp_path: Path) -> None:
     assert f"process {os.getpid()}" in messages[0]
 
 
+@pytest.mark.long
 def test_real_photos(shared_data: Path, tmp_path: Path) -> None:
     paths = sorted((shared_data / "flickr8k" / "images").glob("*.jpg"))[:3]
     lite0 = build_backbone(name="efficientnet_lite0")

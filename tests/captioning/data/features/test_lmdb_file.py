@@ -48,6 +48,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.long
 @settings(max_examples=NUM_FILES)
 @given(data=st.data())
 def test_damage_ends_in_an_error_that_names_the_file(

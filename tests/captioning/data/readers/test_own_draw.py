@@ -134,6 +134,7 @@ def test_fewer_photos_than_splits_are_refused(tmp_path: Path) -> None:
         parts_of(tmp_path / "set")
 
 
+@pytest.mark.long
 def test_a_share_of_the_photos_is_held_out(tmp_path: Path) -> None:
     text_files(tmp_path / "set", range(NUMBER))
     sizes = [

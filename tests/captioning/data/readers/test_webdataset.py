@@ -319,6 +319,7 @@ def test_a_shard_that_changes_is_noticed(tmp_path):
     assert [photo_problem(path) for path in paths] == ["photo missing"] * 2
 
 
+@pytest.mark.long
 def test_damage_ends_in_a_line_or_is_recorded(tmp_path):
     """Bytes anywhere, and fields of headers whose sums are made right again."""
     members = [(name, data) for name, data in pairs("a", "b/c", "d" * 130, "ö").items()]

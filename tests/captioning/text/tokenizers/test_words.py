@@ -61,6 +61,7 @@ def test_words_of_any_punctuation_are_those_of_treebank(caption: str) -> None:
     assert split_words(caption) == treebank_words(caption)
 
 
+@pytest.mark.long
 def test_words_of_real_captions_are_those_of_treebank() -> None:
     annotations = load_annotations("pycocoevalcap:captions_val2014").items("annotations")
     captions = [annotation["caption"] for annotation in annotations[:: len(annotations) // 2000]]

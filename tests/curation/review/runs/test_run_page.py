@@ -123,6 +123,7 @@ def test_intervals_that_the_test_left_are_taken(folder: Path, edit_json) -> None
     assert [row["interval"] for row in rows] == [[0.1, 0.3], None]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "lost", "kept"),
     [
