@@ -138,8 +138,8 @@ def test_other_frozen_weights_are_refused(vlm, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_model_is_searched_by_its_own_generate(vlm, tmp_path: Path) -> None:
-    settings = ("search=generate", "search.max_length=5", "tokenizer.max_tokens=128", "num_epochs=1")
-    train(vlm(*settings, family="qwen2_vl"))
+    settings = ("search=generate", "search.max_length=5", "tokenizer.max_tokens=128")
+    train(vlm(*settings, "num_epochs=1", family="qwen2_vl"))
     groups, _, decoding = predict_run(tmp_path / "run")
     assert decoding["search"]["_target_"].endswith("GenerateSearch.with_settings")
     assert len(groups) == 12
