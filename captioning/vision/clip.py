@@ -21,6 +21,9 @@ from captioning.runtime.extras import import_extra
 from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import load_network, model_folder
 from captioning.runtime.tensor_files import weights_digest
+from captioning.text.lengths import ReadingLimit
+
+MAX_TOKENS = 77  # of a text, marks at its ends counted, as CLIP was trained
 
 
 class HubClip(nn.Module):
@@ -85,7 +88,8 @@ def load_hub_clip(folder: Path) -> dict[str, Any]:
         return tokenizer(list(texts), return_tensors="pt", **options)["input_ids"]
 
     model = HubClip(network, image_size=side)
-    return {"model": model, "preprocess": preprocess, "tokenize": tokenize}
+    most = config.text_config.max_position_embeddings
+    return {"model": model, "preprocess": preprocess, "tokenize": tokenize, "max_tokens": most}
 
 
 def _preprocess(folder: Path) -> transforms.Compose:
@@ -131,6 +135,7 @@ class ClipEncoder:
         preprocess: Callable[[Image.Image], Tensor],
         tokenize: Callable[[list[str]], Tensor],
         space: str,
+        max_tokens: int = MAX_TOKENS,
         batch_size: int = 64,
         device: str | torch.device = "cpu",
     ) -> None:
@@ -141,6 +146,7 @@ class ClipEncoder:
             preprocess: an RGB image to ``(3, H, W) float32``.
             tokenize: texts to ``(B, T) int64``; texts that are too long are cut.
             space: see the class.
+            max_tokens: from which on texts are cut, which is logged once.
             batch_size: images or texts at once.
             device: where the model runs; it comes there when it is first used.
         """
@@ -149,6 +155,7 @@ class ClipEncoder:
         self.space = space
         self.preprocess, self._tokenize = preprocess, tokenize
         self._batch_size = batch_size
+        self._limit = ReadingLimit(space, max_tokens)
 
     @property
     def identity(self) -> str:
@@ -187,7 +194,14 @@ class ClipEncoder:
         """
         if isinstance(texts, str):
             raise TypeError("texts must be a list of text: put a single text into a list")
-        return self._embed(texts, lambda batch: self._tokenize(list(batch)), "encode_text")
+
+        def prepared(batch: Sequence[str]) -> Tensor:
+            ids = self._tokenize(list(batch))
+            if ids.shape[1] >= self._limit.most:  # shorter texts end with padding, twice the same
+                self._limit.look((ids[:, -2] != ids[:, -1]).tolist())
+            return ids
+
+        return self._embed(texts, prepared, "encode_text")
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""
@@ -254,6 +268,7 @@ def build_clip(
         model=model,
         preprocess=preprocess,
         tokenize=open_clip.get_tokenizer(source),
+        max_tokens=int(getattr(model, "context_length", MAX_TOKENS)),
         space=Path(name).name if tag is None else f"{name}/{Path(tag.partition('@')[0]).stem}",
         batch_size=batch_size,
         device=device,

@@ -19,6 +19,7 @@ from captioning.runtime.files import read_json
 from captioning.runtime.model_folder import load_network, model_folder
 from captioning.runtime.processors import load_processor, refuse_misfit
 from captioning.runtime.tensor_files import weights_digest
+from captioning.text.lengths import ReadingLimit
 
 KINDS = ("siglip", "siglip2", "clip")
 
@@ -56,9 +57,11 @@ class DualEncoder:
         self._place = Resident(network, device=device, precision=precision)
         self._processor, self.space, self._batch_size = processor, space, batch_size
         # SigLIP was trained on texts of one length whose padding it reads, without a mask.
+        most = int(network.config.text_config.max_position_embeddings)
+        self._limit = ReadingLimit(space, most)
         self._text_options: dict[str, Any] = {
             "padding": "max_length" if self.sigmoid else True,
-            "max_length": int(network.config.text_config.max_position_embeddings),
+            "max_length": most,
             "truncation": True,
         }
 
@@ -105,6 +108,9 @@ class DualEncoder:
 
         def prepared(batch: Sequence[str]) -> Any:
             inputs = self._processor(text=list(batch), return_tensors="pt", **self._text_options)
+            ids = inputs["input_ids"]
+            if ids.shape[1] >= self._limit.most:  # the last of them may be an end, or padding
+                self._limit.look((ids[:, -2] != self._processor.tokenizer.pad_token_id).tolist())
             if self.sigmoid:
                 inputs.pop("attention_mask", None)
             return inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.text.lengths import count_pieces, count_words, length_level
+from captioning.text.lengths import ReadingLimit, count_pieces, count_words, length_level
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,15 @@ def test_pieces_are_whatever_stands_between_blanks() -> None:
     assert [count_pieces(text) for text in ("a dog runs .", "a dog runs.", " - ", "")] == [
         4, 3, 1, 0,
     ]  # fmt: skip
+
+
+def test_texts_that_reach_a_networks_limit_are_told_once(caplog) -> None:
+    limit = ReadingLimit("toy", 7)
+    limit.look([False, False])
+    assert not caplog.text
+    limit.look([True, False, True])
+    limit.look([True])
+    assert [record.message.partition(";")[0] for record in caplog.records] == [
+        "toy reads 7 tokens of a text: 2 of 3 have as many, and what follows in them counts for "
+        "nothing (said once)"
+    ]

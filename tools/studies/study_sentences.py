@@ -1,0 +1,190 @@
+"""Wrong sentences in long captions: how well each score finds them, and what a policy wins back.
+
+    python tools/studies/study_sentences.py --data miniworld --seeds 0 1 2
+    python tools/studies/study_sentences.py --data flickr8k --seeds 0 1 2
+    python tools/studies/study_sentences.py --report
+
+Captions are composed of a photo's five, and a sixth of all sentences is wrong
+(``steps=[plant_sentences,compose_captions]``). Flickr8k's are those of its test photos, and losses
+of its validation photos', as the joint space learnt from the others. Each finished run leaves a
+line in docs/results/records/sentences.jsonl: the loss of sound long captions of other photos, and
+for ``no curation`` how well each score finds the planted sentences. What is finished is not made
+again. ``--report`` builds the tables of docs/long_captions.md. What follows ``--`` goes to train.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from page_tables import fill, read_records
+
+from captioning.config.build import build_part
+from captioning.config.compose import compose_config
+from captioning.results.runs import read_run
+from captioning.results.table_formats import markdown_lines
+from captioning.runtime.files import write_lines
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "docs" / "results" / "records" / "sentences.jsonl"
+PAGE = ROOT / "docs" / "long_captions.md"
+KEY = ("data", "arm", "seed")
+LISTS = "${paths.data}/flickr8k/Flickr_8k"
+DATA: dict[str, list[str]] = {
+    "miniworld": ["experiment=data_curation/benchmark_miniworld"],
+    "flickr8k": [
+        *("experiment=data_curation/benchmark_flickr8k", "data.name=flickr8k_unseen"),
+        f"data.train.split_file={LISTS}.testImages.txt",
+        f"data.test.split_file={LISTS}.devImages.txt",
+    ],
+}
+SCALE = [
+    *("first_images=600", "num_epochs=8", "loader.batch_size=25", "loader.captions_per_image=1"),
+    *("tokenizer.max_words=120", "tokenizer.min_count=3", "metrics.test=[BLEU]", "report=false"),
+    *("+trainer.limit_val_batches=0", "+trainer.limit_test_batches=1", "threads=1"),
+]
+NOISE = "steps=[plant_sentences,compose_captions]"
+CLEAN = "steps=[compose_captions]"
+ORACLE = ["curation/score=sentence_truth", "curation/select=above"]
+BEFORE = "curation/schedule=before_training"
+SHARE = "curation.select.ratio=0.83"  # of captions with a wrong sentence, as planted
+AFTER = ["curation/schedule=once", "curation.warmup=3", SHARE]
+FIT = ["curation/score=sentence_fit", BEFORE, SHARE]
+ARMS: dict[str, list[str]] = {
+    "clean data": [CLEAN, "curation=none"],
+    "no curation": [NOISE, "curation=track", "curation/score=sentence_loss"],
+    "oracle: remove": [NOISE, "curation=remove_sentences", *ORACLE, BEFORE],
+    "oracle: mask": [NOISE, "curation=mask_sentences", *ORACLE, BEFORE],
+    "remove_sentences by fit": [NOISE, "curation=remove_sentences", *FIT],
+    "mask_sentences by fit": [NOISE, "curation=mask_sentences", *FIT],
+    "mask_sentences by loss": [NOISE, "curation=mask_sentences", *AFTER],
+    "mask_sentences by loss and fit": [
+        *(NOISE, "curation=mask_sentences", "curation/score=sentence_joint", *AFTER),
+    ],
+}
+PLAIN, BEST = "no curation", "oracle: remove"
+SCORES = ("sentence_loss", "sentence_fit", "sentence_words", "sentence_joint")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing, or build the tables."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", choices=list(DATA), default="miniworld")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--report", action="store_true", help="the tables alone")
+    options = parser.parse_args(arguments[:cut])
+    if options.report:
+        fill(PAGE, tables(read_records(options.records)))
+        return
+    for seed in options.seeds:
+        for arm in options.arms:
+            head = {"data": options.data, "arm": arm, "seed": seed}
+            make(head, options.records, arguments[cut + 1 :])
+
+
+def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
+    """One run and its record, unless it is there."""
+    from word_losses import word_losses  # beside this file
+
+    if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
+        return
+    data, arm, seed = (head[key] for key in KEY)
+    paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
+    name = arm.replace(":", "").replace(" ", "_")
+    folder = Path(paths.runs) / f"sentences_{data}" / name / f"seed{seed}"
+    if not (folder / "metrics.json").is_file():
+        command = [sys.executable, str(ROOT / "train.py"), *DATA[data], *SCALE, *ARMS[arm]]
+        command += [f"seed={seed}", f"run_dir={folder}", *extra]
+        print(" ".join(command[1:]), flush=True)
+        if code := subprocess.run(command, check=False).returncode:
+            sys.exit(f"ended with {code}; what is finished is kept, run it again")
+    run = read_run(folder)
+    line = {
+        **head,
+        "loss": word_losses(folder)["all"],
+        "found": found_sentences(folder, extra) if arm == PLAIN else None,
+        "settings": {key: run.setting(key) for key in ("first_images", "num_epochs")},
+        "seconds": round(sum(epoch["seconds"] for epoch in run.timing), 1),
+        "versions": {key: run.versions.get(key) for key in ("commit", "machine", "date")},
+    }
+    write_lines(records, [json.dumps(one) for one in [*read_records(records), line]])
+    print(json.dumps(line), flush=True)
+
+
+def found_sentences(folder: Path, extra: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """How well each score finds the planted sentences at the end of the fourth epoch."""
+    from curation.detect import contexts, detect_sentences
+    from curation.loop.planted_faults import faulty_kinds
+
+    own = [one for one in extra if one.startswith("paths.")]
+    chosen = [f"+curation/score@scores.{name}={name}" for name in SCORES]
+    config = compose_config("detect", [f"run={folder}", *chosen, *own])
+    context = list(contexts(folder))[3]
+    kinds = faulty_kinds(context.view, context.view.roster.planted)
+    return {
+        name: detect_sentences(build_part(config.scores[name]), context, kinds) for name in SCORES
+    }
+
+
+def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """All tables by the names of their marks; each is of one data set."""
+    found = {}
+    for data in sorted({line["data"] for line in lines}):
+        own = [line for line in lines if line["data"] == data]
+        found[f"sentences found {data}"] = found_table(own)
+        found[f"sentences trained {data}"] = loss_table(own)
+    return found
+
+
+def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Average precision of each score, a mean over the seeds with the standard deviation."""
+    runs = [line["found"] for line in lines if line["arm"] == PLAIN]
+    kinds = sorted(runs[0][SCORES[0]]["average_precision_by_kind"])
+    head = ["score", "seeds", "average precision", *(f"AP, {kind}" for kind in kinds)]
+    rows = []
+    for name in SCORES:
+        own = [run[name] for run in runs]
+        each = [[one["average_precision_by_kind"][kind] for one in own] for kind in kinds]
+        values = [[one["average_precision"] for one in own], *each]
+        worst = [one["worst_of_caption"] for one in own]
+        rows.append([f"`{name}`", str(len(own)), *map(_mean, [*values, worst])])
+    return markdown_lines([*head, "the wrong one is its caption's worst"], rows)
+
+
+def loss_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Loss of sound captions by arm, and the share of the oracle's gain that it wins back."""
+    losses = {
+        arm: {line["seed"]: line["loss"] for line in lines if line["arm"] == arm} for arm in ARMS
+    }
+    rows = []
+    for arm, own in losses.items():
+        if not own:
+            continue
+        seeds = sorted(own.keys() & losses[PLAIN].keys() & losses[BEST].keys())
+        gains = [losses[PLAIN][seed] - own[seed] for seed in seeds]
+        whole = [losses[PLAIN][seed] - losses[BEST][seed] for seed in seeds]
+        share = statistics.fmean(gains) / statistics.fmean(whole) if seeds else None
+        shown = "-" if arm == PLAIN or share is None else f"{share:.0%}"
+        rows.append([arm, str(len(own)), _mean(list(own.values())), _mean(gains), shown])
+    return markdown_lines(["arm", "seeds", "loss", "gain", "share of the oracle"], rows)
+
+
+def _mean(values: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    mean = statistics.fmean(values)
+    return f"{mean:.3f}" if len(values) < 2 else f"{mean:.3f} ± {statistics.stdev(values):.3f}"
+
+
+if __name__ == "__main__":
+    main()
