@@ -20,7 +20,7 @@ from captioning.vision.photos import load_rgb
 
 PICTURES_INSIDE = "img-src data:"
 FRAME = "frame.html"  # of every page: head, script and data
-MAX_TEXT_LENGTH = 400  # characters of a text of the data
+MAX_TEXT_LENGTH = 2400  # characters of a text of the data: 300 words and more
 SIDE = 220  # of a thumbnail: its longest side in pixels
 QUALITY = 72
 _SLOT = re.compile(r"\{\{(\w+)\}\}")

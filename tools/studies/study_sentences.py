@@ -9,7 +9,8 @@ Captions are composed of a photo's five, and a sixth of all sentences is wrong
 of its validation photos', as the joint space learnt from the others. Each finished run leaves a
 line in docs/results/records/sentences.jsonl: the loss of sound long captions of other photos, and
 for ``no curation`` how well each score finds the planted sentences. What is finished is not made
-again. ``--report`` builds the tables of docs/long_captions.md. What follows ``--`` goes to train.py.
+again. ``--report`` builds the tables of docs/long_captions.md. What follows ``--`` goes to
+train.py.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DATA: dict[str, list[str]] = {
     ],
 }
 SCALE = [
-    *("first_images=600", "num_epochs=8", "loader.batch_size=25", "loader.captions_per_image=1"),
+    *("first_images=600", "num_epochs=4", "loader.batch_size=25", "loader.captions_per_image=1"),
     *("tokenizer.max_words=120", "tokenizer.min_count=3", "metrics.test=[BLEU]", "report=false"),
     *("+trainer.limit_val_batches=0", "+trainer.limit_test_batches=1", "threads=1"),
 ]
@@ -55,7 +56,7 @@ CLEAN = "steps=[compose_captions]"
 ORACLE = ["curation/score=sentence_truth", "curation/select=above"]
 BEFORE = "curation/schedule=before_training"
 SHARE = "curation.select.ratio=0.83"  # of captions with a wrong sentence, as planted
-AFTER = ["curation/schedule=once", "curation.warmup=3", SHARE]
+AFTER = ["curation/schedule=once", "curation.warmup=1", SHARE]
 FIT = ["curation/score=sentence_fit", BEFORE, SHARE]
 ARMS: dict[str, list[str]] = {
     "clean data": [CLEAN, "curation=none"],

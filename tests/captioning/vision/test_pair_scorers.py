@@ -39,6 +39,18 @@ def photos():
     return [Image.fromarray(rng.integers(0, 255, s, dtype=np.uint8)) for s in shapes]
 
 
+def test_captions_of_which_networks_read_the_beginning_are_told(folders, photos, caplog):
+    long = [TEXTS[0] + " and a dog" * 40, TEXTS[0]]
+    encoder = build_dual_encoder(name=str(folders / "siglip"))
+    for scorer in (build_blip_matching(name=str(folders / "itm")), CosineScorer(encoder=encoder)):
+        for texts, number in ((TEXTS[:1], 0), (long, 1), (long, 1)):
+            scorer.score_pairs(photos[:1], texts, [0] * len(texts))
+            told = [record.message for record in caplog.records if "(said once)" in record.message]
+            assert len(told) == number
+        assert "tokens of a text: 1 of 2 have as many" in told[0]
+        caplog.clear()
+
+
 @pytest.mark.parametrize("head", ["itm", "itc"])
 def test_blip_judges_as_in_transformers(folders, photos, head):
     scorer = build_blip_matching(name=str(folders / "itm"), head=head, batch_size=2)

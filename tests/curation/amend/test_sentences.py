@@ -12,6 +12,7 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import MaskedSpan, Sample
 from curation.amend.sentences import MaskSentences, RemoveSentences, removed_spans
 from curation.base import Context, Selected, SentenceDoubt
+from curation.journal.journal import undo
 from curation.loop.policy import CurationPolicy
 from curation.select.above import Above
 from curation.select.random import Random
@@ -80,6 +81,16 @@ def test_removed_sentences_leave_the_caption_and_say_where_they_stood() -> None:
     after = view.apply(amended.edits)
     assert [sample.caption for sample in after.samples()] == ["A dog runs.", CAPTIONS[1]]
     assert score.scores(context_of(after))[0] == 1
+
+
+def test_an_undo_brings_the_sentences_back() -> None:
+    view, score = make_view(), ToySentences(DOUBTS)
+    for amend in (MaskSentences(score=score), RemoveSentences(score=score)):
+        after = view.apply(amend.amend(context_of(view), everything(view)).edits)
+        assert after.samples() != view.samples()
+        rest = undo(after.journal, sample_ids=["a"]).journal
+        assert view.apply(rest).samples()[0] == view.samples()[0]
+        assert view.apply(rest).samples()[1] == after.samples()[1]
 
 
 def test_the_selectors_score_is_asked_and_its_signals_are_wanted() -> None:

@@ -161,6 +161,21 @@ def test_masked_words_are_pieces_of_their_caption(record, tmp_path):
     assert columns["note"][-1].startswith("characters 0-4,")
 
 
+def test_removed_sentences_are_pieces_of_the_caption_that_had_them(roster, tmp_path):
+    samples = [replace(roster.samples[0], caption="A dog. A cat. A cow.")]
+    view = CurationView(roster=build_roster("long", samples))
+    own = {"sample_id": samples[0].sample_id, "action": "replace_caption", "policy": "p"}
+    removal = Edit(**own, value="A dog. A cow.", origin="sentence:7-13", epoch=0)
+    by_hand = Edit(**own, value="other", origin="sentence:0-6", epoch=1)
+    nothing = np.zeros((0, 1), dtype=np.float32)
+    view = view.apply([removal, by_hand])
+    record = RunRecord(policy="p", seed=0, view=view, epochs=(), history=nothing, truth={})
+    write_report(record, tmp_path / "report.html", num_pictures=0)
+    listed = page_data.listed(tmp_path / "report.html")
+    assert listed["pieces"] == [["A dog. ", "A cat.", " A cow."], None]
+    assert listed["after"] == ["A dog. A cow.", "other"]
+
+
 def test_in_a_browser_masked_words_are_struck_out(record, tmp_path, browser):
     write_report(masked_record(record), tmp_path / "r.html", num_pictures=0)
     open_page(browser, tmp_path / "r.html")
@@ -174,12 +189,12 @@ def test_in_a_browser_masked_words_are_struck_out(record, tmp_path, browser):
 
 
 def test_long_texts_are_shortened(record, tmp_path):
-    long = Edit(sample_id="img5#2", action="replace_caption", value="word " * 400)
+    long = Edit(sample_id="img5#2", action="replace_caption", value="word " * 600)
     write_report(
         replace(record, view=record.view.apply([long])), tmp_path / "r.html", num_pictures=0
     )
     after = page_data.listed(tmp_path / "r.html")["after"][-1]
-    assert len(after) == 400
+    assert len(after) == 2400
     assert after.endswith("…")
 
 
