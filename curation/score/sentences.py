@@ -27,17 +27,18 @@ class SentenceLoss(AbstractSentenceScore):
     Args:
         num_epochs: how many; 1 is the epoch that just ended. Epochs in which a sample had another
             caption or picture do not count.
+        within_caption: take the mean loss of the caption's other sentences off, so that hard
+            captions do not count as a whole. A caption of one sentence then has none to judge.
 
     Raises:
         ValueError: ``num_epochs`` below 1.
     """
 
-    name = "loss of a sentence"
-
-    def __init__(self, *, num_epochs: PositiveInt = 1) -> None:
+    def __init__(self, *, num_epochs: PositiveInt = 1, within_caption: bool = True) -> None:
         if num_epochs < 1:
             raise ValueError(f"num_epochs must be at least 1: got {num_epochs}")
-        self.num_epochs = num_epochs
+        self.num_epochs, self.within_caption = num_epochs, within_caption
+        self.name = "loss of a sentence" + " above its caption's others" * within_caption
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -60,6 +61,10 @@ class SentenceLoss(AbstractSentenceScore):
         if not len(history):
             return []
         losses = context.of_present_pairs(history)[-self.num_epochs :].nanmean(0)
+        if self.within_caption:
+            known = ~losses.isnan()
+            others = losses.nansum(1, keepdim=True) - losses
+            losses = losses - others / (known.sum(1, keepdim=True) - 1)  # 0 / 0 without others
         return _judged(context, losses.tolist())
 
 

@@ -47,8 +47,8 @@ DATA: dict[str, list[str]] = {
     ],
 }
 SCALE = [
-    *("first_images=600", "num_epochs=4", "loader.batch_size=25", "loader.captions_per_image=1"),
-    *("tokenizer.max_words=120", "tokenizer.min_count=3", "metrics.test=[BLEU]", "report=false"),
+    *("first_images=200", "num_epochs=6", "loader.batch_size=20", "loader.captions_per_image=1"),
+    *("tokenizer.max_words=120", "tokenizer.min_count=2", "metrics.test=[BLEU]", "report=false"),
     *("+trainer.limit_val_batches=0", "+trainer.limit_test_batches=1", "threads=1"),
 ]
 NOISE = "steps=[plant_sentences,compose_captions]"
@@ -124,14 +124,14 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
 
 
 def found_sentences(folder: Path, extra: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How well each score finds the planted sentences at the end of the fourth epoch."""
+    """How well each score finds the planted sentences at the run's end."""
     from curation.detect import contexts, detect_sentences
     from curation.loop.planted_faults import faulty_kinds
 
     own = [one for one in extra if one.startswith("paths.")]
     chosen = [f"+curation/score@scores.{name}={name}" for name in SCORES]
     config = compose_config("detect", [f"run={folder}", *chosen, *own])
-    context = list(contexts(folder))[3]
+    *_, context = contexts(folder)
     kinds = faulty_kinds(context.view, context.view.roster.planted)
     return {
         name: detect_sentences(build_part(config.scores[name]), context, kinds) for name in SCORES

@@ -114,6 +114,13 @@ def test_the_worst_sentences_of_a_run_are_masked(small) -> None:
     for row in first.live:
         assert (~np.isnan(history[0, row])).sum() == len(sentences(first, row))
     doubts = {(d.row, d.start): d for d in SentenceLoss().doubts(first)}
+    for doubt in SentenceLoss(within_caption=False).doubts(first):
+        place = next(n for n, s in enumerate(sentences(first, doubt.row)) if s == doubt.sentence)
+        own = history[0, doubt.row]
+        assert doubt.suspicion == pytest.approx(own[place])
+        others = np.delete(own[~np.isnan(own)], place)
+        within = doubts[doubt.row, doubt.start].suspicion
+        assert within == pytest.approx(own[place] - others.mean(), abs=1e-5)
     _, edits = read_journal(folder)
     masked = [edit for edit in edits if edit.epoch == 0]
     assert len(masked) == round(0.3 * len(ids))
