@@ -32,6 +32,7 @@ from curation.loop.policy import CurationPolicy
 from curation.loop.replaced_images import PictureFolder
 from curation.manifest import FILE_NAME as MANIFEST_NAME
 from curation.manifest import TRUTH_NAME, Manifest, read_manifest, settings_of, write_manifest
+from curation.score.sentences import SENTENCE_LOSS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +321,9 @@ class Curation:
         Args:
             rows: ``(B,) int64`` rows of the samples (`Sample.row`).
             losses: ``(B,)`` loss of each, in nats a token; gradients are left out.
-            **signals: ``(B,)`` further measurements, of the names that `open` got.
+            **signals: ``(B,)`` further measurements, of the names that `open` got;
+                ``sentence_loss`` is ``(B, S)``, see
+                `curation.adapters.losses.per_sentence_losses`.
 
         Raises:
             ValueError: shapes that differ, rows outside the roster (on a GPU: at the epoch's end),
@@ -501,7 +504,8 @@ def _as_batch(
         )
     tensors = {name: torch.as_tensor(value).detach() for name, value in values.items()}
     for name, tensor in tensors.items():
-        if tensor.shape != rows.shape:
+        by_sentence = name == SENTENCE_LOSS and tensor.dim() == 2 and len(tensor) == len(rows)
+        if tensor.shape != rows.shape and not by_sentence:
             raise ValueError(
                 f"{name} must have one value for each row {tuple(rows.shape)}: got "
                 f"{tuple(tensor.shape)}; a mean over the batch tells nothing of its samples"

@@ -30,15 +30,7 @@ def per_sample_losses(
     Raises:
         ValueError: shapes that do not fit.
     """
-    fits = logits.dim() == 3 and labels.dim() == 2 and len(logits) == len(labels)
-    if not fits or logits.shape[1] < labels.shape[1] or labels.shape[1] < 1 + shift:
-        raise ValueError(
-            "logits must be (B, S, V) and labels (B, T) with S >= T: got "
-            f"{tuple(logits.shape)} and {tuple(labels.shape)}"
-        )
-    logits = logits[:, -labels.shape[1] :]
-    if shift:
-        logits, labels = logits[:, :-1], labels[:, 1:]
+    logits, labels = _aligned(logits, labels, shift)
     size = len(logits)
     if not (torch.is_grad_enabled() and logits.requires_grad):
         size = max(1, _MAX_ELEMENTS // (logits.shape[1] * logits.shape[2]))
@@ -47,6 +39,57 @@ def per_sample_losses(
         for part, targets in zip(logits.split(size), labels.split(size), strict=True)
     ]
     return torch.cat(sums) / (labels != ignore_index).sum(1)
+
+
+def per_sentence_losses(
+    logits: Tensor,
+    labels: Tensor,
+    sentences: Tensor,
+    *,
+    num_sentences: int,
+    shift: bool = True,
+    ignore_index: int = IGNORED,
+) -> Tensor:
+    """Mean negative log-likelihood a token of each sentence; never waits for the device.
+
+    For ``curation.add(rows, losses, sentence_loss=...)``, see docs/long_captions.md.
+
+    Args:
+        logits, labels, shift, ignore_index: see `per_sample_losses`.
+        sentences: ``(B, T) int64`` number of each label's sentence from 0, -1 for none, see
+            `captioning.text.sentence_spans.sentence_numbers`.
+        num_sentences: S; sentences from the S-th on are left out.
+
+    Returns:
+        ``(B, S) float32`` in nats, detached; NaN where a caption has fewer sentences.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    if sentences.shape != labels.shape:
+        raise ValueError(
+            f"sentences must be of the labels' shape {tuple(labels.shape)}: got "
+            f"{tuple(sentences.shape)}"
+        )
+    logits, labels = _aligned(logits.detach(), labels, shift)
+    numbers = sentences[:, 1:] if shift else sentences
+    nll = _token_losses(logits, labels, ignore_index)
+    numbers = numbers.where(labels != ignore_index, -1)
+    places = torch.arange(num_sentences, device=numbers.device)
+    is_own = (numbers[..., None] == places).to(nll)
+    return (nll[..., None] * is_own).sum(1) / is_own.sum(1)
+
+
+def _aligned(logits: Tensor, labels: Tensor, shift: bool) -> tuple[Tensor, Tensor]:
+    """Logits of the labels' places, and the labels."""
+    fits = logits.dim() == 3 and labels.dim() == 2 and len(logits) == len(labels)
+    if not fits or logits.shape[1] < labels.shape[1] or labels.shape[1] < 1 + shift:
+        raise ValueError(
+            "logits must be (B, S, V) and labels (B, T) with S >= T: got "
+            f"{tuple(logits.shape)} and {tuple(labels.shape)}"
+        )
+    logits = logits[:, -labels.shape[1] :]
+    return (logits[:, :-1], labels[:, 1:]) if shift else (logits, labels)
 
 
 def _token_losses(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:

@@ -55,7 +55,6 @@ class AbstractSentenceAmender(AbstractSpanAmender[AbstractSentenceScore]):
 
     score_type = AbstractSentenceScore
     which_score = "sentences are in doubt: choose curation/score=sentence_loss or sentence_fit"
-    amends_at_once = True
 
     def __init__(
         self,

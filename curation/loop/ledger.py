@@ -94,7 +94,8 @@ class LossLedger:
 
         Args:
             rows: ``(B,) int64`` roster rows.
-            losses: ``(B,)`` loss of each, in nats.
+            losses: ``(B,)`` loss of each, in nats; in a ledger by sentence ``(B, S)``, NaN where a
+                caption has fewer sentences.
             sums: ``(B,)`` the same summed over the caption's tokens; not kept unless wanted.
             tokens: losses of single tokens with their sentences; not kept unless wanted.
 
@@ -102,6 +103,9 @@ class LossLedger:
             ValueError: shapes differ, or the sums or tokens are wanted and there are none.
             RuntimeError: the epoch's sums were already reduced over the processes.
         """
+        if len(self.shape) == 2:
+            self._add_sentences(rows, losses)
+            return
         if rows.dim() != 1 or losses.shape != rows.shape:
             raise ValueError(
                 "losses must have one value per row: "
@@ -124,6 +128,16 @@ class LossLedger:
                 )
             self.sentences.add_tokens(rows, tokens)
         self._record(rows, losses, torch.ones_like(losses))
+
+    def _add_sentences(self, rows: Tensor, losses: Tensor) -> None:
+        if losses.dim() != 2 or len(losses) != len(rows):
+            raise ValueError(
+                "losses of sentences must be (B, S), a value for each sentence of each row, NaN "
+                f"where a caption has fewer: got {tuple(losses.shape)} for rows {tuple(rows.shape)}"
+            )
+        places = torch.arange(losses.shape[1], device=losses.device)
+        numbers = places.expand(losses.shape).where(~losses.isnan(), -1)
+        self.add_tokens(rows, TokenLosses(nll=losses, sentences=numbers))
 
     def add_tokens(self, rows: Tensor, tokens: TokenLosses) -> None:
         """Record losses by sentence: each counts with the mean of its tokens.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from curation.score.caption_fit import FitScores, misfit, waits_for_caption
 
 SENTENCE_LOSS = "sentence_loss"
 """The signal that holds the mean loss a token of each sentence, ``(E, N, K)``."""
+ABOVE = " above its caption's others"
 
 
 class SentenceLoss(AbstractSentenceScore):
@@ -38,7 +40,7 @@ class SentenceLoss(AbstractSentenceScore):
         if num_epochs < 1:
             raise ValueError(f"num_epochs must be at least 1: got {num_epochs}")
         self.num_epochs, self.within_caption = num_epochs, within_caption
-        self.name = "loss of a sentence" + " above its caption's others" * within_caption
+        self.name = "loss of a sentence" + ABOVE * within_caption
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -61,11 +63,8 @@ class SentenceLoss(AbstractSentenceScore):
         if not len(history):
             return []
         losses = context.of_present_pairs(history)[-self.num_epochs :].nanmean(0)
-        if self.within_caption:
-            known = ~losses.isnan()
-            others = losses.nansum(1, keepdim=True) - losses
-            losses = losses - others / (known.sum(1, keepdim=True) - 1)  # 0 / 0 without others
-        return _judged(context, losses.tolist())
+        doubts = _judged(context, losses.tolist())
+        return above_others(doubts) if self.within_caption else doubts
 
 
 class SentenceFit(AbstractSentenceScore):
@@ -73,12 +72,13 @@ class SentenceFit(AbstractSentenceScore):
 
     Args:
         pairs: scores of pairs of photo and text.
+        within_caption: see `SentenceLoss`.
     """
 
-    def __init__(self, *, pairs: FitScores) -> None:
-        self._pairs = pairs
+    def __init__(self, *, pairs: FitScores, within_caption: bool = True) -> None:
+        self._pairs, self.within_caption = pairs, within_caption
         sign = "1 - " if pairs.is_probability else "minus "
-        self.name = f"{sign}{pairs.name} of a sentence"
+        self.name = f"{sign}{pairs.name} of a sentence" + ABOVE * within_caption
 
     @property
     def opens_photos(self) -> bool:
@@ -86,7 +86,7 @@ class SentenceFit(AbstractSentenceScore):
         return True
 
     def doubts(self, context: Context) -> list[SentenceDoubt]:
-        """In [0, 1] for probabilities, [-1, 1] for cosines."""
+        """In [0, 1] for probabilities, [-1, 1] for cosines; within captions differences."""
         live = [sample for sample in context.live.values() if not waits_for_caption(sample)]
         places = [(s, start, stop) for s in live for start, stop in sentence_spans(s.caption)]
         if not places:
@@ -94,10 +94,11 @@ class SentenceFit(AbstractSentenceScore):
         pairs = [(s.image_path, s.caption[start:stop]) for s, start, stop in places]
         values = misfit(self._pairs.scores(pairs), self._pairs).tolist()
         self._pairs.release()
-        return [
+        doubts = [
             SentenceDoubt(row=s.row, start=start, sentence=s.caption[start:stop], suspicion=value)
             for (s, start, stop), value in zip(places, values, strict=True)
         ]
+        return above_others(doubts) if self.within_caption else doubts
 
 
 class SentenceWords(AbstractSentenceScore):
@@ -190,6 +191,21 @@ class SentenceJoint(AbstractSentenceScore):
             SentenceDoubt(row=row, start=start, sentence=doubt.sentence, suspicion=sums[row, start])
             for (row, start), doubt in sorted(places.items())
         ]
+
+
+def above_others(doubts: Sequence[SentenceDoubt]) -> list[SentenceDoubt]:
+    """Records less the mean of the caption's other sentences; none where there are no others."""
+    sums = {
+        row: (sum(doubt.suspicion for doubt in own), len(own))
+        for row, own in by_row(doubts).items()
+    }
+    found = []
+    for doubt in doubts:
+        total, number = sums[doubt.row]
+        if number > 1:
+            others = (total - doubt.suspicion) / (number - 1)
+            found.append(replace(doubt, suspicion=doubt.suspicion - others))
+    return found
 
 
 def _judged(context: Context, values: Sequence[Sequence[float]]) -> list[SentenceDoubt]:

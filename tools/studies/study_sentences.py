@@ -2,6 +2,7 @@
 
     python tools/studies/study_sentences.py --data miniworld --seeds 0 1 2
     python tools/studies/study_sentences.py --data flickr8k --seeds 0 1 2
+    python tools/studies/study_sentences.py --data flickr8k --seeds 0 1 2 --untrained
     python tools/studies/study_sentences.py --report
 
 Captions are composed of a photo's five, and a sixth of all sentences is wrong
@@ -21,6 +22,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,15 @@ from page_tables import fill, read_records
 
 from captioning.config.build import build_part
 from captioning.config.compose import compose_config
+from captioning.data.roster import CurationView
 from captioning.results.runs import read_run
 from captioning.results.table_formats import markdown_lines
 from captioning.runtime.files import write_lines
+from captioning.training.rosters import read_train
+from captioning.training.settings import DataSettings
+from curation.base import AbstractSentenceScore, Context
+from curation.detect import contexts, detect_sentences
+from curation.loop.planted_faults import faulty_kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "sentences.jsonl"
@@ -65,13 +73,16 @@ ARMS: dict[str, list[str]] = {
     "oracle: mask": [NOISE, "curation=mask_sentences", *ORACLE, BEFORE],
     "remove_sentences by fit": [NOISE, "curation=remove_sentences", *FIT],
     "mask_sentences by fit": [NOISE, "curation=mask_sentences", *FIT],
-    "mask_sentences by loss": [NOISE, "curation=mask_sentences", *AFTER],
+    "mask_sentences by loss": [
+        *(NOISE, "curation=mask_sentences", "curation/score=sentence_loss", *AFTER),
+    ],
     "mask_sentences by loss and fit": [
         *(NOISE, "curation=mask_sentences", "curation/score=sentence_joint", *AFTER),
     ],
 }
 PLAIN, BEST = "no curation", "oracle: remove"
 SCORES = ("sentence_loss", "sentence_fit", "sentence_words", "sentence_joint")
+UNTRAINED, UNTRAINED_SCORES = "untrained", ("sentence_fit", "sentence_words")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -83,10 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument(
+        "--untrained", action="store_true", help="scores that need no run alone, of 600 captions"
+    )
     parser.add_argument("--report", action="store_true", help="the tables alone")
     options = parser.parse_args(arguments[:cut])
     if options.report:
         fill(PAGE, tables(read_records(options.records)))
+        return
+    if options.untrained:
+        for seed in options.seeds:
+            judge(options.data, seed, options.records, arguments[cut + 1 :])
         return
     for seed in options.seeds:
         for arm in options.arms:
@@ -123,18 +141,49 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     print(json.dumps(line), flush=True)
 
 
+def judge(data: str, seed: int, records: Path, extra: Sequence[str]) -> None:
+    """How well scores that need no run find the planted sentences, and the record, unless there."""
+    head = {"data": data, "arm": UNTRAINED, "seed": seed}
+    if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
+        return
+    own = [*DATA[data], *SCALE, *ARMS[PLAIN], f"seed={seed}", "first_images=600", *extra]
+    roster, _ = read_train(DataSettings.of(compose_config("train", own)))
+    context = Context.before_training(CurationView(roster=roster), seed=seed)
+    found = {
+        name: detect_sentences(score, context, roster_kinds(context))
+        for name, score in scores_of(UNTRAINED_SCORES, extra).items()
+    }
+    versions = {"date": f"{date.today():%Y-%m-%d}", "commit": head_commit()}
+    line = {**head, "found": found, "settings": {"first_images": 600}, "versions": versions}
+    write_lines(records, [json.dumps(one) for one in [*read_records(records), line]])
+    print(json.dumps(line), flush=True)
+
+
+def head_commit() -> str:
+    """The commit of the checkout."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def scores_of(names: Sequence[str], extra: Sequence[str]) -> dict[str, AbstractSentenceScore]:
+    """Scores of ``configs/curation/score`` by name."""
+    paths = [one for one in extra if one.startswith("paths.")]
+    chosen = [f"+curation/score@scores.{name}={name}" for name in names]
+    config = compose_config("detect", ["run=none", *chosen, *paths])
+    return {name: build_part(config.scores[name]) for name in names}
+
+
+def roster_kinds(context: Context) -> dict[int, str]:
+    """Kind of fault by row."""
+    return faulty_kinds(context.view, context.view.roster.planted)
+
+
 def found_sentences(folder: Path, extra: Sequence[str]) -> dict[str, dict[str, Any]]:
     """How well each score finds the planted sentences at the run's end."""
-    from curation.detect import contexts, detect_sentences
-    from curation.loop.planted_faults import faulty_kinds
-
-    own = [one for one in extra if one.startswith("paths.")]
-    chosen = [f"+curation/score@scores.{name}={name}" for name in SCORES]
-    config = compose_config("detect", [f"run={folder}", *chosen, *own])
     *_, context = contexts(folder)
-    kinds = faulty_kinds(context.view, context.view.roster.planted)
     return {
-        name: detect_sentences(build_part(config.scores[name]), context, kinds) for name in SCORES
+        name: detect_sentences(score, context, roster_kinds(context))
+        for name, score in scores_of(SCORES, extra).items()
     }
 
 
@@ -150,16 +199,19 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Average precision of each score, a mean over the seeds with the standard deviation."""
-    runs = [line["found"] for line in lines if line["arm"] == PLAIN]
-    kinds = sorted(runs[0][SCORES[0]]["average_precision_by_kind"])
-    head = ["score", "seeds", "average precision", *(f"AP, {kind}" for kind in kinds)]
-    rows = []
-    for name in SCORES:
-        own = [run[name] for run in runs]
-        each = [[one["average_precision_by_kind"][kind] for one in own] for kind in kinds]
-        values = [[one["average_precision"] for one in own], *each]
-        worst = [one["worst_of_caption"] for one in own]
-        rows.append([f"`{name}`", str(len(own)), *map(_mean, [*values, worst])])
+    rows: list[list[str]] = []
+    kinds: list[str] = []
+    for arm, names in ((UNTRAINED, UNTRAINED_SCORES), (PLAIN, SCORES)):
+        runs = [line for line in lines if line["arm"] == arm]
+        for name in names if runs else ():
+            own = [run["found"][name] for run in runs]
+            kinds = sorted(own[0]["average_precision_by_kind"])
+            each = [[one["average_precision_by_kind"][kind] for one in own] for kind in kinds]
+            values = [[one["average_precision"] for one in own], *each]
+            worst = [one["worst_of_caption"] for one in own]
+            captions = str(runs[0]["settings"]["first_images"])
+            rows.append([f"`{name}`", captions, str(len(own)), *map(_mean, [*values, worst])])
+    head = ["score", "captions", "seeds", "average precision", *(f"AP, {kind}" for kind in kinds)]
     return markdown_lines([*head, "the wrong one is its caption's worst"], rows)
 
 

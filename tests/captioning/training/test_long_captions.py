@@ -29,6 +29,11 @@ LONG = (
     "seed=3",
 )
 
+BY_LOSS = (
+    *("curation/score=sentence_loss", "curation/schedule=every_epoch"),
+    "curation.select.ratio=0.3",
+)
+
 
 def batch_of_two(*, asked: bool) -> Batch:
     numbers = torch.tensor([[-1, 0, 0, 1, 1, -1], [-1, 0, 1, -1, -1, -1]])
@@ -105,7 +110,7 @@ def sentences(context, row: int) -> list[str]:
 
 
 def test_the_worst_sentences_of_a_run_are_masked(small) -> None:
-    config = small(*LONG, "curation=mask_sentences", "curation.select.ratio=0.3")
+    config = small(*LONG, "curation=mask_sentences", *BY_LOSS)
     train(config)
     folder = Path(config.run_dir)
     ids, _, history = read_history(folder / "curation" / f"{SENTENCE_LOSS}.npz")
@@ -143,8 +148,7 @@ def test_the_worst_sentences_of_a_run_are_masked(small) -> None:
 
 def test_a_run_whose_wrong_sentences_an_oracle_removes_is_sound(small) -> None:
     oracle = ("curation/score=sentence_truth", "curation/select=above")
-    before = "curation/schedule=before_training"
-    config = small(*LONG, "curation=remove_sentences", *oracle, before)
+    config = small(*LONG, "curation=remove_sentences", *oracle)
     train(config)
     folder = Path(config.run_dir)
     faulty = json.loads((folder / "noise_truth.json").read_text())
