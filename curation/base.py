@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # loops of one's own need no Lightning, which takes seconds t
 
 REPLACING = ("replace_caption", "replace_image")
 """Actions after which a sample is another pair of photo and caption."""
+SENTENCE_LOSS = "sentence_loss"
+"""The signal that holds the mean loss a token of each sentence, ``(E, N, K)``."""
 LEFT_ALONE = "left alone: "
 """How notes begin that say why a selected sample stays as it is."""
 

@@ -22,7 +22,7 @@ from captioning.types import Sample
 from curation.adapters.curation_state import FILE_NAME, read_state, state_before, write_state
 from curation.adapters.process_group import check_agreement, is_writer, summed, wait_for_all
 from curation.adapters.rosters import make_roster
-from curation.base import AbstractAmender
+from curation.base import SENTENCE_LOSS, AbstractAmender
 from curation.journal.journal import FILE_NAME as JOURNAL_NAME
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator, Outcome
@@ -32,7 +32,6 @@ from curation.loop.policy import CurationPolicy
 from curation.loop.replaced_images import PictureFolder
 from curation.manifest import FILE_NAME as MANIFEST_NAME
 from curation.manifest import TRUTH_NAME, Manifest, read_manifest, settings_of, write_manifest
-from curation.score.sentences import SENTENCE_LOSS
 
 
 @dataclass(frozen=True, kw_only=True)

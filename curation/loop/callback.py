@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 from captioning.config.ranges import Seed
 from captioning.data.roster import CurationView
 from captioning.vision.photo_places import photo_exists
+from curation.base import SENTENCE_LOSS
 from curation.loop.curation_files import CurationFiles
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import read_keep
@@ -20,7 +21,6 @@ from curation.loop.policy import CurationPolicy
 from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
-from curation.score.sentences import SENTENCE_LOSS
 
 # How often the losses of a running epoch are looked at, so that an amender can work ahead.
 CHECKS_PER_EPOCH = 4

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from captioning.data.roster import CurationView
 from captioning.text.sentence_spans import sentence_spans
-from curation.base import Context
+from curation.base import SENTENCE_LOSS, Context
 from curation.journal.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
 from curation.loop.keep import KeepList
 from curation.loop.ledger import LossLedger
@@ -24,7 +24,6 @@ from curation.loop.planted_faults import count_mends, detect, faulty_kinds
 from curation.loop.policy import CurationPolicy, Decision
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
-from curation.score.sentences import SENTENCE_LOSS
 
 
 @dataclass(frozen=True, kw_only=True)

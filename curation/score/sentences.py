@@ -10,6 +10,7 @@ import numpy as np
 from captioning.config.ranges import PositiveFloat, PositiveInt
 from captioning.text.sentence_spans import sentence_spans
 from curation.base import (
+    SENTENCE_LOSS,
     AbstractSentenceScore,
     AbstractWordScore,
     Context,
@@ -18,8 +19,6 @@ from curation.base import (
 )
 from curation.score.caption_fit import FitScores, misfit, waits_for_caption
 
-SENTENCE_LOSS = "sentence_loss"
-"""The signal that holds the mean loss a token of each sentence, ``(E, N, K)``."""
 ABOVE = " above its caption's others"
 
 

@@ -15,11 +15,12 @@ from captioning.models.layers.packing import CaptionPlaces, Packing
 from captioning.text.sentence_spans import sentence_spans
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch, Sample
+from curation.base import SENTENCE_LOSS
 from curation.detect import contexts, detect_by_score
 from curation.journal.journal import read_journal
 from curation.loop.ledger import LossLedger, TokenLosses, read_history
 from curation.loop.probes import record
-from curation.score.sentences import SENTENCE_LOSS, SentenceJoint, SentenceLoss, SentenceWords
+from curation.score.sentences import SentenceJoint, SentenceLoss, SentenceWords
 from curation.score.truth import TruthOfSentences
 from tests.curation.toy_words import ToyWords
 from tests.run_calls import train

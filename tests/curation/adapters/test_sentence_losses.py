@@ -12,8 +12,9 @@ from captioning.types import Sample
 from curation.adapters.curation import Curation
 from curation.adapters.losses import per_sample_losses, per_sentence_losses
 from curation.amend.sentences import MaskSentences, RemoveSentences
+from curation.base import SENTENCE_LOSS
 from curation.loop.policy import CurationPolicy
-from curation.score.sentences import SENTENCE_LOSS, SentenceLoss
+from curation.score.sentences import SentenceLoss
 from curation.select.top import Top
 
 CAPTIONS = ("A dog. A cat. A cow.", "One. Two.")
