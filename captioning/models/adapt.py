@@ -9,9 +9,12 @@ import copy
 import fnmatch
 import os
 from collections.abc import Mapping, Sequence
+from types import MethodType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from captioning.models.base import AbstractCaptioner
 from captioning.runtime.extras import import_extra
@@ -77,9 +80,60 @@ def add_low_rank(
     )
     model.requires_grad_(False)
     peft.inject_adapter_in_model(config, model)
+    for layer in model.modules():
+        if isinstance(layer, peft.tuners.lora.Linear):
+            layer.forward = MethodType(_layer_forward, layer)
     for parameter in model.parameters():
         if parameter.requires_grad:  # additions to half-precise weights would not learn small steps
             parameter.data = parameter.data.float()
+
+
+def _layer_forward(layer: Any, inputs: Tensor, *args: Any, **options: Any) -> Tensor:
+    """As peft's own ``forward``, in one operation where there is nothing but addition and layer."""
+    base, adapters = layer.base_layer, layer.active_adapters
+    plain = not (args or options or layer.merged or layer.disable_adapters or layer.lora_variant)
+    if plain and len(adapters) == 1 and type(base) is nn.Linear and not base.weight.requires_grad:
+        (name,) = adapters
+        first, second = layer.lora_A[name].weight, layer.lora_B[name].weight
+        alike = inputs.dtype == base.weight.dtype == first.dtype
+        drops = layer.training and not isinstance(layer.lora_dropout[name], nn.Identity)
+        if alike and not drops and not torch.is_autocast_enabled(inputs.device.type):
+            return _LowRank.apply(
+                inputs, base.weight, base.bias, first, second, layer.scaling[name]
+            )
+    return type(layer).forward(layer, inputs, *args, **options)
+
+
+class _LowRank(torch.autograd.Function):
+    """``x W' + b + s x A' B'`` of a frozen layer, without a second output to be added up."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        first: Tensor,
+        second: Tensor,
+        scale: float,
+    ) -> Tensor:
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        inner = rows @ first.t()
+        outputs = functional.linear(rows, weight, bias).addmm_(inner, second.t(), alpha=scale)
+        ctx.save_for_backward(inputs, weight, first, second, inner)
+        ctx.scale = scale
+        return outputs.view(*inputs.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight, first, second, inner = ctx.saved_tensors
+        rows, upper = inputs.reshape(-1, inputs.shape[-1]), outer[0].reshape(-1, weight.shape[0])
+        lower = ctx.scale * (upper @ second)
+        of_first, of_second = lower.t() @ rows, ctx.scale * (upper.t() @ inner)
+        below = None
+        if ctx.needs_input_grad[0]:
+            below = (upper @ weight).addmm_(lower, first).view_as(inputs)
+        return below, None, None, of_first, of_second, None
 
 
 def _layers(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from PIL import Image, ImageOps
@@ -22,12 +22,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from captioning.config.ranges import DropRate
+from captioning.config.ranges import DropRate, PositiveInt
 from captioning.models.adapt import merged_low_rank
 from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.cross_entropy import padded_caption_losses
+from captioning.models.layers.cross_entropy import head_caption_losses, padded_caption_losses
+from captioning.models.layers.image_states import ImageStates, State, drops, unfit
 from captioning.models.layers.image_text_parts import ImageTextParts
-from captioning.models.layers.speaker import Generated, SpeakerState, changes_in_place
+from captioning.models.layers.part_losses import part_losses, photo_parts
+from captioning.models.layers.speaker import (
+    Generated,
+    HeadNotLast,
+    SpeakerState,
+    changes_in_place,
+)
+from captioning.runtime.cores import free_memory
 from captioning.runtime.files import read_json, write_json
 from captioning.runtime.model_folder import checkpoint_layers
 from captioning.runtime.processors import (
@@ -39,9 +47,13 @@ from captioning.runtime.processors import (
 from captioning.runtime.sample_dropout import by_caption, by_image
 from captioning.types import Batch, CaptionLosses, Sample
 from captioning.vision.photos import load_rgb
-from captioning.vision.prompt_tensors import PREFIX, PromptedProcessor, rows_of
+from captioning.vision.prompt_tensors import PHOTO_KEYS, PREFIX, PromptedProcessor, rows_of
 
 CHECK_FILE = "model_check.json"  # in the run folder
+ROOM = 0.25  # share of the host's free memory that states of photos may take
+# Positions at once by which a device is at work, by its type.
+POSITIONS = {"cpu": 1024}
+POSITIONS_ELSEWHERE = 16384
 log = logging.getLogger(__name__)
 # Largest differences in nats a token that rounding explains, by the type of the weights.
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
@@ -63,6 +75,12 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             `captioning.models.vlm`.
         weights: type of the network's weights. Half precision halves their memory; fine-tune only
             low-rank additions then (``model.lora``), which stay in single precision.
+        keep_image_states: keep what a frozen image encoder makes of the training photos between
+            epochs, in the host's memory. ``"auto"``: where the family takes it, in a quarter of the
+            free memory; True: of all photos.
+        positions_at_once: positions of prompts and captions that go through the network at once in
+            training; larger batches go part by part, with the same gradient. ``"auto"``: 1,024 on a
+            CPU, 16,384 elsewhere; None: the whole batch at once.
         feature_size: not used.
         **captioner: see `AbstractCaptioner`.
 
@@ -79,6 +97,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         checkpointing: bool = False,
         check: bool = True,
         weights: WeightType = "float32",
+        keep_image_states: Literal["auto"] | bool = "auto",
+        positions_at_once: PositiveInt | Literal["auto"] | None = "auto",
         feature_size: int = 0,
         **captioner: Any,
     ) -> None:
@@ -88,11 +108,14 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         self.pretrained, self.label_smoothing = pretrained, label_smoothing
         self.begins_with = pretrained
         self.checkpointing, self.check = checkpointing, check
+        self.keep_image_states, self.positions_at_once = keep_image_states, positions_at_once
         if checkpointing:
             checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network)
         self.attends = self.parts.attends
         self.shares_prompts = self.parts.shares_prompts
+        self._leaves_head_out = True  # until the network turns out to do more after it
+        self._states: ImageStates | None = None
         self._frozen_sums: dict[str, int] | None = None
         self._changed: set[str] = set()  # frozen ones that are not as in pretrained
         self._left_out: set[str] = set()  # by the checkpoint that is being loaded
@@ -111,13 +134,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
     @functools.cached_property
     def _drops(self) -> bool:
         """Whether the network has dropout."""
-        shares = (
-            value
-            for module in self.network.modules()
-            for name, value in vars(module).items()
-            if name == "p" or "dropout" in name
-        )
-        return any(isinstance(share, float) and share > 0 for share in shares)
+        return any(map(drops, self.network.modules()))
 
     def _frozen(self) -> dict[str, Tensor]:
         """Weights that stay as they are, tied ones under each of their names."""
@@ -137,9 +154,29 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return self
 
     def setup(self, stage: str) -> None:
-        """Sum frozen weights up as they were read, before the trainer moves or converts them."""
-        del stage
+        """Sum frozen weights up as they were read, before the trainer moves or converts them.
+
+        Raises:
+            ValueError: ``keep_image_states=true`` where nothing can be kept.
+        """
         self._sums_of_frozen()
+        if stage == "fit" and (reader := self._reader()) is not None:
+            self._begin_keeping(self._datamodule().train.samples)
+            reader.known = None if self._states is None else self._states.prompts
+
+    def _reader(self) -> Any:
+        """The reader of the training's photos; None where the data are of another kind."""
+        datamodule = self._datamodule()
+        readers = [] if datamodule is None else datamodule.readers.values()
+        return next((r for r in readers if hasattr(r, "processor")), None)
+
+    def _datamodule(self) -> Any:
+        """Of the training; None where there is none."""
+        return getattr(self._trainer, "datamodule", None)
+
+    @property
+    def _is_sharded(self) -> bool:
+        return any(hasattr(parameter, "full_tensor") for parameter in self.parameters())
 
     def _sums_of_frozen(self) -> dict[str, int]:
         if self._frozen_sums is None:
@@ -154,29 +191,47 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         """
         super().on_train_start()
         path = Path(self.trainer.default_root_dir) / CHECK_FILE
+        reader = self._reader()
         if self.trainer.global_step or self.trainer.current_epoch:
-            if path.is_file() and read_json(path)["shared_differs"]:
+            checked = read_json(path) if path.is_file() else {}
+            if checked.get("shared_differs"):
                 self.shares_prompts = False
+            if checked.get("states_differ"):
+                self._keep_nothing()
+        elif self.check and reader is not None and not self._is_sharded:
+            self._check(self._datamodule(), reader.processor, path)
+
+    def _keep_nothing(self) -> None:
+        """From now on, compute states of photos anew."""
+        self._states = None
+        if (reader := self._reader()) is not None:
+            reader.known = None
+
+    def _begin_keeping(self, samples: Sequence[Sample]) -> None:
+        """Keep states of photos from now on, where that is wanted and possible.
+
+        Raises:
+            ValueError: it is demanded, and impossible.
+        """
+        if self.keep_image_states is False:
             return
-        datamodule: Any = getattr(self.trainer, "datamodule", None)
-        readers = [] if datamodule is None else datamodule.readers.values()
-        processor = next((r.processor for r in readers if hasattr(r, "processor")), None)
-        is_sharded = any(hasattr(parameter, "full_tensor") for parameter in self.parameters())
-        if not self.check or datamodule is None or processor is None or is_sharded:
-            return
+        reason = "weights are in shards" if self._is_sharded else unfit(self.parts)
+        if self.objective is not None:
+            reason = "objective= searches captions of the photos"
+        if not reason:
+            room = ROOM * free_memory() if self.keep_image_states == "auto" else float("inf")
+            number = len({sample.image_path for sample in samples})
+            self._states = ImageStates(self.network, num_photos=number, room=room)
+        elif self.keep_image_states is True:
+            raise ValueError(
+                f"model.keep_image_states=true: {reason}, so nothing can be kept; set it to auto"
+            )
+
+    def _check(self, datamodule: Any, processor: Any, path: Path) -> None:
         began = time.perf_counter()
         self.eval()
         try:
-            loader = datamodule.loader
-            alone = loader.batch_size == 1 and loader.eval_batch_size == 1
-            result = self_check(
-                self,
-                self.parts,
-                processor,
-                datamodule.train.samples,
-                shares_prompts=self.shares_prompts and not self.checkpointing,
-                one_by_one=alone,
-            )
+            result, states_differ = self._checked(datamodule, processor)
         finally:
             self.train()
         if result.shared_differs:
@@ -187,11 +242,29 @@ class Vlm(AbstractCaptioner[SpeakerState]):
                 "so each reads photo and prompt anew"
             )
         if self.trainer.is_global_zero:
-            write_json(path, result.as_plain())
+            write_json(path, {**result.as_plain(), "states_differ": states_differ})
             log.info(
                 f"model.check: {result.family} is trained and searched as by transformers "
                 f"({time.perf_counter() - began:.0f} s; {path.name} has the figures)"
             )
+
+    def _checked(self, datamodule: Any, processor: Any) -> tuple[SelfCheck, bool]:
+        """The check's result, and whether it had to leave out states of photos."""
+        loader = datamodule.loader
+        options: dict[str, Any] = {
+            "shares_prompts": self.shares_prompts and not self.checkpointing,
+            "one_by_one": loader.batch_size == 1 and loader.eval_batch_size == 1,
+        }
+        given = (self, self.parts, processor, datamodule.train.samples)
+        if self._states is None:
+            return self_check(*given, **options), False
+        try:
+            return self_check(*given, **options), False
+        except ValueError as error:
+            self._keep_nothing()
+            result = self_check(*given, **options)
+            log.warning(f"model.keep_image_states: {error}; so they are computed anew each time")
+            return result, True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """As of any captioner, without frozen weights that are as ``pretrained`` has them."""
@@ -242,28 +315,88 @@ class Vlm(AbstractCaptioner[SpeakerState]):
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of the captions' tokens and their end; the prompt has none."""
+        parts = self._photo_parts(batch)
+        if len(parts) < 2:
+            return self._losses(batch)
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        return part_losses(batch, parts, self._losses, trained, drops=self._drops)
+
+    def _photo_parts(self, batch: Batch) -> list[list[int]]:
+        """Photos of the batch's parts, where it trains in parts."""
+        device = batch.rows.device.type
+        if not (self.training and torch.is_grad_enabled()) or self.positions_at_once is None:
+            return []
+        if self.objective is not None:  # which may ask for gradients by caption
+            return []
+        scales = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
+        if scales is torch.float16:  # whose gradients vanish before the loss is scaled
+            return []
+        if self._is_sharded:
+            return []
+        most = self.positions_at_once
+        if not isinstance(most, int):
+            most = POSITIONS.get(device, POSITIONS_ELSEWHERE)
+        return photo_parts(batch, most)
+
+    def _losses(self, batch: Batch) -> CaptionLosses:
+        """Losses of captions that go through the network at once."""
+        images = None if self._states is None else self._image_states(self._states, batch)
+        if self._leaves_head_out:
+            speaker = self.parts.speaker
+            try:
+                with speaker.without_head():
+                    states = self._read(batch, images)
+                return head_caption_losses(speaker.head, states, batch, self.label_smoothing)
+            except HeadNotLast as name:
+                log.info(
+                    f"{name} changes its logits after its last layer, so those of prompts and "
+                    "padding are computed, too"
+                )
+                self._leaves_head_out = False
+        logits = self._read(batch, images)
+        return padded_caption_losses(logits.float(), batch, self.label_smoothing)
+
+    def _image_states(self, kept: ImageStates, batch: Batch) -> list[State]:
+        """Of the batch's photos."""
+        host = batch.host.extras
+        keys = host[PHOTO_KEYS].tolist() if PHOTO_KEYS in host else ()
+        return kept.read(self._prompts(batch), host, keys)
+
+    def _read(self, batch: Batch, images: Sequence[State] | None) -> Tensor:
+        """Logits ``(B, T + 1, V)``, or what the head reads, at each place before the next token."""
         tokens, exist = batch.caption_tokens()
         tensors, captions = self._prompts(batch), (tokens[:, 1:-1], exist[:, 1:-1])
         speaker = self.parts.speaker
         # What is dropped must not depend on how many captions of a photo this process has.
         wanted = len(batch) > len(batch.image_ids) or (self.training and self._drops)
         # Checkpointed layers keep no memory of the prompts.
-        logits = self._shared(batch, captions) if wanted and not self.checkpointing else None
-        if logits is not None:
-            return padded_caption_losses(logits.float(), batch, self.label_smoothing)
+        if wanted and not self.checkpointing:
+            logits = self._shared(batch, captions, images)
+            if logits is not None:
+                return logits
         if self.parts.reads_photos:
             with by_image(batch):
                 prompts = self.parts.prompts(tensors)
             with by_caption(batch):
-                logits = speaker.read(rows_of(prompts, batch.image_index), *captions)
-        else:
-            rows = rows_of(tensors, batch.image_index, batch.host.extras)
-            with by_caption(batch):
-                logits = speaker.read(self.parts.prompts(rows), *captions)
-        return padded_caption_losses(logits.float(), batch, self.label_smoothing)
+                return speaker.read(rows_of(prompts, batch.image_index), *captions)
+        if images is not None:
+            images = [images[place] for place in batch.host.image_index.tolist()]
+        rows = rows_of(tensors, batch.image_index, batch.host.extras)
+        with by_caption(batch):
+            return speaker.read(self.parts.prompts(rows, self._joined(images)), *captions)
 
-    def _shared(self, batch: Batch, captions: tuple[Tensor, Tensor]) -> Tensor | None:
-        """Logits ``(B, T + 1, V)``, the prompts read once for all captions of a photo.
+    def _joined(self, images: Sequence[State] | None) -> Any:
+        if images is None or self._states is None:
+            return None
+        return self._states.joined(images, self.network.device)
+
+    def _shared(
+        self,
+        batch: Batch,
+        captions: tuple[Tensor, Tensor],
+        images: Sequence[State] | None,
+    ) -> Tensor | None:
+        """As `_read`, the prompts read once for all captions of a photo.
 
         None where the network's memory cannot be shared in training, which is logged once.
         """
@@ -271,7 +404,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             return None
         speaker = self.parts.speaker
         with by_image(batch):
-            prompts = self.parts.prompts(self._prompts(batch))
+            prompts = self.parts.prompts(self._prompts(batch), self._joined(images))
             first, state = speaker.read_prompts(prompts, batch.image_index)
         if state.cache is None or (torch.is_grad_enabled() and changes_in_place(state.cache)):
             log.warning(

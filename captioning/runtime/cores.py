@@ -13,6 +13,7 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
+MEMORY = Path("/proc/meminfo")
 # How long a thread of torch waits at work before it sleeps. By its default, 300 times as long, it
 # keeps a core from whoever has the work: beside other programs steps take four times as long.
 SPIN_COUNT = "1000"
@@ -60,6 +61,18 @@ def _quotas(controllers: str, path: str) -> Iterator[tuple[str, str]]:
             yield quota, period
         elif "cpu" in controllers.split(","):
             yield _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+
+
+def free_memory() -> int:
+    """Bytes that a process may still take: of the machine, or of a container's limit."""
+    rows = (line.partition(":") for line in _read(MEMORY).splitlines())
+    available = {name: value for name, _, value in rows}.get("MemAvailable", "")
+    if available:
+        free = int(available.split()[0]) * 1024
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit, used = (_read(CGROUPS / f"memory.{name}") for name in ("max", "current"))
+    return max(0, min(free, int(limit) - int(used)) if limit.isdigit() else free)
 
 
 def _read(path: Path) -> str:

@@ -235,6 +235,11 @@ def drops_by_sample() -> bool:
     return _Current.keys is not None
 
 
+def goes_by_sample() -> bool:
+    """Whether dropout will within `by_caption` and `by_image`, see `use_torchs`."""
+    return not _Current.torchs
+
+
 @contextmanager
 def under(keys: AbstractKeys | None) -> Iterator[None]:
     """Dropout by these keys within; None: torch's own."""

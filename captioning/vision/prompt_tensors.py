@@ -48,6 +48,8 @@ AS_LISTS = {"unlimited_ocr": ("num_local_patches", "patches_grid")}
 ASKED = {"cosmos3_edge": {"return_mm_token_type_ids": True}}
 # Tensors with one row a photo whose tiles the network counts by their number alone.
 OF_TILES = {"perception_lm": ("pixel_values",)}
+PHOTO_KEYS = "photo.keys"
+"""Name of ``(I,) int64`` in a batch: by which its photos are told apart between batches."""
 # Two sizes, of which processors tile the larger.
 PROBES = ((64, 48), (1024, 640))
 PROBE_TEXT = " a dog runs on the grass"
@@ -350,6 +352,33 @@ def _joined(
         joined[name] = _stacked(values)
         joined[f"{name}{COUNTS}"] = torch.tensor([len(value) for value in values])
     return joined
+
+
+def is_of_pixels(name: str) -> bool:
+    """Whether a processor's tensor is read by the image encoder alone."""
+    return name.startswith("pixel_") or name == "image_patches"
+
+
+def left_padding(mask: Tensor | None) -> int:
+    """Places before the first token of the longest prompt.
+
+    Args:
+        mask: ``(I, P)`` of prompts on the host, 0 on padding; None: there is none.
+    """
+    return 0 if mask is None else int(mask.any(0).int().cumsum(0).eq(0).sum())
+
+
+def unpadded(tensors: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
+    """Joined tensors whose prompts begin ``padding`` places later."""
+    if not padding:
+        return dict(tensors)
+    width = tensors[f"{PREFIX}input_ids"].shape[1]
+    by_text = {
+        name
+        for name, value in tensors.items()
+        if value.dim() > 1 and value.shape[1] == width and f"{name}{COUNTS}" not in tensors
+    }
+    return {n: value[:, padding:] if n in by_text else value for n, value in tensors.items()}
 
 
 def rows_of(

@@ -218,13 +218,52 @@ def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tenso
         ValueError: outputs with neither.
     """
     if outputs.get("logits") is not None:
-        return per_sample_losses(outputs["logits"], labels, shift=shift)
+        logits = outputs["logits"]
+        places = logits.shape[1]
+        own = None
+        if not torch.is_grad_enabled():
+            own = own_losses(outputs.get("loss"), labels, places=places, shift=shift)
+        return per_sample_losses(logits, labels, shift=shift) if own is None else own
     if outputs.get("log_probs") is None or outputs.get("label_mask") is None:
         raise ValueError(
             f"the model gave no logits (it gave {list(outputs)}), so captions have no losses of "
             "their own: switch fused losses off (use_liger_kernel=False)"
         )
     return -outputs["log_probs"].sum(1) / outputs["label_mask"].sum(1)
+
+
+def own_losses(loss: Tensor | None, labels: Tensor, *, places: int, shift: bool) -> Tensor | None:
+    """``(B,)`` mean loss a token of every caption, read from the graph of a model's own loss.
+
+    The model has computed log-probabilities for its loss and keeps them for going backward, so that
+    nothing of the vocabulary's size is computed again.
+
+    Args:
+        loss: with gradient; any multiple of the tokens' summed or mean cross-entropy.
+        labels: see `caption_losses`.
+        places: S, of the logits ``(B, S, V)``.
+        shift: see `per_sample_losses`.
+
+    Returns:
+        None where the loss has another graph.
+    """
+    step: Any = None if loss is None else loss.grad_fn
+    while step is not None and step.name() in ("DivBackward0", "MulBackward0", "ToCopyBackward0"):
+        step = step.next_functions[0][0]
+    if step is None or step.name() != "NllLossBackward0":
+        return None
+    before = step.next_functions[0][0]
+    targets, plain = step._saved_target, step._saved_weight is None
+    if before is None or before.name() != "LogSoftmaxBackward0" or not plain:
+        return None
+    number = labels.shape[1] - shift
+    # Some models append a label to be ignored, in place of leaving the last logits out.
+    if len(targets) not in {len(labels) * size for size in (number, places, places - shift)}:
+        return None
+    learnt = targets != IGNORED
+    taken = before._saved_result.gather(1, targets.masked_fill(~learnt, 0).unsqueeze(1))
+    sums = -(taken.squeeze(1) * learnt).view(len(labels), -1).sum(1)
+    return sums / (labels[:, int(shift) :] != IGNORED).sum(1)
 
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:

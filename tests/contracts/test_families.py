@@ -8,6 +8,8 @@ alone: a family's own forward pass on what its own processor makes of the whole 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -29,12 +31,15 @@ from captioning.decoding.constraints import constrain
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.search import AbstractSearch
 from captioning.models.adapt import add_low_rank
+from captioning.models.layers import cross_entropy
+from captioning.models.layers.image_states import ImageStates, unfit
+from captioning.models.layers.image_text_parts import ImageTextParts
 from captioning.models.vlm import Vlm
 from captioning.runtime.processors import PHOTOS_ALONE, load_processor, model_kind
 from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.types import Batch
-from captioning.vision.prompt_tensors import PromptedProcessor
+from captioning.vision.prompt_tensors import PHOTO_KEYS, PromptedProcessor
 from tests import image_text_folders
 from tests.families.registry import FAMILIES, PROMPTS, VARIANTS, family_folder
 from tests.image_text_folders import with_long
@@ -331,6 +336,11 @@ def test_gradients_are_the_familys_own(family: str) -> None:
     for photo, caption, length in zip(INDEX, CAPTIONS, lengths, strict=True):
         loss = case.own_loss(pictures[photo], caption)
         (loss * length / sum(lengths)).backward()
+    check_gradients(case)
+
+
+def check_gradients(case: Case) -> None:
+    """Those of the captioner against the network's own."""
     expected = {n: p.grad for n, p in case.own.named_parameters() if p.grad is not None}
     assert expected
     found = {n: p.grad for n, p in case.model.network.named_parameters() if p.grad is not None}
@@ -340,6 +350,74 @@ def test_gradients_are_the_familys_own(family: str) -> None:
         # Some compute rotations and norms in single precision.
         most = 1e-3 * float(gradient.norm()) + 10 * case.atol * whole
         assert float((mine - gradient).norm()) <= most, name
+
+
+# Also those whose figures docs/vlm.md gives.
+SHOWN = ("smolvlm", "qwen3_vl", "llava_onevision")
+
+
+@pytest.mark.parametrize(
+    "family", with_long(dict.fromkeys((*SHOWN, *EVERY)), (*SHOWN, *FEW)), scope="module"
+)
+def test_short_cuts_of_training_change_neither_losses_nor_gradients(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Photo by photo, the head in chunks, and kept states of a frozen image encoder."""
+    case, pictures = case_of(family), photos()
+    model, number = case.model, len(case.tokenizer)
+    monkeypatch.setattr(cross_entropy, "CHUNK", 3 * 4 * number)
+    monkeypatch.setattr(model, "positions_at_once", 1)
+    batches = case.batches(pictures)
+    with text_alone(model), text_alone(case):
+        if not unfit(model.parts):
+            states = ImageStates(model.network, num_photos=3, room=float("inf"))
+            monkeypatch.setattr(model, "_states", states)
+            batches = [kept(case, batch, states) for batch in batches]
+        model.train().zero_grad()
+        case.own.zero_grad()
+        lengths = [len(case.tokenizer.encode(caption)) - 1 for caption in CAPTIONS]
+        found = []
+        for batch in batches:
+            losses = model.losses(batch)
+            share = int(batch.token_mask[:, 1:].sum()) / sum(lengths)
+            (losses.total * share).backward()
+            found.append(losses.per_sample)
+        model.eval()
+        own = [case.own_loss(pictures[i], c) for i, c in zip(INDEX, CAPTIONS, strict=True)]
+        torch.testing.assert_close(
+            torch.cat(found), torch.stack(own), rtol=0, atol=case.atol, check_dtype=False
+        )
+        for loss, length in zip(own, lengths, strict=True):
+            (loss * length / sum(lengths)).backward()
+        check_gradients(case)
+
+
+@contextmanager
+def text_alone(owner: Any) -> Iterator[None]:
+    """Within, the layers of the language model train alone."""
+    parts = ImageTextParts(owner.network if isinstance(owner, Vlm) else owner.own)
+    layers = set(parts.language_layers(parts.network))
+    wanted = {parameter: parameter.requires_grad for parameter in parts.network.parameters()}
+    for name, module in parts.network.named_modules():
+        for parameter in module.parameters(recurse=False):
+            parameter.requires_grad_(name in layers)
+    try:
+        yield
+    finally:
+        for parameter, trains in wanted.items():
+            parameter.requires_grad_(trains)
+
+
+def kept(case: Case, batch: Batch, states: ImageStates) -> Batch:
+    """The same photos, whose pixels are known by now, but for the second one's."""
+    keys = torch.arange(1, 1 + len(batch.image_ids))
+    case.model.losses(replace(batch, extras={**batch.extras, PHOTO_KEYS: keys}))
+    pictures = photos() if len(keys) > 1 else []
+    known = [states.prompts[int(key)] for key in keys]
+    if pictures:
+        known[1] = {n: case.typed(v) for n, v in case.processor.read_photo(pictures[1]).items()}
+    extras = {n: case.typed(v) for n, v in case.processor.joined(known).items()}
+    return replace(batch, extras={**extras, PHOTO_KEYS: keys})
 
 
 @every_family

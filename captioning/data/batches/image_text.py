@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
 from captioning.data.data_record import shown
 from captioning.types import Sample
 from captioning.vision.photo_keys import NUM_THREADS
 from captioning.vision.photos import photo_sizes
-from captioning.vision.prompt_tensors import PromptedProcessor
+from captioning.vision.prompt_tensors import PHOTO_KEYS, PromptedProcessor
 
 Size = tuple[int, int]
 # Widest, tallest, smallest, largest. Processors bound the sides, their ratio and the number of
@@ -80,10 +84,15 @@ class ImageTextReader(AbstractBatchReader):
         prompt, template: see `captioning.text.prompts.prompt_format`.
         options: of the processor's call, such as ``{size: {height: 224, width: 224}}``.
 
+    Attributes:
+        known: tensors of photos that need not be read again, by the photos' keys (`PHOTO_KEYS`).
+
     Raises:
         FileNotFoundError, ConnectionError: no such model.
         ValueError: its processor does not fit.
     """
+
+    known: Mapping[int, Mapping[str, Tensor]] | None = None
 
     def __init__(
         self,
@@ -122,14 +131,35 @@ class ImageTextReader(AbstractBatchReader):
         return ""
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads each photo again."""
-        return partial(_read, self.processor) if epoch.has_photos else None
+        """Reads each photo again, but in training those that are `known`."""
+        known = None if epoch.stage == "eval" else self.known
+        return partial(_read, self.processor, known) if epoch.has_photos else None
 
 
 def _read(
     processor: PromptedProcessor,
+    known: Mapping[int, Mapping[str, Tensor]] | None,
     captions: Sequence[Sample],
     photos: Sequence[Sample],
     batch: Tensors,
 ) -> Tensors:
-    return processor.joined([processor.read_file(photo.image_path) for photo in photos])
+    paths = [photo.image_path for photo in photos]
+    if known is None:
+        return processor.joined([processor.read_file(path) for path in paths])
+    keys = [_key(path) for path in paths]
+    read = [
+        known[key] if key in known else processor.read_file(path)
+        for key, path in zip(keys, paths, strict=True)
+    ]
+    return {**processor.joined(read), PHOTO_KEYS: torch.tensor(keys)}
+
+
+def _key(path: Path) -> int:
+    """A number of the photo's file as it is now."""
+    text = f"{path}"
+    try:
+        state = path.stat()
+        text += f" {state.st_mtime_ns} {state.st_size}"
+    except OSError:  # of a photo within an archive, which stays as it is
+        pass
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 1

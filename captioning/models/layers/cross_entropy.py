@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from captioning.models.layers.packing import CaptionPlaces
 from captioning.models.layers.weighted_mean import mean_of, product
 from captioning.types import Batch, CaptionLosses
+
+CHUNK = 128 * 2**20
+"""Bytes of the logits in float32 that are held at once where a head is called in chunks."""
 
 
 def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -46,7 +53,65 @@ def caption_losses(
         smoothing: see `token_losses`.
     """
     tokens, _ = batch.caption_tokens()
-    loss, nll = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
+    of_tokens = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
+    return _added_up(*of_tokens, batch, places, smoothing)
+
+
+def head_losses(
+    head: Any, states: Tensor, targets: Tensor, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """As `token_losses`, of a network's last layer and what it reads.
+
+    Logits of many tokens are computed in chunks, and again in the backward pass, so that no more
+    than about `CHUNK` bytes of them are held.
+
+    Args:
+        head: gives logits ``(M, V)``; has ``weight (V, H)``.
+        states: ``(M, H)``.
+        targets: ``(M,) int64``.
+        smoothing: see `token_losses`.
+    """
+    of_chunk = partial(_of_chunk, head, smoothing=smoothing)
+    size = max(1, CHUNK // (4 * len(head.weight)))
+    if len(states) <= size:
+        return of_chunk(states, targets)
+    chunks = zip(states.split(size), targets.split(size), strict=True)
+    losses = [checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks]
+    loss, nll = (torch.cat(parts) for parts in zip(*losses, strict=True))
+    return loss, nll
+
+
+def _of_chunk(
+    head: Any, states: Tensor, targets: Tensor, *, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    return token_losses(head(states), targets, smoothing)
+
+
+def head_caption_losses(
+    head: Any, states: Tensor, batch: Batch, smoothing: float = 0.0
+) -> CaptionLosses:
+    """As `padded_caption_losses`, of a network's last layer and what it reads.
+
+    Logits are computed for the captions' own tokens alone, see `head_losses`.
+
+    Args:
+        head: see `head_losses`.
+        states: ``(B, T - 1, H)`` before each of the batch's T tokens but the first.
+        batch: the captions.
+        smoothing: see `token_losses`.
+    """
+    tokens, _ = batch.caption_tokens()
+    places = CaptionPlaces.of(batch)
+    targets = places.pack(tokens[:, 1:])
+    of_tokens = head_losses(head, places.pack(states), targets, smoothing)
+    return _added_up(*of_tokens, batch, places, smoothing)
+
+
+def _added_up(
+    loss: Tensor, nll: Tensor, batch: Batch, places: CaptionPlaces, smoothing: float
+) -> CaptionLosses:
+    """Losses ``(M,)`` of tokens as those of captions and of the batch."""
+    tokens, _ = batch.caption_tokens()
     of_captions = None if batch.weights is None else batch.weights[places.captions]
     of_tokens = None if batch.token_weights is None else places.pack(batch.token_weights[:, 1:])
     none = nll.new_zeros(len(batch))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from captioning.models.layers.speaker import Inputs, Speaker, SpeakerState
 from captioning.text.prompts import ENDS_WITH_SEPARATOR
-from captioning.vision.prompt_tensors import COUNTS, PREFIX, with_indices
+from captioning.vision.prompt_tensors import COUNTS, PREFIX, is_of_pixels, with_indices
 
 WITH_QFORMER = ("blip-2", "instructblip")
 # Their text networks speak; photos are read before.
@@ -26,6 +26,8 @@ UNSHARED = ("minimax_m3_vl", "unlimited_ocr")
 # Parts of names of layers without low-rank additions: they choose experts or keys, or their
 # weights are read past the layer.
 NOT_ADDED = {"gate", "router", "indexer", "altup"}
+GIVEN = "mm_encoder_outputs"
+"""Name of a network's input that holds the outputs of its image encoder, in place of pixels."""
 OF_PHOTOS = ("vision", "visual", "image")  # in names within some decoders
 
 
@@ -79,17 +81,24 @@ class ImageTextParts:
             weights = weights / weights.sum(1, keepdim=True)
         return log_probs, after, weights
 
-    def prompts(self, tensors: Mapping[str, Tensor]) -> Inputs:
+    def prompts(
+        self, tensors: Mapping[str, Tensor], images: Mapping[str, Any] | None = None
+    ) -> Inputs:
         """The speaker's inputs for I photos.
 
         Args:
             tensors: what `captioning.vision.prompt_tensors.PromptedProcessor` made.
+            images: outputs of the image encoder (`GIVEN`), in place of pixels.
         """
+        if images is not None:
+            tensors = {n: v for n, v in tensors.items() if not is_of_pixels(n.removeprefix(PREFIX))}
         inputs: Inputs = {
             name.removeprefix(PREFIX): value
             for name, value in with_indices(self.kind, tensors).items()
             if not name.endswith(COUNTS)
         }
+        if images is not None:
+            inputs[GIVEN] = images
         if not self.speaker.start_ids:
             inputs = self._without_end(inputs)
         if self.kind == "blip":

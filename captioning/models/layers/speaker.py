@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,10 @@ def changes_in_place(cache: Any) -> bool:
     return any(isinstance(value, Tensor) for value in found)
 
 
+class HeadNotLast(Exception):
+    """A network changes its logits after its last layer, which cannot be left out then."""
+
+
 class Speaker(AbstractStepper[SpeakerState]):
     """Drives a network of transformers.
 
@@ -104,6 +109,38 @@ class Speaker(AbstractStepper[SpeakerState]):
         self._arguments = frozenset(inspect.signature(network.forward).parameters)
         self._is_pooled = network.config.model_type in POOLED
         self._options: dict[str, Any] = {}
+
+    @property
+    def head(self) -> Any:
+        """The last layer, which gives logits; None where the network names none."""
+        return self.network.get_output_embeddings()
+
+    @contextmanager
+    def without_head(self) -> Iterator[None]:
+        """Within, `read`, `read_prompts` and `read_captions` give what the `head` reads.
+
+        Raises:
+            HeadNotLast: the network does something else with its logits, such as scaling them.
+        """
+        head, read = self.head, []
+
+        def passed_on(states: Tensor) -> Tensor:
+            read.append(states)
+            return states
+
+        def look(network: Any, args: Any, outputs: Any) -> None:
+            if len(read) != 1 or getattr(outputs, "logits", None) is not read.pop():
+                raise HeadNotLast(type(network).__name__)
+
+        if head is None:
+            raise HeadNotLast(type(self.network).__name__)
+        head.forward = passed_on
+        hook = self.network.register_forward_hook(look)
+        try:
+            yield
+        finally:
+            hook.remove()
+            del head.forward
 
     def read(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Tensor:
         """Logits of captions under teacher forcing.

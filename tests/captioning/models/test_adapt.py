@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.models.adapt import add_low_rank, freeze
+from captioning.models.adapt import _layer_forward, add_low_rank, freeze
 from tests.tiny import build, make_batch
 
 LORA = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["query", "value"]}
@@ -52,3 +52,49 @@ def test_low_rank_additions_alone_are_trained():
     assert [prediction.score for prediction in model.eval().generate(batch)] != [
         prediction.score for prediction in captions
     ]
+
+
+@pytest.mark.parametrize("needs_input", [True, False])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_layer_with_its_addition_computes_what_pefts_own_does(needs_input, has_bias):
+    peft = pytest.importorskip("peft", reason="needs peft")
+    torch.manual_seed(0)
+    config = peft.LoraConfig(r=3, lora_alpha=6, target_modules=["0"])
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7, bias=has_bias)).double()
+    model.requires_grad_(False)
+    peft.inject_adapter_in_model(config, model)
+    layer = model[0]
+    with torch.no_grad():
+        layer.lora_B["default"].weight.normal_()
+    found = []
+    for forward in (layer.forward, lambda x: _layer_forward(layer, x)):
+        inputs = torch.randn(2, 4, 5, dtype=torch.float64, generator=seeded())
+        inputs.requires_grad_(needs_input)
+        model.zero_grad()
+        outputs = forward(inputs)
+        outputs.square().sum().backward()
+        found.append([outputs.detach(), *(p.grad for p in model.parameters()), inputs.grad])
+    assert found[1][0].requires_grad is False
+    torch.testing.assert_close(*([v for v in values if v is not None] for values in found))
+    assert [v is None for v in found[0]] == [v is None for v in found[1]]
+    assert "_LowRank" in type(_layer_forward(layer, inputs).grad_fn).__name__
+
+
+def seeded():
+    return torch.Generator().manual_seed(1)
+
+
+def test_what_is_more_than_a_layer_and_its_addition_stays_pefts():
+    peft = pytest.importorskip("peft", reason="needs peft")
+    config = peft.LoraConfig(r=3, lora_alpha=6, lora_dropout=0.5, target_modules=["0"])
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7))
+    model.requires_grad_(False)
+    peft.inject_adapter_in_model(config, model)
+    layer, inputs = model.train()[0], torch.ones(2, 5)
+    assert "_LowRank" not in type(_layer_forward(layer, inputs).grad_fn).__name__
+    layer.eval()
+    assert "_LowRank" in type(_layer_forward(layer, inputs).grad_fn).__name__
+    with torch.autocast("cpu", torch.bfloat16):
+        assert _layer_forward(layer, inputs).dtype == torch.bfloat16
+    layer.merge()
+    assert _layer_forward(layer, inputs).grad_fn is None

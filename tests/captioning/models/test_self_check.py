@@ -164,10 +164,10 @@ def test_a_photo_that_is_not_read_is_refused(family, samples: list[Sample], monk
 def test_photos_that_change_each_others_captions_are_refused(samples, monkeypatch) -> None:
     prompts = ImageTextParts.prompts
 
-    def mixed(self, tensors):
+    def mixed(self, tensors, images=None):
         name = f"{PREFIX}pixel_values"
         mean = tensors[name].mean(0, keepdim=True)  # one photo by itself stays as it is
-        return prompts(self, {**tensors, name: mean.expand_as(tensors[name])})
+        return prompts(self, {**tensors, name: mean.expand_as(tensors[name])}, images)
 
     monkeypatch.setattr(ImageTextParts, "prompts", mixed)
     message = refusal("gemma3", samples)

@@ -81,3 +81,16 @@ def test_commands_set_openmp_up_before_torch_is_there_and_imports_set_nothing() 
     )
     assert done.stdout.split()[:2] == ["True", "False"]
     assert done.stdout.split()[-2:] == [cores.SPIN_COUNT, "False"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "free"), [("max", 5 * 1024), ("6000", 4000), ("9000000", 5 * 1024), ("100", 0)]
+)
+def test_memory_is_what_machine_and_container_leave(
+    groups: Path, monkeypatch: pytest.MonkeyPatch, limit: str, free: int
+) -> None:
+    monkeypatch.setattr(cores, "MEMORY", groups / "meminfo")
+    put(groups / "meminfo", "MemTotal:  9 kB\nMemAvailable:  5 kB")
+    put(groups / "cgroup/memory.max", limit)
+    put(groups / "cgroup/memory.current", "2000")
+    assert cores.free_memory() == free
