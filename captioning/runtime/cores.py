@@ -72,7 +72,11 @@ def free_memory() -> int:
     else:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit, used = (_read(CGROUPS / f"memory.{name}") for name in ("max", "current"))
-    return max(0, min(free, int(limit) - int(used)) if limit.isdigit() else free)
+    if limit.isdigit() and used.isdigit():
+        rows = (line.split() for line in _read(CGROUPS / "memory.stat").splitlines())
+        files = sum(int(size) for name, size in rows if name in ("active_file", "inactive_file"))
+        free = min(free, int(limit) - int(used) + files)  # what is read of files can be let go
+    return max(0, free)
 
 
 def _read(path: Path) -> str:

@@ -225,6 +225,7 @@ def config(cache: Path, tmp_path: Path) -> Callable[..., DictConfig]:
             "tokenizer.max_tokens=128",  # small vocabularies cut words into many tokens
             "first_images=8",
             "num_epochs=2",
+            "tokenizer.max_tokens=200",
             "loader.batch_size=8",
             "search.beam_size=1",
             "search.max_length=3",
