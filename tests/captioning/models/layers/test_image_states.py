@@ -174,7 +174,7 @@ def test_a_run_encodes_each_photo_in_its_first_epoch_alone(config, monkeypatch) 
     monkeypatch.setattr(image_states.ImageStates, "_encoded", noted)
     train(config("run"))
     in_training = [number for number in kept if number]
-    assert in_training == list(range(1, 8))  # of eight, the first of which was encoded when none was kept
+    assert in_training == list(range(1, 8))  # before the first of eight none was kept
 
 
 def test_a_run_of_what_cannot_be_kept_is_refused_where_it_is_demanded(config) -> None:
