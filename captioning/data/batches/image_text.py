@@ -156,10 +156,6 @@ def _read(
 
 def _key(path: Path) -> int:
     """A number of the photo's file as it is now."""
-    text = f"{path}"
-    try:
-        state = path.stat()
-        text += f" {state.st_mtime_ns} {state.st_size}"
-    except OSError:  # of a photo within an archive, which stays as it is
-        pass
+    state = path.stat() if path.is_file() else None  # of an archive a photo stays as it is
+    text = f"{path}" if state is None else f"{path} {state.st_mtime_ns} {state.st_size}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 1
