@@ -76,13 +76,14 @@ ARMS: dict[str, list[str]] = {
     "mask_sentences by loss": [
         *(NOISE, "curation=mask_sentences", "curation/score=sentence_loss", *AFTER),
     ],
-    "mask_sentences by loss and fit": [
-        *(NOISE, "curation=mask_sentences", "curation/score=sentence_joint", *AFTER),
+    "remove_sentences by fit and words": [
+        *(NOISE, "curation=remove_sentences", "curation/score=sentence_joint", BEFORE, SHARE),
     ],
 }
 PLAIN, BEST = "no curation", "oracle: remove"
 SCORES = ("sentence_loss", "sentence_fit", "sentence_words", "sentence_joint")
-UNTRAINED, UNTRAINED_SCORES = "untrained", ("sentence_fit", "sentence_words")
+UNTRAINED = "untrained"
+UNTRAINED_SCORES = ("sentence_fit", "sentence_words", "sentence_joint")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
