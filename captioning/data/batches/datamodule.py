@@ -19,7 +19,7 @@ from captioning.config.ranges import Seed
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Stage
 from captioning.data.batches.dataset import CaptionDataset, KnownTokens, open_readers
 from captioning.data.batches.settings import LoaderSettings, Splits
-from captioning.data.long_captions import chosen
+from captioning.data.long_captions import LongCaptions, chosen
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import original_samples
 from captioning.data.token_table import TokenTable
@@ -124,7 +124,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self.known = (
             None if tokens is None else KnownTokens(table=tokens, samples=splits.train.samples)
         )
-        self.long_captions = chosen(loader.long_captions, tokenizer)
+        self.long_captions: LongCaptions = chosen(loader.long_captions, tokenizer)
         self.splits = splits
         self.view = CurationView(roster=splits.train)
         self.tokenizer = tokenizer
