@@ -54,7 +54,7 @@ def prepared(source: str | Path, repository: str) -> Iterator[Upload]:
     folder = Path(source)
     if not is_bundle(folder) and (folder / CONFIG).is_file() and (folder / "checkpoints").is_dir():
         with tempfile.TemporaryDirectory() as temporary:
-            exported = export(folder, Path(temporary) / repository.rpartition("/")[2])
+            exported = export(str(folder), f"{temporary}/{repository.rpartition('/')[2]}")
             yield _upload(exported, "model")
     elif is_bundle(folder):
         yield _upload(folder, "model")
