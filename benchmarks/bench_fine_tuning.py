@@ -106,7 +106,7 @@ def save_model(folder: Path, form: str, vocabulary: list[str], seed: int) -> Non
     processor.save_pretrained(folder)
 
 
-IDS = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0}
+IDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0}
 NAMES = {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
 
 

@@ -20,7 +20,7 @@ from transformers import (
 from captioning.vision.photos import load_rgb
 from curation import CuratedDataset, TrainerCuration, per_sample_losses, with_rows
 from curation.adapters.curation import Curation
-from curation.adapters.trainer import caption_losses, check_arguments
+from curation.adapters.trainer import caption_losses, check_arguments, own_losses
 from curation.amend.down_weight import DownWeight
 from curation.select.top import Top
 
@@ -309,3 +309,22 @@ def test_a_last_epoch_cut_short_is_not_decided_on(train, tmp_path, caplog):
     curation, _ = train(tmp_path, max_steps=8)
     assert curation.epoch == 1
     assert "epoch 1 was cut short (max_steps)" in caplog.text
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_losses_are_read_from_the_graph_of_the_models_own(kept: int) -> None:
+    """Where the model leaves the last logits out, and where it ignores their label (``kept``)."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 6, 11, generator=generator).requires_grad_()
+    labels = torch.randint(11, (3, 6), generator=generator)
+    labels[0, 4:] = labels[2, 1:3] = -100
+    places = 6 if kept else 5
+    targets = torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1 : 1 + places]
+    flat = logits[:, :places].reshape(-1, 11)
+    summed = torch.nn.functional.cross_entropy(flat, targets.reshape(-1), reduction="sum")
+    other, loss = logits.sum(), summed / 7
+    with torch.no_grad():
+        expected = per_sample_losses(logits, labels)
+        torch.testing.assert_close(own_losses(loss, labels, places=6, shift=True), expected)
+        assert own_losses(other, labels, places=6, shift=True) is None
+        assert own_losses(None, labels, places=6, shift=True) is None
