@@ -45,8 +45,13 @@ def only(model: AbstractCaptioner, batch: Batch, caption: int) -> Batch:
         return tiny.only(batch, caption)
     one = batch_for(model, [tiny_vlm.photos()[batch.image_index[caption]]])
     rows = slice(caption, caption + 1)
-    tokens = {"tokens": batch.tokens[rows], "token_mask": batch.token_mask[rows]}
-    return replace(one, image_index=torch.tensor([0]), **tokens)
+    of_caption = {
+        "rows": batch.rows[rows],
+        "sample_ids": batch.sample_ids[rows],
+        "tokens": batch.tokens[rows],
+        "token_mask": batch.token_mask[rows],
+    }
+    return replace(one, image_index=torch.tensor([0]), **of_caption)
 
 
 def backwards(model: AbstractCaptioner, batch: Batch) -> Batch:

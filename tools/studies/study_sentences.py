@@ -212,7 +212,7 @@ def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             worst = [one["worst_of_caption"] for one in own]
             captions = str(runs[0]["settings"]["first_images"])
             rows.append([f"`{name}`", captions, str(len(own)), *map(_mean, [*values, worst])])
-    head = ["score", "captions", "seeds", "average precision", *(f"AP, {kind}" for kind in kinds)]
+    head = ["score", "captions", "seeds", "average precision", *(f"AP, `{kind}`" for kind in kinds)]
     return markdown_lines([*head, "the wrong one is its caption's worst"], rows)
 
 
