@@ -354,7 +354,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
                 )
                 self._leaves_head_out = False
         logits = self._read(batch, images)
-        return padded_caption_losses(logits.float(), batch, self.label_smoothing)
+        return padded_caption_losses(logits, batch, self.label_smoothing)
 
     def _image_states(self, kept: ImageStates, batch: Batch) -> list[State]:
         """Of the batch's photos."""

@@ -103,7 +103,6 @@ def test_a_pause_waits_for_the_batch_under_way_and_drops_the_rest(tmp_path):
     worker.close()
 
 
-@pytest.mark.long
 def test_a_worker_that_has_not_begun_to_work_is_not_waited_for(tmp_path):
     ahead = source(tmp_path, Squares(), ahead=True)
     ahead.start(build_roster("r", [request("a red ball").sample]))
