@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -276,8 +276,7 @@ def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> L
 
     run = RunFolder(folder)
     config = run.config()
-    if wanted is not None and config.features.get("precision"):  # of the backbone
-        config.features.precision = str(wanted).removeprefix("torch.")
+    _choose_precision(config.features, wanted)
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
     settings = CaptionerSettings.of(config)
     inputs = _inputs(settings, device)
@@ -294,8 +293,7 @@ def _of_run(folder: Path, device: torch.device, wanted: torch.dtype | None) -> L
 def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -> LoadedCaptioner:
     bundle = read_bundle(folder)
     config = DictConfig(_placed(OmegaConf.to_container(bundle.config), folder))
-    if wanted is not None and config.features.get("precision"):  # of the backbone
-        config.features.precision = str(wanted).removeprefix("torch.")
+    _choose_precision(config.features, wanted)
     try:
         tokenizer = restored(bundle.captioner["tokenizer"])
     except (TypeError, AttributeError, KeyError) as error:
@@ -310,6 +308,12 @@ def _of_bundle(folder: Path, device: torch.device, wanted: torch.dtype | None) -
     if of_model is not None:
         restore(model, of_model, where=folder / WEIGHTS)
     return LoadedCaptioner(config=config, **_ready(model, inputs, device))
+
+
+def _choose_precision(features: MutableMapping[str, Any], wanted: torch.dtype | None) -> None:
+    """Set the backbone's precision where one is wanted and the features name it."""
+    if wanted is not None and features.get("precision"):
+        features["precision"] = str(wanted).removeprefix("torch.")
 
 
 def _ready(model: AbstractCaptioner[Any], inputs: _Inputs, device: torch.device) -> dict[str, Any]:

@@ -202,7 +202,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             self._check(self._datamodule(), reader.processor, path)
 
     def _keep_nothing(self) -> None:
-        """From now on, compute states of photos anew."""
+        """Stop keeping states of photos: each batch computes its own."""
         self._states = None
         if (reader := self._reader()) is not None:
             reader.known = None
@@ -263,7 +263,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         except ValueError as error:
             self._keep_nothing()
             result = self_check(*given, **options)
-            log.warning(f"model.keep_image_states: {error}; so they are computed anew each time")
+            log.warning(f"model.keep_image_states: {error}; so each batch computes them again")
             return result, True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ ASKED = {"cosmos3_edge": {"return_mm_token_type_ids": True}}
 # Tensors with one row a photo whose tiles the network counts by their number alone.
 OF_TILES = {"perception_lm": ("pixel_values",)}
 PHOTO_KEYS = "photo.keys"
-"""Name of ``(I,) int64`` in a batch: by which its photos are told apart between batches."""
+"""Name of ``(I,) int64`` in a batch: identifies its photos between batches."""
 # Two sizes, of which processors tile the larger.
 PROBES = ((64, 48), (1024, 640))
 PROBE_TEXT = " a dog runs on the grass"

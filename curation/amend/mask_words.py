@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from captioning.config.ranges import Fraction
 from captioning.data.roster import masks_text
@@ -17,12 +16,11 @@ from curation.base import (
     Amended,
     Context,
     Selected,
+    SpanT,
     WordDoubt,
     by_row,
     require_fraction,
 )
-
-SpanT = TypeVar("SpanT", bound=AbstractSpanDoubt)
 
 
 class MaskWords(AbstractWordAmender):

@@ -157,7 +157,7 @@ class VisualGain(AbstractScore):
     photo shows. The difference leaves what the photo contributes, which is little or negative where
     caption and photo do not belong together.
 
-    Needs `curation.loop.probes.VisualGainProbe`, which measures it.
+    Needs `VisualGainProbe`, which measures it.
 
     Args:
         num_epochs: mean over so many last epochs, of those in which it was measured; what was

@@ -44,7 +44,7 @@ class ImageStates:
     Args:
         network: whose `unfit` is empty.
         num_photos: of the training, for the log.
-        room: bytes that may be kept; photos beyond them are encoded anew in each epoch.
+        room: bytes that may be kept; photos beyond them are encoded again in each epoch.
 
     Attributes:
         prompts: the tensors of each kept photo but its pixels, by its key; a reader of batches
@@ -69,7 +69,7 @@ class ImageStates:
             tensors: see `captioning.vision.prompt_tensors.PromptedProcessor.joined`; without pixels
                 of photos that are kept.
             host: the same on the host.
-            keys: of the photos, by which they are told apart; empty: none is kept.
+            keys: identifies each photo; empty: none is kept.
 
         Raises:
             ValueError: the pixels of a photo that is not kept are missing.
@@ -125,11 +125,11 @@ class ImageStates:
     def _say(self, size: int) -> None:
         whole = size * self._num_photos
         share = min(1.0, self._room / max(whole, 1))
-        part = "" if share == 1 else f", of which {share:.0%} fit: the others are computed anew"
+        part = "" if share == 1 else f", of which {share:.0%} fit: others are computed each time"
         log.info(
             "model.keep_image_states: the image encoder is frozen, so what it makes of "
             f"{self._num_photos} photos is kept between epochs: about {whole / 2**20:,.0f} MiB"
-            f"{part} (model.keep_image_states=false computes all anew)"
+            f"{part} (model.keep_image_states=false computes all each time)"
         )
 
 
