@@ -216,13 +216,24 @@ class CaptionWriter(Protocol):
         """
         ...
 
-    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
+    def write_captions(
+        self,
+        photos: Sequence[Path],
+        *,
+        keys: Sequence[str],
+        beginnings: Sequence[str] | None = None,
+    ) -> list[list[str]]:
         """Captions of each photo, the best first; as many as the search returns, some may be empty.
 
         Args:
             photos: I files.
             keys: I different texts. Random draws for a photo depend on its key and the search's
                 seed alone.
+            beginnings: I texts of whole sentences that the captions continue; what is returned
+                lacks them. None: whole captions.
+
+        Raises:
+            ValueError: beginnings that the model or its search cannot continue.
         """
         ...
 

@@ -57,6 +57,7 @@ class GenerateSearch(AbstractSearch):
         "count_prompt",
         "special_tokens",
     )
+    steps: ClassVar[bool] = False
 
     sample: bool = False
     top_k: PositiveInt | None = None

@@ -23,6 +23,7 @@ class AbstractSearch(ABC):
         takes_machines: whether it reads the machines of a request.
         needs_machines: whether it finds nothing without them.
         best_first: whether it gives the captions of an image by falling score.
+        steps: whether it reads tokens by `AbstractStepper.step`, so that it can continue a text.
 
     Raises:
         ValueError: a setting that this search does not read differs from its default.
@@ -33,6 +34,7 @@ class AbstractSearch(ABC):
     takes_machines: ClassVar[bool] = False
     needs_machines: ClassVar[bool] = False
     best_first: ClassVar[bool] = True
+    steps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in sorted(self.settings.changed() & {*self.unused}):

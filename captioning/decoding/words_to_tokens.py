@@ -6,6 +6,8 @@ Results of searches and decoders of one's own are checked before they are used.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any, TypeVar
 
 import torch
@@ -150,6 +152,7 @@ def find_captions(
     tokenizer: AbstractTokenizer,
     image_ids: Sequence[str],
     machines: Sequence[Machine] | None = None,
+    beginning: Sequence[int] = (),
     device: torch.device | str = "cpu",
 ) -> list[list[Prediction]]:
     """All captions that a search finds for each image, in its order.
@@ -163,6 +166,7 @@ def find_captions(
         tokenizer: makes text of tokens.
         image_ids: I ids.
         machines: I machines, the words that each image's captions must hold.
+        beginning: tokens that all captions continue; see `beginning_tokens`.
         device: where the state lives.
 
     Returns:
@@ -170,12 +174,15 @@ def find_captions(
         hypothesis.
 
     Raises:
-        ValueError: machines for a search that takes none, or no result of a search.
+        ValueError: machines for a search that takes none, no result of a search, or a beginning
+            for a model or search that cannot continue one.
     """
     if machines is not None and not search.takes_machines:
         raise ValueError(
             f"constraints need search=constrained: got {type(search).__name__}, which takes none"
         )
+    if beginning:
+        stepper, state = _continued(search, stepper, state, beginning)
     search = search.counting_captions(1 + len(stepper.prompt_ids))
     request = request_of(stepper, tokenizer, image_ids, machines=machines, device=device)
     result = search(stepper, state, request)
@@ -190,6 +197,83 @@ def find_captions(
             strict=True,
         )
     ]
+
+
+def beginning_tokens(text: str, tokenizer: AbstractTokenizer) -> list[int]:
+    """Tokens of whole sentences, after which a search writes the next one; see `find_captions`.
+
+    Raises:
+        ValueError: a tokenizer without punctuation, or a text that it cuts.
+    """
+    ids, told = tokenizer.encode(text), shorten(text, 60, placeholder="...")
+    if left_out := tokenizer.left_out(text, ids):
+        raise ValueError(
+            f"the tokenizer leaves out {left_out} tokens or words of the {len(text.split())} words "
+            f"to continue ({told!r}): take a captioner that was trained with a higher "
+            "tokenizer.max_tokens or max_words"
+        )
+    ids = ids[1:-1]
+    if text[-1:].casefold() not in tokenizer.decode(ids)[-2:].casefold():
+        raise ValueError(
+            f"the tokenizer loses the end of {told!r}, so its captioner writes captions "
+            "of one sentence and cannot continue others"
+        )
+    return ids
+
+
+def _continued(
+    search: AbstractSearch,
+    stepper: AbstractStepper,
+    state: AbstractDecoderState,
+    beginning: Sequence[int],
+) -> tuple[AbstractStepper, AbstractDecoderState]:
+    """A model that reads a beginning after its begin token, and its memory before that."""
+    if not search.steps or stepper.draws_latents:
+        cause = type(stepper if search.steps else search).__name__
+        raise ValueError(
+            f"{cause} cannot continue sentences: choose another "
+            f"{'captioner' if search.steps else 'search, such as beam'}"
+        )
+    return _Continued(stepper, beginning), _Unread(state)
+
+
+@dataclass(frozen=True)
+class _Unread(AbstractDecoderState):
+    """The memory of a model that has not read the beginning."""
+
+    inner: AbstractDecoderState
+
+    def select(self, index: Tensor) -> _Unread:
+        return _Unread(self.inner.select(index))
+
+
+class _Continued(AbstractStepper[AbstractDecoderState]):
+    """A model that reads a beginning between the begin token and the first predicted one."""
+
+    def __init__(self, stepper: AbstractStepper, beginning: Sequence[int]) -> None:
+        self._stepper, self._beginning = stepper, tuple(beginning)
+        self.prompt_ids = (*stepper.prompt_ids, *beginning)
+
+    def step(
+        self, tokens: Tensor, state: AbstractDecoderState
+    ) -> tuple[Tensor, AbstractDecoderState]:
+        return self._stepper.step(*self._begun(tokens, state))
+
+    def next_logits(
+        self, tokens: Tensor, state: AbstractDecoderState
+    ) -> tuple[Tensor, AbstractDecoderState]:
+        return self._stepper.next_logits(*self._begun(tokens, state))
+
+    def _begun(
+        self, tokens: Tensor, state: AbstractDecoderState
+    ) -> tuple[Tensor, AbstractDecoderState]:
+        if not isinstance(state, _Unread):
+            return tokens, state
+        state = state.inner
+        for token in self._beginning:
+            _, state = self._stepper.step(tokens, state)
+            tokens = torch.full_like(tokens, token)
+        return tokens, state
 
 
 def request_of(

@@ -16,7 +16,7 @@ from captioning.config.ranges import Device, PositiveInt
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words_to_tokens import bind_search, find_captions
+from captioning.decoding.words_to_tokens import beginning_tokens, bind_search, find_captions
 from captioning.evaluation.predict import restored_model
 from captioning.inference.loading import brought_to, has_own_type
 from captioning.models.base import AbstractCaptioner
@@ -99,16 +99,24 @@ class RunCaptioner:
         datamodule.dataset(roster.samples, "eval")
 
     @torch.inference_mode()
-    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
-        """Captions of each photo; see `CaptionWriter`."""
+    def write_captions(
+        self,
+        photos: Sequence[Path],
+        *,
+        keys: Sequence[str],
+        beginnings: Sequence[str] | None = None,
+    ) -> list[list[str]]:
+        """Captions of each photo; see `CaptionWriter`. Those with beginnings one by one."""
         roster = _roster(photos, keys)
         model, datamodule = self._at_hand(roster)
         model.to(self._device)
         dataset = datamodule.dataset(roster.samples, "eval")
-        batch = dataset[list(range(len(roster)))].to(self._device)
-        with computing(self._dtype, self._device):  # captions are kept
-            candidates = model.candidates(batch, search=self._search)
-        captions = dict(zip(batch.image_ids, candidates, strict=True))
+        captions: dict[str, list[Prediction]] = {}
+        for rows, beginning in _calls(len(roster), beginnings):
+            batch = dataset[rows].to(self._device)
+            with computing(self._dtype, self._device):  # captions are kept
+                found = model.candidates(batch, search=self._search, beginning=beginning)
+            captions |= zip(batch.image_ids, found, strict=True)
         return [[prediction.caption for prediction in captions[key]] for key in keys]
 
     def _at_hand(self, roster: Roster) -> tuple[AbstractCaptioner, CaptionDataModule]:
@@ -187,15 +195,29 @@ class ImageTextCaptioner:
     def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
         """Nothing: it reads photos batch by batch."""
 
-    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
-        """Captions of each photo; see `CaptionWriter`."""
+    def write_captions(
+        self,
+        photos: Sequence[Path],
+        *,
+        keys: Sequence[str],
+        beginnings: Sequence[str] | None = None,
+    ) -> list[list[str]]:
+        """Captions of each photo; see `CaptionWriter`. Those with beginnings one by one."""
         _, opened = next(read_ahead(photos, len(photos), load_rgb))
         if self._captioner is None:
             with torch.random.fork_rng():
                 self._captioner = self._load()
         self._captioner.parts.network.to(self._device)
         with refusals_named(photos, opened):
-            results = self._captioner.captions(opened, keys=keys)
+            results = [
+                result
+                for rows, beginning in _calls(len(opened), beginnings)
+                for result in self._captioner.captions(
+                    [opened[row] for row in rows],
+                    keys=[keys[row] for row in rows],
+                    beginning=beginning,
+                )
+            ]
         return [[prediction.caption for prediction in captions] for captions in results]
 
     def _load(self) -> PhotoCaptioner:
@@ -214,6 +236,13 @@ class ImageTextCaptioner:
         """Leave the device; the next call comes back."""
         if self._captioner is not None:
             leave(self._captioner.parts.network, self._device)
+
+
+def _calls(number: int, beginnings: Sequence[str] | None) -> list[tuple[list[int], str]]:
+    """Rows of each call and the beginning of its captions, which a call's captions share."""
+    if beginnings is None:
+        return [(list(range(number)), "")]
+    return [([row], beginnings[row]) for row in range(number)]
 
 
 def _roster(photos: Sequence[Path], keys: Sequence[str]) -> Roster:
@@ -267,14 +296,23 @@ class PhotoCaptioner:
 
     @torch.inference_mode()
     def captions(
-        self, photos: Sequence[Image.Image], *, keys: Sequence[str] | None = None
+        self,
+        photos: Sequence[Image.Image],
+        *,
+        keys: Sequence[str] | None = None,
+        beginning: str = "",
     ) -> list[list[Prediction]]:
         """Captions of each photo, best first or in the order in which they were drawn.
 
         Args:
             photos: RGB, of any size.
             keys: of the photos, for random draws and as ``image_id``; None: their numbers.
+            beginning: whole sentences that all captions continue; the result lacks them.
+
+        Raises:
+            ValueError: a beginning that the model or its search cannot continue.
         """
+        begun = beginning_tokens(beginning, self.tokenizer) if beginning else ()
         names = [str(number) for number in range(len(photos))] if keys is None else list(keys)
         results: list[list[Prediction]] = []
         for first in range(0, len(photos), self.batch_size):
@@ -285,6 +323,7 @@ class PhotoCaptioner:
                 stepper=self.parts.speaker,
                 tokenizer=self.tokenizer,
                 image_ids=names[part],
+                beginning=begun,
                 device=self.device,
             )
         return results

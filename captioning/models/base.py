@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from captioning.config.loadable import loadable
 from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.words_to_tokens import bind_search, find_captions
+from captioning.decoding.words_to_tokens import beginning_tokens, bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
 from captioning.runtime.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
@@ -208,6 +208,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         *,
         search: AbstractSearch | None = None,
         machines: Sequence[Machine] | None = None,
+        beginning: str = "",
     ) -> list[list[Prediction]]:
         """All captions that a search returns for each of the batch's images, best first.
 
@@ -215,9 +216,11 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
             batch: the images.
             search: to use in place of the model's own.
             machines: for constrained search: one an image, with the words its captions must hold.
+            beginning: whole sentences that all captions continue; the result lacks them.
 
         Raises:
-            ValueError: a search that does not fit the model, or machines for one that takes none.
+            ValueError: a search that does not fit the model, machines for one that takes none, or
+                a beginning that it cannot continue.
         """
         return find_captions(
             self.search if search is None else bind_search(search, self.tokenizer),
@@ -226,6 +229,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
             tokenizer=self.tokenizer,
             image_ids=batch.image_ids,
             machines=machines,
+            beginning=beginning_tokens(beginning, self.tokenizer) if beginning else (),
             device=batch.rows.device,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.progress import Progress
 
@@ -38,21 +39,33 @@ class PhotoCaptions:
         """The captioner's."""
         return self.captioner.name
 
-    def captions(self, photos: Sequence[Path]) -> list[list[str]]:
+    def captions(
+        self, photos: Sequence[Path], beginnings: Sequence[str] | None = None
+    ) -> list[list[str]]:
         """Captions of each photo, as `CaptionWriter.write_captions` orders them.
 
         Every process gives the same photos.
+
+        Args:
+            photos: I files.
+            beginnings: I texts of whole sentences that the captions continue, empty for whole
+                captions; what is returned lacks them. None: whole captions.
 
         Raises:
             FileNotFoundError: a photo is not there.
             ValueError: a photo that cannot be opened, or what the captioner raises.
             OSError: the cache cannot be written; captions stored before remain.
         """
-        photo_keys = self._photo_keys(photos)
-        keys = [photo_keys[path] for path in photos]
+        photo_keys, texts = self._photo_keys(photos), beginnings or [""] * len(photos)
+        keys = [
+            f"{photo_keys[path]}-{key_of(text)}" if text else photo_keys[path]
+            for path, text in zip(photos, texts, strict=True)
+        ]
         # Equal photos are captioned once.
         missing = {
-            key: path for key, path in zip(keys, photos, strict=True) if key not in self._known
+            key: (path, text)
+            for key, path, text in zip(keys, photos, texts, strict=True)
+            if key not in self._known
         }
         if missing:
             self._known |= distribute(list(missing), lambda share: self._work(share, missing))
@@ -67,20 +80,28 @@ class PhotoCaptions:
         if self._folder is None:
             self._known, self._store = {}, None
 
-    def _work(self, keys: Sequence[str], photos: dict[str, Path]) -> dict[str, list[str]]:
-        """This process's share: captions by key, from the store or new."""
+    def _work(self, keys: Sequence[str], asked: dict[str, tuple[Path, str]]) -> dict[str, Any]:
+        """This process's share: captions by key, from the store or new.
+
+        Args:
+            keys: of what to write.
+            asked: the photo and the beginning of each.
+        """
         if self._store is None:
             folder = self._folder and self._folder / key_of(self.captioner.identity)
             self._store = LineStore(folder)
         store, size = self._store, self.captioner.batch_size
         new = [key for key in keys if store.get(key) is None]
         if new:
-            self.captioner.prepare_photos([photos[key] for key in new], keys=new)
+            self.captioner.prepare_photos([asked[key][0] for key in new], keys=new)
         with Progress(transient=True, disable=not new or rank_and_size()[0] > 0) as bar:
             task = bar.add_task(f"captions by {self.name}", total=len(new))
             for start in range(0, len(new), size):
                 batch = new[start : start + size]
-                written = self.captioner.write_captions([photos[k] for k in batch], keys=batch)
+                photos, texts = zip(*(asked[key] for key in batch), strict=True)
+                # captioners of one's own may not take beginnings
+                begun = {"beginnings": texts} if any(texts) else {}
+                written = self.captioner.write_captions(photos, keys=batch, **begun)
                 store.put({key: _tidy(texts) for key, texts in zip(batch, written, strict=True)})
                 bar.advance(task, len(batch))
         return {key: store.get(key) for key in keys}

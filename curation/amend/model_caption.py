@@ -25,8 +25,13 @@ class CaptionSource(Protocol):
         """The model's name."""
         ...
 
-    def captions(self, photos: Sequence[Path]) -> list[list[str]]:
-        """Captions of each photo, the best first, none of them blank."""
+    def captions(
+        self, photos: Sequence[Path], beginnings: Sequence[str] | None = None
+    ) -> list[list[str]]:
+        """Captions of each photo, the best first, none of them blank.
+
+        With ``beginnings``, a text a photo, what continues it where that is not empty.
+        """
         ...
 
     def release(self) -> None:
@@ -56,7 +61,8 @@ class ModelCaption(AbstractAmender):
         written = self.source.captions([sample.image_path for sample in samples])
         self.source.release()
         options = _options(context, samples, written)
-        accepted = options if self.accept is None else _better(self.accept, samples, options)
+        old = [(sample.image_path, sample.caption) for sample in samples]
+        accepted = options if self.accept is None else better(self.accept, old, options)
         taken = _captions_by_image(context)
         edits, unchanged, notes = [], [], []
         blank = f"{LEFT_ALONE}{self.source.name} wrote nothing"
@@ -94,23 +100,23 @@ def _options(
     ]
 
 
-def _better(
-    accept: FitScores, samples: Sequence[Sample], options: Sequence[Sequence[str]]
+def better(
+    accept: FitScores, old: Sequence[tuple[Path, str]], options: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """Of each sample's options those that fit better than its caption, the best first."""
+    """Of the options for each pair of photo and text those that fit better, the best first."""
     pairs = [
-        (sample.image_path, text)
-        for sample, texts in zip(samples, options, strict=True)
-        for text in (sample.caption, *texts)
+        (photo, text)
+        for (photo, own), texts in zip(old, options, strict=True)
+        for text in (own, *texts)
     ]
     scores = iter(accept.scores(pairs).tolist()) if pairs else iter(())
     accept.release()
-    better = []
+    found = []
     for texts in options:
-        old, *new = [next(scores) for _ in range(1 + len(texts))]
+        own, *new = [next(scores) for _ in range(1 + len(texts))]
         ranked = sorted(zip(new, texts, strict=True), key=lambda pair: -pair[0])
-        better.append([text for score, text in ranked if score > old])
-    return better
+        found.append([text for score, text in ranked if score > own])
+    return found
 
 
 def _captions_by_image(context: Context) -> dict[str, set[str]]:

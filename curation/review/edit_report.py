@@ -22,6 +22,7 @@ from captioning.runtime.files import write_text
 from captioning.text.sentence_spans import without
 from captioning.types import Edit, Sample
 from curation.amend.replace_word import parse_origin
+from curation.amend.sentences import parse_origin as parse_sentences
 from curation.amend.sentences import removed_spans
 from curation.loop.planted_faults import count_kinds
 from curation.record import Change, RunRecord, changes
@@ -341,9 +342,17 @@ def _pieces(caption: str, edit: Edit) -> list[str] | None:
 
 
 def _changed(before: str, edit: Edit) -> list[str] | None:
-    """What stands before a replaced word, the old and the new word, and what stands after it."""
-    word = edit.action == "replace_caption" and parse_origin(edit.origin)
-    if not word:
+    """What stands before a replaced word, the old and the new word, and what stands after it.
+
+    Of replaced sentences likewise; of several the text between goes before the next two.
+    """
+    if edit.action != "replace_caption":
+        return None
+    if sentences := parse_sentences(edit.origin):
+        pieces = sentences.pieces(before, edit.value or "")
+        return pieces and [short(piece) for piece in pieces]
+    word = parse_origin(edit.origin)
+    if word is None:
         return None
     start, stop = word.start, word.start + len(word.old)
     if before[start:stop] != word.old:  # such as in a journal that was edited by hand

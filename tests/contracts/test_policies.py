@@ -23,7 +23,7 @@ from curation.amend.model_caption import CapFilt, ModelCaption
 from curation.amend.remove import Remove
 from curation.amend.replace import ReplaceBoth, ReplaceCaption, ReplaceImage
 from curation.amend.replace_word import ReplaceWord
-from curation.amend.sentences import MaskSentences, RemoveSentences
+from curation.amend.sentences import MaskSentences, RemoveSentences, ReplaceSentences
 from curation.base import AbstractAmender, AbstractSelector, Context
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.above import Above
@@ -60,6 +60,9 @@ AMENDERS = {
     "replace_word": lambda: ReplaceWord(score=ToyWords({"caption": ("photo", 0.9)})),
     "mask_sentences": lambda: MaskSentences(score=TOY_SENTENCES, emptied="remove"),
     "remove_sentences": lambda: RemoveSentences(score=TOY_SENTENCES, emptied="remove"),
+    "replace_sentences": lambda: ReplaceSentences(
+        score=TOY_SENTENCES, source=ToyCaptions(WRITTEN)
+    ),
     "replace_image": lambda: ReplaceImage(source=ToySource(refuses=("caption 3 of 1",))),
     "replace_both": lambda: ReplaceBoth(source=ToySource(refuses=("caption 3 of 1",))),
 }

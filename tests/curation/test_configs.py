@@ -23,6 +23,7 @@ ENTRIES = {
     "mask_words": "MaskWords",
     "mask_sentences": "MaskSentences",
     "remove_sentences": "RemoveSentences",
+    "replace_sentences": "ReplaceSentences",
     "replace_word": "ReplaceWord",
     "condition": "Condition",
     "pseudo_label": "PseudoLabel",
@@ -35,6 +36,7 @@ WITH_MODELS = {
     "capfilt_captioner": ("CapFilt", ("captioner.captioner",)),
     "capfilt_filter": ("Remove", ("filter.scorer",)),
     "replace_caption_model": ("ModelCaption", ("amend.source.captioner",)),
+    "replace_sentences_model": ("ReplaceSentences", ("amend.source.captioner",)),
     "replace_both_model": ("ReplaceBoth", ("amend.caption.source.captioner",)),
 }
 
@@ -70,7 +72,7 @@ def test_every_entry_with_models_builds_its_policy(build, tmp_path):
         assert callback.policy.name == name
         assert type(callback.policy.amend).__name__ == amender
         acts_before = callback.policy.schedule.due(-1)
-        assert acts_before == name.startswith("capfilt")
+        assert acts_before == name.startswith(("capfilt", "replace_sentences"))
 
 
 def test_a_policy_is_named_after_its_overrides(build):

@@ -14,8 +14,10 @@ class ToyCaptions:
         self._captions = captions
         self.calls: list[list[str]] = []
 
-    def captions(self, photos):
+    def captions(self, photos, beginnings=None):
         self.calls.append([path.stem for path in photos])
+        if beginnings is not None:
+            self.calls.append(list(beginnings))
         return [list(self._captions.get(path.stem, [])) for path in photos]
 
     def release(self):

@@ -55,8 +55,8 @@ DATA: dict[str, list[str]] = {
     ],
 }
 SCALE = [
-    *("first_images=200", "num_epochs=6", "loader.batch_size=20", "loader.captions_per_image=1"),
-    *("tokenizer.max_words=120", "tokenizer.min_count=2", "metrics.test=[BLEU]", "report=false"),
+    *("first_images=600", "num_epochs=8", "loader.batch_size=25", "loader.captions_per_image=1"),
+    *("tokenizer.max_words=120", "tokenizer.min_count=3", "metrics.test=[BLEU]", "report=false"),
     *("+trainer.limit_val_batches=0", "+trainer.limit_test_batches=1", "threads=1"),
 ]
 NOISE = "steps=[plant_sentences,compose_captions]"
@@ -65,23 +65,22 @@ ORACLE = ["curation/score=sentence_truth", "curation/select=above"]
 BEFORE = "curation/schedule=before_training"
 SHARE = "curation.select.ratio=0.83"  # of captions with a wrong sentence, as planted
 AFTER = ["curation/schedule=once", "curation.warmup=1", SHARE]
-FIT = ["curation/score=sentence_fit", BEFORE, SHARE]
+REMOVE = [NOISE, "curation=remove_sentences"]
+MASK = [NOISE, "curation=mask_sentences"]
 ARMS: dict[str, list[str]] = {
     "clean data": [CLEAN, "curation=none"],
     "no curation": [NOISE, "curation=track", "curation/score=sentence_loss"],
-    "oracle: remove": [NOISE, "curation=remove_sentences", *ORACLE, BEFORE],
-    "oracle: mask": [NOISE, "curation=mask_sentences", *ORACLE, BEFORE],
-    "remove_sentences by fit": [NOISE, "curation=remove_sentences", *FIT],
-    "mask_sentences by fit": [NOISE, "curation=mask_sentences", *FIT],
-    "mask_sentences by loss": [
-        *(NOISE, "curation=mask_sentences", "curation/score=sentence_loss", *AFTER),
-    ],
-    "remove_sentences by fit and words": [
-        *(NOISE, "curation=remove_sentences", "curation/score=sentence_joint", BEFORE, SHARE),
-    ],
+    "oracle: remove": [*REMOVE, *ORACLE, BEFORE],
+    "oracle: mask": [*MASK, *ORACLE, BEFORE],
+    "remove by loss": [*REMOVE, "curation/score=sentence_loss", *AFTER],
+    "remove by fit": [*REMOVE, "curation/score=sentence_fit", BEFORE, SHARE],
+    "remove by words": [*REMOVE, "curation/score=sentence_words", BEFORE, SHARE],
+    "remove by fit and words": [*REMOVE, "curation/score=sentence_joint", BEFORE, SHARE],
+    "mask by loss": [*MASK, "curation/score=sentence_loss", *AFTER],
+    "mask by fit and words": [*MASK, "curation/score=sentence_joint", BEFORE, SHARE],
 }
 PLAIN, BEST = "no curation", "oracle: remove"
-SCORES = ("sentence_loss", "sentence_fit", "sentence_words", "sentence_joint")
+SCORES = ("sentence_loss",)
 UNTRAINED = "untrained"
 UNTRAINED_SCORES = ("sentence_fit", "sentence_words", "sentence_joint")
 

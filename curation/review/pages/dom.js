@@ -15,9 +15,10 @@ function make(tag, attributes = {}, ...children) {
 // Text of a data set: set apart, so that its direction marks do not reorder what stands around it.
 const foreign = (text, kind = "") => make("bdi", { dir: "auto", class: kind || null }, String(text));
 
-// A caption with a word struck out, and the word that took its place.
-function mended([before, old, now, after]) {
-  return make("bdi", { dir: "auto", class: "before" }, before, make("del", {}, old), " ", make("ins", { class: "after" }, now), after);
+// A caption with words or sentences struck out, and those that took their place: text that stays, an old one, a new one, and so on.
+function mended(pieces) {
+  const part = (piece, place) => [piece, make("del", {}, piece), [" ", make("ins", { class: "after" }, piece)]][place % 3];
+  return make("bdi", { dir: "auto", class: "before" }, pieces.flatMap(part));
 }
 
 // The same for places that hold plain text alone, such as hints; as in curation/review/html_page.py.

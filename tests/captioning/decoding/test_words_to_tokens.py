@@ -9,8 +9,10 @@ from captioning.decoding.beam import BeamSearch
 from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.machine import build_machine
 from captioning.decoding.sampling import Sampling
-from captioning.decoding.words_to_tokens import bind_search
+from captioning.decoding.generate import GenerateSearch
+from captioning.decoding.words_to_tokens import beginning_tokens, bind_search, find_captions
 from captioning.text.tokenizers.words import WordTokenizer
+from tests.captioning.decoding.toy import TableStepper, random_table
 from tests.tiny import MODELS, build, make_batch
 
 TOKENIZER = WordTokenizer(words=["a", "dog", "cat", "stop"])
@@ -166,3 +168,51 @@ def test_constraints_are_refused_by_a_search_that_takes_none():
     model = with_search(BeamSearch, beam_size=3, max_length=8)
     with pytest.raises(ValueError, match="constraints need search=constrained: got BeamSearch"):
         model.generate(make_batch(), machines=[build_machine([])] * 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(BeamSearch, {"beam_size": 1}), (Sampling, {"temperature": 0.01})]
+)
+def test_a_caption_that_continues_its_own_beginning_ends_alike(kind, settings):
+    class Ids(WordTokenizer):
+        def decode(self, ids):
+            return " ".join(map(str, ids))
+
+    tokenizer = Ids(words=["a", "b", "c"])
+    stepper = TableStepper(random_table(4, codes=101))
+    search = kind.with_settings(**settings, max_length=8, min_length=8, special_tokens=True)
+
+    def found(beginning, image):
+        state = stepper.start().select(torch.tensor([image]))
+        length = {"max_length": 8 - len(beginning), "min_length": 8 - len(beginning)}
+        captions = find_captions(
+            search.changed(**length),
+            state,
+            stepper=stepper,
+            tokenizer=tokenizer,
+            image_ids=["a"],
+            beginning=beginning,
+        )
+        return [int(token) for token in captions[0][0].caption.split()]
+
+    for image in range(3):
+        whole = found((), image)
+        for cut in (1, 4, 6):
+            assert found(whole[:cut], image) == whole[cut:]
+
+
+def test_beginnings_that_cannot_be_continued_are_refused():
+    stepper, tokenizer = TableStepper(random_table(0)), WordTokenizer(words=["a"], max_words=3)
+    with pytest.raises(ValueError, match=r"GenerateSearch cannot continue .* search, such as beam"):
+        find_captions(
+            GenerateSearch.with_settings(),
+            stepper.start(),
+            stepper=stepper,
+            tokenizer=tokenizer,
+            image_ids=["a", "b", "c"],
+            beginning=[3],
+        )
+    with pytest.raises(ValueError, match=r"loses the end of 'a a.', .* captions of one sentence"):
+        beginning_tokens("a a.", tokenizer)
+    with pytest.raises(ValueError, match=r"leaves out 1 tokens or words of the 4 words"):
+        beginning_tokens("a a a a", tokenizer)

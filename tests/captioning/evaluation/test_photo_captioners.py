@@ -130,3 +130,22 @@ def test_a_folder_without_weights_or_processor_is_named(tmp_path):
         ImageTextCaptioner(name=str(without), search=search)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         ImageTextCaptioner(name=str(tmp_path / "nothing"), search=search)
+
+
+def test_captions_continue_a_text(run, photos, tmp_path):
+    search = BeamSearch.with_settings(beam_size=1, max_length=12, min_length=6)
+    blip = {"name": str(save_blip_captioner(tmp_path / "blip")), "prompt": "a picture of"}
+    for captioner in (
+        RunCaptioner(run=str(run), search=search, device="cpu"),
+        ImageTextCaptioner(**blip, search=search, device="cpu"),
+    ):
+        source = PhotoCaptions(captioner=captioner, cache_folder=tmp_path / "captions")
+        whole = [texts[0] for texts in source.captions(photos)]
+        words = [len(text.split()) for text in whole]
+        begun = [" ".join(text.split()[:2]) for text in whole[:3]] + [""]
+        rest = source.captions(photos, begun)
+        assert [texts[0].split()[: n - 4] for texts, n in zip(rest, words, strict=True)][:3] == [
+            text.split()[2 : n - 2] for text, n in zip(whole[:3], words, strict=False)
+        ]
+        assert rest[3] == [whole[3]]
+        assert PhotoCaptions(captioner=captioner).captions(photos[:1], begun[:1]) == rest[:1]

@@ -28,7 +28,7 @@ class Toy:
     def prepare_photos(self, photos, *, keys):
         """All is there."""
 
-    def write_captions(self, photos, *, keys):
+    def write_captions(self, photos, *, keys, beginnings=None):
         self.photos += [path.stem for path in photos]
         return [[f"photo {path.stem}"] for path in photos]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,19 @@ import torch
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import MaskedSpan, Sample
-from curation.amend.sentences import MaskSentences, RemoveSentences, removed_spans
+from curation.amend.sentences import (
+    MaskSentences,
+    RemoveSentences,
+    ReplaceSentences,
+    parse_origin,
+    removed_spans,
+)
 from curation.base import Context, Selected, SentenceDoubt
 from curation.journal.journal import undo
 from curation.loop.policy import CurationPolicy
 from curation.select.above import Above
 from curation.select.random import Random
+from tests.curation.toy_captions import ToyCaptions, ToyFit
 from tests.curation.toy_words import ToySentences
 
 CAPTIONS = ("A dog runs. A cat sits. A bird sings.", "Two men talk. It rains.", "A red car")
@@ -24,9 +32,11 @@ CAPTIONS = ("A dog runs. A cat sits. A bird sings.", "Two men talk. It rains.", 
 DOUBTS = {"A dog": 1.0, "A cat": 3.0, "A bird": 2.0, "Two men": 0.5, "A red": 9.0}
 
 
-def make_view(captions: Sequence[str] = CAPTIONS) -> CurationView:
+def make_view(captions: Sequence[str] = CAPTIONS, image: str = "") -> CurationView:
     samples = [
-        Sample(row=0, sample_id=name, image_id=name, image_path=Path(name), caption=caption)
+        Sample(
+            row=0, sample_id=name, image_id=image or name, image_path=Path(name), caption=caption
+        )
         for name, caption in zip("abcdef", captions, strict=False)
     ]
     return CurationView(roster=build_roster("sentences", samples))
@@ -85,12 +95,90 @@ def test_removed_sentences_leave_the_caption_and_say_where_they_stood() -> None:
 
 def test_an_undo_brings_the_sentences_back() -> None:
     view, score = make_view(), ToySentences(DOUBTS)
-    for amend in (MaskSentences(score=score), RemoveSentences(score=score)):
+    source = ToyCaptions({"a": ["A cow."], "b": ["Three men talk."]})
+    for amend in (
+        MaskSentences(score=score),
+        RemoveSentences(score=score),
+        ReplaceSentences(score=score, source=source),
+    ):
         after = view.apply(amend.amend(context_of(view), everything(view)).edits)
         assert after.samples() != view.samples()
         rest = undo(after.journal, sample_ids=["a"]).journal
         assert view.apply(rest).samples()[0] == view.samples()[0]
         assert view.apply(rest).samples()[1] == after.samples()[1]
+
+
+def test_a_sentence_of_another_caption_takes_the_place() -> None:
+    captions = ("A dog runs. A cat sits!", "Two men talk. a cat sits. It rains", "A red car.")
+    view, amend = make_view(captions, image="photo"), ReplaceSentences(score=ToySentences(DOUBTS))
+    amended = amend.amend(context_of(view), everything(view)[:1])
+    (edit,) = amended.edits
+    options = ("Two men talk.", "It rains!", "A red car.")
+    assert edit.value in [f"A dog runs. {one}" for one in options]
+    assert edit.reason == "bad; 'A cat sits!' (3)"
+    told = parse_origin(edit.origin)
+    assert told is not None
+    assert (told.old[0].start, told.source[:8]) == (12, "sibling:")
+    assert told.origin == edit.origin
+    new = edit.value.removeprefix("A dog runs. ")
+    assert told.pieces(captions[0], edit.value) == ["A dog runs. ", "A cat sits!", new, ""]
+    assert told.pieces("Another caption.", edit.value) is None
+    again = amend.amend(context_of(view), everything(view)[:1])
+    assert again == amended
+    drawn = {
+        amend.amend(replace(context_of(view), seed=seed), everything(view)[:1]).edits[0].value
+        for seed in range(20)
+    }
+    assert len(drawn) == 3
+    # what is in doubt at the same time, or was there before, never comes in
+    view = make_view(("A dog runs. A cat sits.", "A bird sings. Two men talk."), image="photo")
+    both = ReplaceSentences(score=ToySentences({"A cat": 1.0, "A bird": 1.0}))
+    values = [edit.value for edit in both.amend(context_of(view), everything(view)).edits]
+    assert values == ["A dog runs. Two men talk.", "A dog runs. Two men talk."]
+    view = view.apply(both.amend(context_of(view), everything(view)).edits)
+    late = ReplaceSentences(score=ToySentences({"Two men": 1.0}))
+    assert late.amend(context_of(view), everything(view)).notes == (
+        "left alone: no other sentence for it",
+    ) * 2
+
+
+def test_a_captioner_continues_the_sentences_before() -> None:
+    view, score = make_view(("A dog runs. A cat sits. It rains. A bird sings.",)), None
+    score = ToySentences(DOUBTS)
+    source = ToyCaptions({"a": ["a dog runs. a cow eats. It snows.", "It hails. A man"]})
+    amend = ReplaceSentences(score=score, source=source)
+    (edit,) = amend.amend(context_of(view), everything(view)).edits
+    assert source.calls == [["a"], ["A dog runs."], ["released"]]
+    # the first sentence that is written is one that the caption has
+    assert edit.value == "A dog runs. It hails. It rains. A bird sings."
+    assert edit.origin == "sentence:12-23>12-21;model:toy"
+    every = ReplaceSentences(score=score, source=source, threshold=2.0, continued=False)
+    (edit,) = every.amend(context_of(view), everything(view)).edits
+    assert edit.value == "A dog runs. A cow eats. It rains. It snows."
+    assert edit.origin == "sentence:12-23>12-23,34-47>34-43;model:toy"
+    told = parse_origin(edit.origin)
+    assert told is not None
+    assert told.pieces(view.samples()[0].caption, edit.value) == [
+        *("A dog runs. ", "A cat sits.", "A cow eats."),
+        *(" It rains. ", "A bird sings.", "It snows.", ""),
+    ]
+    source.calls.clear()
+    both = ReplaceSentences(score=score, source=source, threshold=2.0)
+    both.amend(context_of(view), everything(view))
+    assert source.calls[1] == ["A dog runs.", "A dog runs. It rains."]
+
+
+def test_a_sentence_comes_in_only_if_it_fits_better() -> None:
+    view = make_view(("A dog runs 9 times. A cat sits 5 times.",))
+    score = ToySentences({"A cat": 1.0})
+    source = ToyCaptions({"a": ["A cow eats 6 times. An owl sees 8 times. A fox is 4 times."]})
+    fit = ToyFit(word=-2)
+    amend = ReplaceSentences(score=score, source=source, accept=fit, continued=False)
+    (edit,) = amend.amend(context_of(view), everything(view)).edits
+    assert edit.value == "A dog runs 9 times. An owl sees 8 times."
+    worse = ToyCaptions({"a": ["A fox is 4 times."]})
+    amend = ReplaceSentences(score=score, source=worse, accept=fit)
+    assert amend.amend(context_of(view), everything(view)).unchanged == ("a",)
 
 
 def test_the_selectors_score_is_asked_and_its_signals_are_wanted() -> None:

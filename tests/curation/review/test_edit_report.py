@@ -161,19 +161,21 @@ def test_masked_words_are_pieces_of_their_caption(record, tmp_path):
     assert columns["note"][-1].startswith("characters 0-4,")
 
 
-def test_removed_sentences_are_pieces_of_the_caption_that_had_them(roster, tmp_path):
+def test_removed_and_replaced_sentences_are_pieces_of_the_caption_that_had_them(roster, tmp_path):
     samples = [replace(roster.samples[0], caption="A dog. A cat. A cow.")]
     view = CurationView(roster=build_roster("long", samples))
     own = {"sample_id": samples[0].sample_id, "action": "replace_caption", "policy": "p"}
     removal = Edit(**own, value="A dog. A cow.", origin="sentence:7-13", epoch=0)
     by_hand = Edit(**own, value="other", origin="sentence:0-6", epoch=1)
     nothing = np.zeros((0, 1), dtype=np.float32)
-    view = view.apply([removal, by_hand])
+    mended = Edit(**own, value="new", origin="sentence:0-5>0-3;model:toy", epoch=2)
+    view = view.apply([removal, by_hand, mended])
     record = RunRecord(policy="p", seed=0, view=view, epochs=(), history=nothing, truth={})
     write_report(record, tmp_path / "report.html", num_pictures=0)
     listed = page_data.listed(tmp_path / "report.html")
-    assert listed["pieces"] == [["A dog. ", "A cat.", " A cow."], None]
-    assert listed["after"] == ["A dog. A cow.", "other"]
+    assert listed["pieces"] == [["A dog. ", "A cat.", " A cow."], None, None]
+    assert listed["after"] == ["A dog. A cow.", "other", "new"]
+    assert listed["changed"] == [None, None, ["", "other", "new", ""]]
 
 
 def test_in_a_browser_masked_words_are_struck_out(record, tmp_path, browser):
