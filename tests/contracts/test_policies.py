@@ -60,9 +60,7 @@ AMENDERS = {
     "replace_word": lambda: ReplaceWord(score=ToyWords({"caption": ("photo", 0.9)})),
     "mask_sentences": lambda: MaskSentences(score=TOY_SENTENCES, emptied="remove"),
     "remove_sentences": lambda: RemoveSentences(score=TOY_SENTENCES, emptied="remove"),
-    "replace_sentences": lambda: ReplaceSentences(
-        score=TOY_SENTENCES, source=ToyCaptions(WRITTEN)
-    ),
+    "replace_sentences": lambda: ReplaceSentences(score=TOY_SENTENCES, source=ToyCaptions(WRITTEN)),
     "replace_image": lambda: ReplaceImage(source=ToySource(refuses=("caption 3 of 1",))),
     "replace_both": lambda: ReplaceBoth(source=ToySource(refuses=("caption 3 of 1",))),
 }

@@ -7,9 +7,9 @@ import torch
 
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.constrained import ConstrainedBeamSearch
+from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.machine import build_machine
 from captioning.decoding.sampling import Sampling
-from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.words_to_tokens import beginning_tokens, bind_search, find_captions
 from captioning.text.tokenizers.words import WordTokenizer
 from tests.captioning.decoding.toy import TableStepper, random_table

@@ -138,9 +138,10 @@ def test_a_sentence_of_another_caption_takes_the_place() -> None:
         assert [edit.value for edit in edits] == ["A dog runs. Two men talk."] * 2
     view = view.apply(both.amend(context_of(view), everything(view)).edits)
     late = ReplaceSentences(score=ToySentences({"Two men": 1.0}))
-    assert late.amend(context_of(view), everything(view)).notes == (
-        "left alone: no other sentence for it",
-    ) * 2
+    assert (
+        late.amend(context_of(view), everything(view)).notes
+        == ("left alone: no other sentence for it",) * 2
+    )
 
 
 def test_a_captioner_continues_the_sentences_before() -> None:
