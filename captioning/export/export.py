@@ -40,7 +40,7 @@ from captioning.inference.bundle import (
     write_bundle,
 )
 from captioning.inference.captioner import Captioner
-from captioning.models.adapt import low_rank_tensors
+from captioning.models.adapt import kind_options, low_rank_tensors
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.results.versions import versions
@@ -248,6 +248,7 @@ def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
+        **kind_options(settings.get("kind")),
         target_modules=layers,
         base_model_name_or_path=pretrained.name,
         revision=pretrained.commit,
@@ -324,6 +325,8 @@ def _of_transformers(values: Mapping[str, Any]) -> dict[str, Any]:
     model["module"]["pretrained"] = ROOT
     model.pop("pretrained", None)
     model.pop("lora", None)
+    for part in (model, model["module"]):
+        part.pop("quantize", None)  # the files hold dense weights
     backbone, reader = features.get("backbone"), features.get("reader")
     if reader and reader.get("pretrained"):
         reader["pretrained"] = ROOT

@@ -54,6 +54,7 @@ class LowRank(AbstractSettings):
     rank: PositiveInt
     alpha: PositiveFloat
     dropout: DropRate
+    kind: Literal["lora", "rslora", "dora"] | None = None
     modules: Annotated[Sequence[str], MinLen(1)] | None = None
     within: Name | None = None
 
@@ -145,12 +146,19 @@ def build_model(
         search=build_part(settings.search),
         **parts,
     )
+    kind = getattr(model, "quantize", None)
+    if kind and not chosen.lora and training is not None:
+        raise ValueError(
+            f"model.quantize={kind}: quantized weights do not train, and this run has no low-rank "
+            "additions; choose experiment=vlm/low_rank (model.lora), or set model.quantize=null"
+        )
     if chosen.lora or chosen.frozen:
         from captioning.models.adapt import add_low_rank, freeze
 
         if lora := chosen.lora:
-            layers = {"modules": lora.modules, "within": lora.within}
-            add_low_rank(model, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout, **layers)
+            chosen_layers = {"modules": lora.modules, "within": lora.within}
+            sizes = {"rank": lora.rank, "alpha": lora.alpha, "dropout": lora.dropout}
+            add_low_rank(model, kind=lora.kind, **sizes, **chosen_layers)
         if chosen.frozen:
             freeze(model, chosen.frozen)
     return model

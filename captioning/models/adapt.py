@@ -1,6 +1,11 @@
 """Which parameters of a captioner train: all, some, or low-rank additions to some.
 
 Low-rank additions (Hu et al., 2022) are exported alone, or merged into the weights of their layers.
+Their kinds:
+
+- ``lora``: as published, scaled by alpha over the rank;
+- ``rslora``: scaled by alpha over the rank's square root (Kalajdzievski, 2023);
+- ``dora``: with a length a row of each layer's weights, which trains too (Liu et al., 2024).
 """
 
 from __future__ import annotations
@@ -8,18 +13,26 @@ from __future__ import annotations
 import copy
 import fnmatch
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from types import MethodType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.quantized import dense_weight, is_quantized, make_dense, weight_type
 from captioning.runtime.extras import import_extra
 
 ADAPTER = "default"  # the name that peft gives additions
+LowRankKind = Literal["lora", "rslora", "dora"]
+
+
+def kind_options(kind: LowRankKind | None) -> dict[str, bool]:
+    """Options of peft's ``LoraConfig`` for a kind of additions; None: ``lora``."""
+    return {"use_rslora": kind == "rslora", "use_dora": kind == "dora"}
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
@@ -52,16 +65,18 @@ def add_low_rank(
     rank: int,
     alpha: float,
     dropout: float,
+    kind: LowRankKind | None = None,
     modules: Sequence[str] | None = None,
     within: str | None = None,
 ) -> None:
-    """Freeze the model and train low-rank additions to some of its layers (Hu et al., 2022).
+    """Freeze the model and train low-rank additions to some of its layers.
 
     Args:
         model: the captioner.
         rank: of the additions.
-        alpha: their scale, over the rank.
+        alpha: their scale, over the rank or its square root.
         dropout: of their inputs, at least 0 and below 1.
+        kind: see `captioning.models.adapt`; None: ``lora``.
         modules: last parts of the layers' names, such as ``query``; None for all linear layers of
             the language model but its head.
         within: a shell pattern of complete names, such as ``"*language_model*"``, which the layers'
@@ -77,9 +92,12 @@ def add_low_rank(
         lora_alpha=alpha,
         lora_dropout=dropout,
         target_modules=_layers(model, modules, within),
+        **kind_options(kind),
     )
     model.requires_grad_(False)
-    peft.inject_adapter_in_model(config, model)
+    with warnings.catch_warnings():  # about peft's merging, which `merged_low_rank` does not need
+        warnings.filterwarnings("ignore", ".*get_apply_tensor_subclass.*")
+        peft.inject_adapter_in_model(config, model)
     for layer in model.modules():
         if isinstance(layer, peft.tuners.lora.Linear):
             layer.forward = MethodType(_layer_forward, layer)
@@ -92,26 +110,28 @@ def _layer_forward(layer: Any, inputs: Tensor, *args: Any, **options: Any) -> Te
     """As peft's own ``forward``, in one operation where there is nothing but addition and layer."""
     base, adapters = layer.base_layer, layer.active_adapters
     plain = not (args or options or layer.merged or layer.disable_adapters or layer.lora_variant)
-    if plain and len(adapters) == 1 and type(base) is nn.Linear and not base.weight.requires_grad:
+    is_linear = type(base) is nn.Linear or is_quantized(base)
+    if plain and len(adapters) == 1 and is_linear and not base.weight.requires_grad:
         (name,) = adapters
         first, second = layer.lora_A[name].weight, layer.lora_B[name].weight
-        alike = inputs.dtype == base.weight.dtype == first.dtype
+        alike = inputs.dtype == weight_type(base) == first.dtype
         drops = layer.training and not isinstance(layer.lora_dropout[name], nn.Identity)
         if alike and not drops and not torch.is_autocast_enabled(inputs.device.type):
-            return _LowRank.apply(
-                inputs, base.weight, base.bias, first, second, layer.scaling[name]
-            )
+            return _LowRank.apply(inputs, base, base.bias, first, second, layer.scaling[name])
     return type(layer).forward(layer, inputs, *args, **options)
 
 
 class _LowRank(torch.autograd.Function):
-    """``x W' + b + s x A' B'`` of a frozen layer, without a second output to be added up."""
+    """``x W' + b + s x A' B'`` of a frozen layer, without a second output to be added up.
+
+    Quantized weights are made dense in each pass, and not kept between them.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         inputs: Tensor,
-        weight: Tensor,
+        base: nn.Module,
         bias: Tensor | None,
         first: Tensor,
         second: Tensor,
@@ -119,20 +139,21 @@ class _LowRank(torch.autograd.Function):
     ) -> Tensor:
         rows = inputs.reshape(-1, inputs.shape[-1])
         inner = rows @ first.t()
-        outputs = functional.linear(rows, weight, bias).addmm_(inner, second.t(), alpha=scale)
-        ctx.save_for_backward(inputs, weight, first, second, inner)
-        ctx.scale = scale
+        outputs = functional.linear(rows, dense_weight(base), bias)
+        outputs.addmm_(inner, second.t(), alpha=scale)
+        ctx.save_for_backward(inputs, first, second, inner)
+        ctx.base, ctx.scale = base, scale
         return outputs.view(*inputs.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weight, first, second, inner = ctx.saved_tensors
-        rows, upper = inputs.reshape(-1, inputs.shape[-1]), outer[0].reshape(-1, weight.shape[0])
+        inputs, first, second, inner = ctx.saved_tensors
+        rows, upper = inputs.reshape(-1, inputs.shape[-1]), outer[0].reshape(-1, len(second))
         lower = ctx.scale * (upper @ second)
         of_first, of_second = lower.t() @ rows, ctx.scale * (upper.t() @ inner)
         below = None
         if ctx.needs_input_grad[0]:
-            below = (upper @ weight).addmm_(lower, first).view_as(inputs)
+            below = (upper @ dense_weight(ctx.base)).addmm_(lower, first).view_as(inputs)
         return below, None, None, of_first, of_second, None
 
 
@@ -178,6 +199,8 @@ def _listed(names: Sequence[str]) -> str:
 def merged_low_rank(network: nn.Module) -> nn.Module:
     """A copy that computes the same without additions: each is added to its layer's weights.
 
+    Quantized weights are dense in the copy, so that nothing is rounded again.
+
     Args:
         network: with or without layers of peft; it is not changed.
 
@@ -186,6 +209,7 @@ def merged_low_rank(network: nn.Module) -> nn.Module:
             change too.
     """
     merged = copy.deepcopy(network)
+    make_dense(merged)
     parts: dict[str, Any] = {
         name: part for name, part in merged.named_modules() if hasattr(part, "get_base_layer")
     }
@@ -197,10 +221,21 @@ def merged_low_rank(network: nn.Module) -> nn.Module:
                 f"{name} shares its weights with another layer, so that its low-rank additions "
                 "cannot be merged: leave it out of model.lora.modules"
             )
-        part.merge()
+        _merge(part)
         parent, _, last = name.rpartition(".")
         setattr(merged.get_submodule(parent), last, base)
     return merged
+
+
+def _merge(part: Any) -> None:
+    """Add an addition to its layer's dense weights.
+
+    The class for torchao's weights would quantize the sum, and asks its base for more than a sum.
+    """
+    peft = import_extra("peft", extra="vlm", purpose="model.lora")
+    own = type(part)
+    is_linear = isinstance(part, peft.tuners.lora.Linear)
+    (peft.tuners.lora.Linear if is_linear else own).merge(part)
 
 
 def low_rank_tensors(networks: Mapping[str, nn.Module]) -> tuple[dict[str, Tensor], list[str]]:
@@ -221,7 +256,7 @@ def low_rank_tensors(networks: Mapping[str, nn.Module]) -> tuple[dict[str, Tenso
     }
     layers = [name for name, part in parts.items() if hasattr(part, "get_base_layer")]
     tensors = {
-        f"base_model.model.{name}.{own.replace(f'.{ADAPTER}', '')}": value.detach().cpu()
+        f"base_model.model.{name}.{_own_name(own)}": value.detach().cpu()
         for name in layers
         for own, value in parts[name].named_parameters()
         if own.startswith("lora_")
@@ -230,3 +265,9 @@ def low_rank_tensors(networks: Mapping[str, nn.Module]) -> tuple[dict[str, Tenso
     last = {name.rpartition(".")[2] for name in layers}
     chosen = {n for n in parts if n.rpartition(".")[2] in last and not n.startswith(inner)}
     return tensors, sorted(last if chosen == {*layers} else layers)
+
+
+def _own_name(name: str) -> str:
+    """Of an addition's tensor in peft's files; DoRA's lengths stand there without ``weight``."""
+    plain = name.replace(f".{ADAPTER}", "")
+    return plain.removesuffix(".weight") if plain.startswith("lora_magnitude") else plain

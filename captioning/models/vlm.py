@@ -25,6 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from captioning.config.ranges import DropRate, PositiveInt
 from captioning.models.adapt import merged_low_rank
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers import quantized
 from captioning.models.layers.cross_entropy import head_caption_losses, padded_caption_losses
 from captioning.models.layers.image_states import ImageStates, State, drops, unfit
 from captioning.models.layers.image_text_parts import ImageTextParts
@@ -75,6 +76,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             `captioning.models.vlm`.
         weights: type of the network's weights. Half precision halves their memory; fine-tune only
             low-rank additions then (``model.lora``), which stay in single precision.
+        quantize: keep the weights of linear layers in 4 or 8 bits, see
+            `captioning.models.layers.quantized`; train low-rank additions then.
         keep_image_states: keep what a frozen image encoder makes of the training photos between
             epochs, in the host's memory. ``"auto"``: where the family takes it, in a quarter of the
             free memory; True: of all photos.
@@ -86,7 +89,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
 
     Raises:
         FileNotFoundError, ConnectionError: no such model.
-        ValueError: weights that are missing, or a vocabulary of another size.
+        ValueError: weights that are missing, a vocabulary of another size, or layers that cannot be
+            quantized.
+        ModuleNotFoundError: a package of ``quantize`` is not installed.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         checkpointing: bool = False,
         check: bool = True,
         weights: WeightType = "float32",
+        quantize: quantized.Kind | None = None,
         keep_image_states: Literal["auto"] | bool = "auto",
         positions_at_once: PositiveInt | Literal["auto"] | None = "auto",
         feature_size: int = 0,
@@ -104,7 +110,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
     ) -> None:
         del feature_size
         super().__init__(**captioner)
-        self.network = load_image_text(pretrained, dtype=getattr(torch, weights)).train()
+        self.network = _network(pretrained, getattr(torch, weights), quantize).train()
+        self.quantize: quantized.Kind | None = quantize
         self.pretrained, self.label_smoothing = pretrained, label_smoothing
         self.begins_with = pretrained
         self.checkpointing, self.check = checkpointing, check
@@ -137,10 +144,22 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         return any(map(drops, self.network.modules()))
 
     def _frozen(self) -> dict[str, Tensor]:
-        """Weights that stay as they are, tied ones under each of their names."""
+        """Weights that stay as they are and are not quantized, tied ones under all their names."""
         parameters = self.named_parameters(remove_duplicate=False)
         names = {name for name, value in parameters if not value.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name in names}
+
+    def _quantized(self) -> dict[str, Any]:
+        """Layers with quantized weights, by name."""
+        return quantized.quantized_layers(self) if self.quantize else {}
+
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        """As of any module, without quantized weights: they are those of ``pretrained``."""
+        tensors = super().state_dict(*args, **options)
+        layers = {f"{options.get('prefix', '')}{name}" for name in self._quantized()}
+        for name in [n for n in tensors if quantized.is_of_quantized(n, layers)]:
+            del tensors[name]
+        return tensors
 
     def train(self, mode: bool = True) -> Vlm:
         """As of any module, but batch normalisation keeps the statistics that it came with.
@@ -157,9 +176,12 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         """Sum frozen weights up as they were read, before the trainer moves or converts them.
 
         Raises:
-            ValueError: ``keep_image_states=true`` where nothing can be kept.
+            ValueError: ``keep_image_states=true`` where nothing can be kept, or a device that
+                cannot compute with quantized weights.
         """
         self._sums_of_frozen()
+        if self.quantize:
+            quantized.check_training(self.quantize, self._trainer)
         if stage == "fit" and (reader := self._reader()) is not None:
             self._begin_keeping(self._datamodule().train.samples)
             reader.known = None if self._states is None else self._states.prompts
@@ -181,6 +203,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
     def _sums_of_frozen(self) -> dict[str, int]:
         if self._frozen_sums is None:
             self._frozen_sums = {name: _sum(value) for name, value in self._frozen().items()}
+            for name, layer in self._quantized().items():
+                parts = map(_sum, quantized.stored_tensors(layer))
+                self._frozen_sums[f"{name}.weight"] = sum(parts)
         return self._frozen_sums
 
     def on_train_start(self) -> None:
@@ -285,7 +310,8 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         saved, here = checkpoint["captioner"].get("frozen", {}), self._sums_of_frozen()
         own = {name: value for name, value in self.state_dict().items() if name in saved}
         known = {name: here[name] if name in here else _sum(value) for name, value in own.items()}
-        changed = [name for name, value in known.items() if value != saved[name]]
+        known |= {name: here[name] for name in here.keys() & saved.keys()}
+        changed = sorted(name for name, value in known.items() if value != saved[name])
         if changed:
             raise ValueError(
                 f"checkpoint was trained on other weights than model.pretrained={self.pretrained} "
@@ -303,7 +329,18 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         """
         sums = self._sums_of_frozen()
         kept = {n: v for n, v in self.state_dict().items() if n in sums or n in self._left_out}
-        loaded = super().load_state_dict({**kept, **state_dict}, strict, assign)
+        layers = self._quantized()
+        if whole := [name for name in state_dict if quantized.is_of_quantized(name, layers)]:
+            raise ValueError(
+                f"model.quantize={self.quantize}: the weights to load hold {len(whole)} tensors of "
+                f"layers that are quantized here, such as {whole[0]}; export that run and give its "
+                "folder as model.pretrained, or set model.quantize=null"
+            )
+        loaded = super().load_state_dict({**kept, **state_dict}, strict and not layers, assign)
+        if strict and layers:
+            missing = [n for n in loaded.missing_keys if not quantized.is_of_quantized(n, layers)]
+            if lost := [*missing, *loaded.unexpected_keys]:
+                raise RuntimeError(f"weights do not fit the model:\n\t{lost[0]} ({len(lost)} in all)")
         # Shards have other sums; they are loaded when all has been trained.
         given = {
             name: value
@@ -455,6 +492,17 @@ class Vlm(AbstractCaptioner[SpeakerState]):
     def transformers_parts(self) -> dict[str, nn.Module]:
         """The networks of `save_pretrained` by what stands before their names there."""
         return {"": self.network}
+
+
+def _network(pretrained: str, dtype: torch.dtype, kind: quantized.Kind | None) -> Any:
+    """The network of a folder, its linear layers quantized where a kind is given."""
+    if kind is None:
+        return load_image_text(pretrained, dtype=dtype)
+    quantized.check_quantizable(image_text_folder(pretrained), kind, pretrained)
+    options = quantized.reading_options(kind, dtype)
+    network = load_image_text(pretrained, dtype=dtype, **options)
+    quantized.prepare(network, kind, pretrained)
+    return network
 
 
 def _sum(value: Tensor) -> int:

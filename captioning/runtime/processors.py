@@ -220,12 +220,13 @@ def refuse_misfit(name: str, processor: Any, network: Any) -> Iterator[None]:
         ) from error
 
 
-def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
+def load_image_text(name: str, *, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
     """The network of an image-to-text model, in evaluation mode.
 
     Args:
         name: hub name, or folder with ``config.json`` and safetensors.
         dtype: of the weights.
+        **options: of ``from_pretrained``.
 
     Raises:
         FileNotFoundError: no such folder, or no safetensors in it.
@@ -244,4 +245,5 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
         raise ValueError(
             f"{name}: no image-to-text model that transformers knows ({reason})"
         ) from error
-    return load_network(network, folder, name=name, kind=network.__name__, dtype=dtype)
+    kind = network.__name__
+    return load_network(network, folder, name=name, kind=kind, dtype=dtype, **options)

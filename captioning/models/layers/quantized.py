@@ -1,0 +1,205 @@
+"""Linear layers whose frozen weights are kept in 4 or 8 bits.
+
+transformers quantizes them while it reads a model: all linear layers but the head, of the language
+model and of the image encoder. Norms, embeddings and convolutions stay as they are. Each product is
+of weights that are made dense for it, so a caption's loss does not depend on its batch. (LLM.int8
+of bitsandbytes chooses outliers over the batch, so int8 is torchao's.)
+
+- ``nf4``: four-bit normal floats in blocks of 64, scales quantized in turn (QLoRA; Dettmers et al.,
+  2023), by bitsandbytes.
+- ``int8``: whole numbers with a scale a row, by torchao.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Container
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from captioning.config.setting_error import SettingError
+from captioning.runtime.extras import import_extra
+from captioning.runtime.files import read_json
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["nf4", "int8"]
+# Types of devices that each kind computes on.
+DEVICES = {"nf4": ("cpu", "cuda", "xpu"), "int8": ("cpu", "cuda")}
+
+
+def reading_options(kind: Kind, dtype: torch.dtype) -> dict[str, Any]:
+    """Options of transformers' ``from_pretrained`` that quantize a model on the processor.
+
+    There, so that equal files give equal bits whatever the training's device.
+
+    Args:
+        kind: of the weights.
+        dtype: of the products.
+
+    Raises:
+        ModuleNotFoundError: a package of the extra ``quantize`` is not installed.
+    """
+    transformers: Any = importlib.import_module("transformers")
+    packages = {"nf4": ("accelerate", "bitsandbytes"), "int8": ("torchao.quantization",)}[kind]
+    purpose = f"model.quantize={kind}"
+    *_, library = (import_extra(name, extra="quantize", purpose=purpose) for name in packages)
+    if kind == "nf4":
+        config = transformers.BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=dtype,
+            bnb_4bit_use_double_quant=True,
+        )
+    else:
+        config = transformers.TorchAoConfig(library.Int8WeightOnlyConfig())
+    return {"quantization_config": config, "device_map": {"": "cpu"}}
+
+
+def check_quantizable(folder: Path, kind: Kind, name: str) -> None:
+    """Refuse a model that has been quantized already.
+
+    Raises:
+        SettingError: such a model.
+    """
+    if "quantization_config" in read_json(folder / "config.json"):
+        raise SettingError(
+            "model.quantize",
+            f"got {kind}, and the weights of {name} are quantized already",
+            "set model.quantize=null, or give the model before its quantization",
+        )
+
+
+def quantized_layers(network: nn.Module) -> dict[str, Any]:
+    """Linear layers with quantized weights, by name."""
+    return {n: layer for n, layer in network.named_modules() if is_quantized(layer)}
+
+
+def is_quantized(layer: nn.Module) -> bool:
+    """Whether a layer is linear and its weights are quantized."""
+    if not isinstance(layer, nn.Linear):
+        return False
+    of_torchao = type(layer.weight).__module__.startswith("torchao.")
+    return of_torchao or getattr(layer, "quant_state", None) is not None
+
+
+def check_training(kind: Kind, trainer: Any) -> None:
+    """Refuse a device or a strategy that cannot train beside quantized weights.
+
+    Args:
+        kind: of the weights.
+        trainer: Lightning's.
+
+    Raises:
+        SettingError: such a trainer.
+    """
+    device, strategy = trainer.strategy.root_device.type, type(trainer.strategy).__name__
+    refused = {
+        f"computes on {', '.join(DEVICES[kind])}, and this run's device is {device}": (
+            device not in DEVICES[kind],
+            "set trainer.accelerator=cpu",
+        ),
+        "weights cannot be divided among processes": (
+            strategy == "ModelParallelStrategy",
+            "choose another trainer than fsdp",
+        ),
+        f"weights cannot be converted to trainer.precision={trainer.precision}": (
+            str(trainer.precision).endswith("-true") and trainer.precision != "32-true",
+            "set model.weights=bfloat16 and trainer.precision=32-true",
+        ),
+        "weights have no average": (
+            any(hasattr(callback, "_average_model") for callback in trainer.callbacks),
+            "set ema_decay=null",
+        ),
+    }
+    for problem, (is_so, remedy) in refused.items():
+        if is_so:
+            remedy = f"{remedy}, or model.quantize=null"
+            raise SettingError("model.quantize", f"{kind} {problem}", remedy)
+
+
+def prepare(network: Any, kind: Kind, name: str) -> None:
+    """Check what transformers has quantized, and let it compute the same in training and search.
+
+    Raises:
+        SettingError: no layer is quantized.
+    """
+    layers = quantized_layers(network)
+    if not layers:
+        raise SettingError(
+            "model.quantize",
+            f"got {kind}, and transformers quantizes no layer of {type(network).__name__} ({name})",
+            "set model.quantize=null, or take another model",
+        )
+    stored = sum(value.nbytes for layer in layers.values() for value in stored_tensors(layer))
+    size = sum(layer.in_features * layer.out_features for layer in layers.values())
+    log.info(
+        f"model.quantize={kind}: {len(layers)} linear layers keep their weights in "
+        f"{stored / 2**20:,.1f} MiB ({8 * stored / size:.1f} bits each); the head, embeddings and "
+        "norms stay as they are"
+    )
+    for layer in layers.values():
+        # bitsandbytes would search on some processors with other kernels, which round in bfloat16.
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
+
+
+def dense_weight(layer: Any) -> Tensor:
+    """A layer's weights ``(out, in)``, dense whether they are quantized or not."""
+    weight = layer.weight
+    if (state := getattr(layer, "quant_state", None)) is not None:
+        functional: Any = importlib.import_module("bitsandbytes.functional")
+        return functional.dequantize_4bit(weight.data, state)
+    return weight.dequantize() if is_quantized(layer) else weight
+
+
+def weight_type(layer: Any) -> torch.dtype:
+    """Type of a layer's dense weights."""
+    state = getattr(layer, "quant_state", None)
+    return layer.weight.dtype if state is None else state.dtype
+
+
+def stored_tensors(layer: Any) -> list[Tensor]:
+    """What a quantized layer keeps of its weights."""
+    weight = layer.weight
+    if (state := getattr(layer, "quant_state", None)) is not None:
+        inner = getattr(state, "state2", None)
+        kept = [weight.data, state.absmax, state.offset, getattr(inner, "absmax", None)]
+        return [value for value in kept if isinstance(value, Tensor)]
+    return [getattr(weight, name) for name in weight.__tensor_flatten__()[0]]
+
+
+def make_dense(network: Any) -> None:
+    """Give a network dense weights in the place of quantized ones, in place.
+
+    Args:
+        network: of transformers, or a part of one.
+    """
+    for name, layer in quantized_layers(network).items():
+        weight = dense_weight(layer).detach().clone()
+        plain = nn.Linear(
+            layer.in_features, layer.out_features, bias=False, device="meta", dtype=weight.dtype
+        )
+        plain.weight = nn.Parameter(weight, requires_grad=False)
+        plain.bias = layer.bias
+        parent, _, last = name.rpartition(".")
+        setattr(network.get_submodule(parent), last, plain.train(layer.training))
+    for part in network.modules():  # or transformers would write it as a quantized model
+        for key in ("hf_quantizer", "quantization_method", "is_loaded_in_4bit"):
+            vars(part).pop(key, None)
+        if hasattr(config := getattr(part, "config", None), "quantization_config"):
+            del config.quantization_config
+
+
+def is_of_quantized(name: str, layers: Container[str]) -> bool:
+    """Whether a tensor of a model's ``state_dict`` is what a quantized layer keeps of its weights.
+
+    Args:
+        name: of the tensor, such as ``"q_proj.weight.absmax"``.
+        layers: names of the quantized layers.
+    """
+    return f"{name}.".partition(".weight.")[0] in layers
