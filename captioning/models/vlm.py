@@ -205,7 +205,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             self._frozen_sums = {name: _sum(value) for name, value in self._frozen().items()}
             for name, layer in self._quantized().items():
                 parts = map(_sum, quantized.stored_tensors(layer))
-                self._frozen_sums[f"{name}.weight"] = sum(parts)
+                self._frozen_sums[f"{name}.quantized"] = sum(parts)
         return self._frozen_sums
 
     def on_train_start(self) -> None:
@@ -310,7 +310,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         saved, here = checkpoint["captioner"].get("frozen", {}), self._sums_of_frozen()
         own = {name: value for name, value in self.state_dict().items() if name in saved}
         known = {name: here[name] if name in here else _sum(value) for name, value in own.items()}
-        known |= {name: here[name] for name in here.keys() & saved.keys()}
+        known |= {name: here[name] for name in here.keys() & saved.keys()}  # quantized ones, too
         changed = sorted(name for name, value in known.items() if value != saved[name])
         if changed:
             raise ValueError(
@@ -340,7 +340,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if strict and layers:
             missing = [n for n in loaded.missing_keys if not quantized.is_of_quantized(n, layers)]
             if lost := [*missing, *loaded.unexpected_keys]:
-                raise RuntimeError(f"weights do not fit the model:\n\t{lost[0]} ({len(lost)} in all)")
+                raise RuntimeError(
+                    f"weights do not fit the model:\n\t{lost[0]} ({len(lost)} in all)"
+                )
         # Shards have other sums; they are loaded when all has been trained.
         given = {
             name: value
@@ -500,7 +502,13 @@ def _network(pretrained: str, dtype: torch.dtype, kind: quantized.Kind | None) -
         return load_image_text(pretrained, dtype=dtype)
     quantized.check_quantizable(image_text_folder(pretrained), kind, pretrained)
     options = quantized.reading_options(kind, dtype)
-    network = load_image_text(pretrained, dtype=dtype, **options)
+    try:
+        network = load_image_text(pretrained, dtype=dtype, **options)
+    except ValueError as error:
+        raise ValueError(
+            f"model.quantize={kind}: transformers does not read the model so ({error}); set it to "
+            f"{'nf4' if kind == 'int8' else 'int8'} or null"
+        ) from error
     quantized.prepare(network, kind, pretrained)
     return network
 

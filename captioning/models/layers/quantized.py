@@ -169,7 +169,7 @@ def stored_tensors(layer: Any) -> list[Tensor]:
     if (state := getattr(layer, "quant_state", None)) is not None:
         inner = getattr(state, "state2", None)
         kept = [weight.data, state.absmax, state.offset, getattr(inner, "absmax", None)]
-        return [value for value in kept if isinstance(value, Tensor)]
+        return [value.reshape(-1) for value in kept if isinstance(value, Tensor)]
     return [getattr(weight, name) for name in weight.__tensor_flatten__()[0]]
 
 
@@ -191,7 +191,8 @@ def make_dense(network: Any) -> None:
     for part in network.modules():  # or transformers would write it as a quantized model
         for key in ("hf_quantizer", "quantization_method", "is_loaded_in_4bit"):
             vars(part).pop(key, None)
-        if hasattr(config := getattr(part, "config", None), "quantization_config"):
+        config: Any = getattr(part, "config", None)
+        if hasattr(config, "quantization_config"):
             del config.quantization_config
 
 

@@ -12,11 +12,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from captioning import Captioner
 from captioning.config.compose import compose_config
 from captioning.evaluation.predict import load_run, predict_run
+from captioning.export.export import export
 from captioning.training import callbacks
 from tests.run_calls import train
-from tests.tiny_vlm import model_folder
+from tests.tiny_vlm import batch_of, captioner, model_folder
 
 LORA = "{rank:2,alpha:4,dropout:0.0,modules:[query,value],within:'*encoder.layer.*'}"
 
@@ -91,6 +93,33 @@ def test_low_rank_runs_keep_only_what_they_trained(vlm, tmp_path: Path) -> None:
     assert {e["image_id"]: e["caption"] for e in saved} == {
         group[0].image_id: group[0].caption for group in groups
     }
+
+
+def test_a_run_on_quantized_weights_is_evaluated_and_exported_with_its_losses(
+    vlm, tmp_path: Path, caplog
+) -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    pytest.importorskip("torchao", reason="needs torchao")
+    chosen = ("model.quantize=int8", "num_epochs=1")
+    with pytest.raises(ValueError, match="model.quantize=int8: quantized weights do not train"):
+        train(vlm(*chosen))
+    train(vlm(f"+model.lora={{kind:dora,{LORA[1:]}", *chosen, folder="quantized"))
+    weights = checkpoint(tmp_path / "quantized")["state_dict"]
+    assert weights
+    assert all(".lora_" in name for name in weights)
+    with caplog.at_level("INFO"):
+        groups, _, _ = predict_run(tmp_path / "quantized")
+    assert "model.quantize=int8: " in caplog.text
+    saved = json.loads((tmp_path / "quantized" / "predictions.json").read_text())
+    assert {e["image_id"]: e["caption"] for e in saved} == {
+        group[0].image_id: group[0].caption for group in groups
+    }
+    target = export(str(tmp_path / "quantized"), str(tmp_path / "captioner"))
+    dense, own = Captioner.load(target).model, load_run(tmp_path / "quantized").model
+    batch = batch_of(target, own.tokenizer)
+    losses = [model.eval().losses(batch).per_sample for model in (dense, own)]
+    torch.testing.assert_close(*losses, atol=1e-6, rtol=1e-6)
+    assert (captioner(model_folder("git")).losses(batch).per_sample - losses[0]).abs().max() > 1e-4
 
 
 @pytest.mark.long
