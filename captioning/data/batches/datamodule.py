@@ -215,6 +215,7 @@ class CaptionDataModule(pl.LightningDataModule):
         _tell_shares(self.loader.batch_size, self.trainer)
         sampler = CaptionBatchSampler(
             [sample.image_id for sample in samples],
+            lengths=[len(s.caption) for s in samples] if self.loader.like_lengths else None,
             batch_size=self.loader.batch_size,
             captions_per_image=self.loader.captions_per_image,
             one_caption=self.loader.one_caption,
@@ -381,6 +382,10 @@ class Positions(list[int]):
         return partial(Positions, **kept), (list(self),)
 
 
+WINDOW = 50  # batches that are sorted by length at a time
+LENGTHS = 2**32 - 1  # in the seed of their order, where passes have their number
+
+
 class CaptionBatchSampler(Sampler[list[int]]):
     """Batches of positions in an epoch's sample list, captions of one image side by side.
 
@@ -391,6 +396,9 @@ class CaptionBatchSampler(Sampler[list[int]]):
 
     Args:
         image_ids: image of each sample of the epoch.
+        lengths: of each sample; batches then hold captions of like length. `WINDOW` batches of the
+            shuffled order are sorted at a time, by the longest caption of an image in them, and
+            come in a shuffled order again.
         batch_size: captions a batch over all processes.
         captions_per_image: at most so many captions of an image stand together; 1 shuffles freely.
         one_caption: a pass takes one caption of each image, drawn anew in each; False: all.
@@ -411,6 +419,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         self,
         image_ids: Sequence[str],
         *,
+        lengths: Sequence[int] | None = None,
         batch_size: int,
         captions_per_image: int = 5,
         one_caption: bool = False,
@@ -431,6 +440,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         self.rank, self.world_size = rank, world_size
         numbers: dict[str, int] = {}
         images = [numbers.setdefault(image_id, len(numbers)) for image_id in image_ids]
+        self._images = np.asarray(images)
+        self._lengths = None if lengths is None else np.asarray(lengths)
         self._positions = np.argsort(images, kind="stable")  # image by image
         self._captions = np.bincount(images)  # of each image
         self._num_samples = len(numbers) if one_caption else len(image_ids)
@@ -467,6 +478,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         )
         passes = -(-num_positions // self._num_samples)
         order = np.concatenate([self._pass(number) for number in range(passes)])[:num_positions]
+        if self._lengths is not None:
+            order = self._by_length(order, self._lengths)
         starts = range(0, len(order), self.batch_size)
         for number, start in list(enumerate(starts))[self.first :]:
             batch = order[start : start + self.batch_size]
@@ -474,6 +487,24 @@ class CaptionBatchSampler(Sampler[list[int]]):
             draw = (self.seed, self.epoch, number)
             shared = batch.tolist() if self.world_size > 1 else ()
             yield Positions(own or shared[:1], draw=draw, filler=not own, batch=shared)
+
+
+    def _by_length(self, order: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The same positions, window by window sorted into batches of like length."""
+        rng = np.random.default_rng((self.seed, self.epoch, LENGTHS))
+        size, sorted_windows = self.batch_size, []
+        for start in range(0, len(order), size * WINDOW):
+            window = order[start : start + size * WINDOW]
+            images = self._images[window]
+            runs = np.cumsum(np.diff(images, prepend=images[0]) != 0)
+            longest = np.zeros(runs[-1] + 1, np.int64)
+            np.maximum.at(longest, runs, lengths[window])
+            window = window[np.argsort(longest[runs], kind="stable")]
+            # An epoch's last batch may be smaller, and stays the last.
+            full, rest = np.split(window, [len(window) // size * size])
+            batches = full.reshape(-1, size)
+            sorted_windows += [*batches[rng.permutation(len(batches))], rest]
+        return np.concatenate(sorted_windows)
 
 
 def _chunks(lengths: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

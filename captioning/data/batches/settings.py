@@ -60,6 +60,8 @@ class LoaderSettings:
         updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
             count updates. An epoch takes the first captions of its shuffle, or goes on with further
             ones; None: once through the captions.
+        like_lengths: batches hold captions of like length, so that fewer of their tokens are
+            padding; which ones, and their order, depend on seed and epoch.
         long_captions: what happens to captions that the tokenizer would cut. ``"cut"``: they end
             there, within a sentence; ``"sentence"``: with the last sentence that fits;
             ``"refuse"``: the run does not begin. None: ``"sentence"`` where a processor of
@@ -84,6 +86,7 @@ class LoaderSettings:
     original_updates: bool = False
     one_caption: bool = False
     updates_per_epoch: PositiveInt | None = None
+    like_lengths: bool = False
     long_captions: LongCaptions | None = None
     num_workers: NumWorkers | Literal["auto"] = "auto"
     prefetch_factor: PositiveInt = 4

@@ -65,6 +65,36 @@ def test_the_last_batch_may_be_smaller_without_a_fixed_number() -> None:
     assert [len(batch) for batch in order(images=IMAGES[:45])] == [10, 10, 10, 10, 5]
 
 
+@pytest.mark.parametrize("each", [1, 5])
+def test_batches_of_like_length_hold_every_sample_once(each: int) -> None:
+    lengths = np.random.default_rng(0).integers(1, 100, 60).tolist()
+    settings = {"lengths": lengths, "captions_per_image": each, "seed": 1}
+    batches, plain = order(**settings), order(captions_per_image=each, seed=1)
+    assert sorted(itertools.chain(*batches)) == list(range(60))
+
+    def spread(batches: list[list[int]]) -> float:
+        # a photo's captions stay together, so it counts with its longest
+        longest = [max(lengths[n] for n in range(60) if n // each == i) for i in range(60 // each)]
+        return np.mean([np.ptp([longest[n // each] for n in batch]) for batch in batches])
+
+    assert spread(batches) < spread(plain) / 2
+    means = [np.mean([lengths[n] for n in batch]) for batch in batches]
+    assert means != sorted(means)  # from short to long would be a curriculum
+    assert order(**settings) == batches != order(epoch=1, **settings)
+    if each == 5:
+        assert all(len({IMAGES[position] for position in batch}) == 2 for batch in batches)
+
+
+def test_batches_of_like_length_leave_the_small_one_last() -> None:
+    batches = order(images=IMAGES[:45], lengths=range(45), captions_per_image=1)
+    assert [len(batch) for batch in batches] == [10, 10, 10, 10, 5]
+    resumed = CaptionBatchSampler(
+        IMAGES[:45], lengths=range(45), batch_size=10, captions_per_image=1
+    )
+    resumed.first = 3
+    assert list(resumed) == batches[3:]
+
+
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_processes_share_each_batch_without_overlap(world_size: int) -> None:
     batches = order(images=IMAGES[:45])
