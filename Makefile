@@ -4,6 +4,7 @@
 # make test-all  these, tables of papers, killed commands, browsers, SPICE, tools, and whole trainings at length
 # make test-changed  what test-all has beside test, of the rooms that the last 10 commits changed; ROOMS="tests/papers tests/tools", as CI
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
+# make gpu-bench  those tests, then the speed of fine-tuning at the models' own sizes; at most 8 minutes
 # make families  every image-to-text family of transformers, and their table in docs/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
 # make mutants  60 mutations of the product, each tried on the tests that evaluate it (the suite's time and half an hour)
@@ -59,6 +60,14 @@ mutants: env
 .PHONY: gpu-test
 gpu-test: env
 	GPU_TESTS=1 $(BIN)/python -m pytest tests/captioning/gpu tests/augmentation/image_replacement/test_pictures_on_a_gpu.py tests/augmentation/writing/test_writer_on_a_gpu.py
+
+# At most 8 minutes: the tests, then fine-tuning beside other trainers and plain code at the models' own sizes.
+.PHONY: gpu-bench
+gpu-bench:
+	@$(BIN)/python -c "import torch; raise SystemExit(not torch.cuda.is_available() and 'make gpu-bench needs a GPU')"
+	-GPU_TESTS=1 timeout 150 $(BIN)/python -m pytest -q tests/captioning/gpu
+	-timeout 120 $(BIN)/python benchmarks/bench_pretrained.py --size full
+	-timeout 200 $(BIN)/python benchmarks/bench_fine_tuning.py --size full --device cuda --photos 32 --epochs 3 --ways trl-compact trainer ours --captions 1 5 --words 150 --record gpu-fine-tuning.json
 
 .PHONY: families
 families: env

@@ -2,7 +2,8 @@
 
 python benchmarks/bench_fine_tuning.py [--forms smolvlm qwen3_vl llava_onevision]
     [--captions 1 5] [--words 10 150] [--ways ...] [--photos 16] [--batch 8] [--epochs 4]
-    [--threads 1] [--seed 0] [--override key=value ...] [--record FILE.json]
+    [--size small|full] [--device cpu|cuda] [--threads 1] [--seed 0] [--override key=value ...]
+    [--record FILE.json]
 
 Each way trains in a process of its own, from the same folder of random weights, on the same photos
 and captions with as many captions a step, AdamW at one rate, in float32, rank 16 on all linear
@@ -22,9 +23,13 @@ above what it held before training. Loaders make batches in the training process
     ours            captioning train experiment=vlm/low_rank
     ours-curated    the same with the losses of every caption recorded (curation=track)
 
-Forms have the layers' proportions of SmolVLM2-2.2B, Qwen3-VL-2B and LLaVA-OneVision-0.5B: widths
-a quarter (the last: a half), layers a sixth. Their vocabularies are scaled as the layers are, so
-that the head keeps its share of the work. Needs ``trl``, ``peft``, ``num2words``.
+``--size full`` has the models' own sizes, and ``--device cuda`` trains in bfloat16: captions a
+second are then by the clock, and GiB are the GPU's (`torch.cuda.max_memory_allocated`), above what
+it held before training.
+
+Small forms have the layers' proportions of SmolVLM2-2.2B, Qwen3-VL-2B and LLaVA-OneVision-0.5B:
+widths a quarter (the last: a half), layers a sixth. Their vocabularies are scaled as the layers
+are, so that the head keeps its share of the work. Needs ``trl``, ``peft``, ``num2words``.
 """
 
 from __future__ import annotations
@@ -48,8 +53,39 @@ PROMPT = "Describe the image in one sentence."
 WAYS = ("trl", "trl-compact", "trl-default", "trainer", "ours", "ours-curated")
 FORMS = ("smolvlm", "qwen3_vl", "llava_onevision")
 RANK, RATE = 16, 2e-4
-# Of a photo in the data: width and height in pixels.
-SIZE = {"smolvlm": (384, 288), "qwen3_vl": (384, 320), "llava_onevision": (224, 168)}
+# Of the language model, and of the image encoder: width, layers, heads (of keys, too), inner width.
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {
+        "smolvlm": {"text": (512, 4, 8, 8, 2048), "vision": (288, 5, 4, 1076), "vocabulary": 2053},
+        "qwen3_vl": {"text": (512, 5, 4, 2, 1536), "vision": (256, 4, 4, 1024), "vocabulary": 6330},
+        "llava_onevision": {
+            "text": (448, 4, 7, 1, 2432),
+            "vision": (576, 4, 8, 2152),
+            "vocabulary": 12661,
+        },
+    },
+    "full": {
+        "smolvlm": {
+            "text": (2048, 24, 32, 32, 8192),
+            "vision": (1152, 27, 16, 4304),
+            "vocabulary": 49280,
+        },
+        "qwen3_vl": {
+            "text": (2048, 28, 16, 8, 6144),
+            "vision": (1024, 24, 16, 4096),
+            "vocabulary": 151936,
+        },
+        "llava_onevision": {
+            "text": (896, 24, 14, 2, 4864),
+            "vision": (1152, 26, 16, 4304),
+            "vocabulary": 151936,
+        },
+    },
+}
+DEEPSTACK = {"small": [0, 1, 2], "full": [5, 11, 17]}
+SIDE = {"small": 112, "full": 384}  # of LLaVA-OneVision's tiles, in pixels
+# Of a photo in the data: width and height in pixels; the last: in tiles.
+PHOTO = {"smolvlm": (384, 288), "qwen3_vl": (384, 320), "llava_onevision": (2, 1.5)}
 GIB = 2**30
 
 
@@ -65,7 +101,9 @@ def save_data(folder: Path, spec: dict[str, Any], vocabulary: list[str]) -> None
     from PIL import Image
 
     rng, draws = random.Random(spec["seed"]), np.random.default_rng(spec["seed"])
-    width, height = SIZE[spec["form"]]
+    width, height = PHOTO[spec["form"]]
+    if spec["form"] == "llava_onevision":
+        width, height = round(width * SIDE[spec["size"]]), round(height * SIDE[spec["size"]])
     for split, number in (("train", spec["photos"]), ("validation", 1), ("test", 1)):
         (folder / split).mkdir(parents=True)
         rows = []
@@ -90,17 +128,16 @@ def vocabulary_of(number: int, seed: int) -> list[str]:
     return list(words)
 
 
-def save_model(folder: Path, form: str, vocabulary: list[str], seed: int) -> None:
+def save_model(folder: Path, spec: dict[str, Any], vocabulary: list[str]) -> None:
     """Network, tokenizer and processor of random weights, in the hub's format."""
     import torch
     import transformers
 
-    torch.manual_seed(seed)
-    network, processor = {
-        "smolvlm": smolvlm,
-        "qwen3_vl": qwen3_vl,
-        "llava_onevision": llava_onevision,
-    }[form](vocabulary)
+    torch.manual_seed(spec["seed"])
+    makers = {"smolvlm": smolvlm, "qwen3_vl": qwen3_vl, "llava_onevision": llava_onevision}
+    with torch.device(spec["device"]):
+        network, processor = makers[spec["form"]](vocabulary, spec["size"])
+    network = network.to(torch.bfloat16 if spec["device"] == "cuda" else torch.float32)
     network.generation_config = transformers.GenerationConfig(**IDS)
     network.save_pretrained(folder)
     processor.save_pretrained(folder)
@@ -143,8 +180,9 @@ def tokenizer_of(vocabulary: list[str], marks: list[str], **known: str) -> Any:
     )
 
 
-def text_sizes(hidden: int, layers: int, heads: int, keys: int, inner: int) -> dict[str, Any]:
+def text_sizes(size: str, form: str) -> dict[str, Any]:
     """Of a language model."""
+    hidden, layers, heads, keys, inner = SIZES[size][form]["text"]
     return {
         "hidden_size": hidden,
         "num_hidden_layers": layers,
@@ -156,10 +194,12 @@ def text_sizes(hidden: int, layers: int, heads: int, keys: int, inner: int) -> d
     }
 
 
-def smolvlm(vocabulary: list[str]) -> Any:
+def smolvlm(vocabulary: list[str], size: str) -> Any:
     """SmolVLM2-2.2B: 24 layers of 2048, 27 of 1152, 81 tokens a photo of 384 pixels."""
     import transformers
 
+    sizes = SIZES[size]["smolvlm"]
+    width, layers, heads, inner = sizes["vision"]
     marks = ["<image>", "<fake_token_around_image>", "<global-img>"]
     tiles = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
     known = {
@@ -181,17 +221,17 @@ def smolvlm(vocabulary: list[str]) -> Any:
     )
     config = transformers.SmolVLMConfig(
         vision_config={
-            "hidden_size": 288,
-            "num_hidden_layers": 5,
-            "num_attention_heads": 4,
-            "intermediate_size": 1076,
+            "hidden_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": inner,
             "image_size": 384,
             "patch_size": 14,
         },
         text_config={
             "model_type": "llama",
-            "vocab_size": max(2053, len(words)),
-            **text_sizes(512, 4, 8, 8, 2048),
+            "vocab_size": max(sizes["vocabulary"], len(words)),
+            **text_sizes(size, "smolvlm"),
         },
         image_token_id=words.convert_tokens_to_ids("<image>"),
         scale_factor=3,
@@ -201,10 +241,12 @@ def smolvlm(vocabulary: list[str]) -> Any:
     return transformers.SmolVLMForConditionalGeneration(config), processor
 
 
-def qwen3_vl(vocabulary: list[str]) -> Any:
+def qwen3_vl(vocabulary: list[str], size: str) -> Any:
     """Qwen3-VL-2B: 28 layers of 2048, 24 of 1024, a token for each four patches."""
     import transformers
 
+    sizes = SIZES[size]["qwen3_vl"]
+    width, layers, heads, inner = sizes["vision"]
     marks = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
     known = {
         "image_token": marks[2],
@@ -224,18 +266,18 @@ def qwen3_vl(vocabulary: list[str]) -> Any:
     rope = {"rope_type": "default", "mrope_section": [24, 20, 20], "rope_theta": 5e6}
     config = transformers.Qwen3VLConfig(
         text_config={
-            **text_sizes(512, 5, 4, 2, 1536),
+            **text_sizes(size, "qwen3_vl"),
             "head_dim": 128,
-            "vocab_size": max(6330, len(words)),
+            "vocab_size": max(sizes["vocabulary"], len(words)),
             "rope_parameters": {**rope, "mrope_interleaved": True},
         },
         vision_config={
-            "depth": 4,
-            "hidden_size": 256,
-            "num_heads": 4,
-            "intermediate_size": 1024,
-            "out_hidden_size": 512,
-            "deepstack_visual_indexes": [0, 1, 2],
+            "depth": layers,
+            "hidden_size": width,
+            "num_heads": heads,
+            "intermediate_size": inner,
+            "out_hidden_size": sizes["text"][0],
+            "deepstack_visual_indexes": DEEPSTACK[size],
             "num_position_embeddings": 2304,
             "patch_size": 16,
             "spatial_merge_size": 2,
@@ -250,20 +292,23 @@ def qwen3_vl(vocabulary: list[str]) -> Any:
     return transformers.Qwen3VLForConditionalGeneration(config), processor
 
 
-def llava_onevision(vocabulary: list[str]) -> Any:
+def llava_onevision(vocabulary: list[str], size: str) -> Any:
     """LLaVA-OneVision-0.5B: 24 layers of 896, 26 of 1152, five tiles of a photo; smaller tiles."""
     import transformers
 
+    sizes = SIZES[size]["llava_onevision"]
+    width, layers, heads, inner = sizes["vision"]
     words = tokenizer_of(
         vocabulary, ["<image>", "<video>"], image_token="<image>", video_token="<video>"
     )
-    grid = [[height, width] for height in (112, 224) for width in (112, 224)]
-    side = {"height": 112, "width": 112}
+    edge = SIDE[size]
+    grid = [[tall, wide] for tall in (edge, 2 * edge) for wide in (edge, 2 * edge)]
+    side = {"height": edge, "width": edge}
     processor = transformers.LlavaOnevisionProcessor(
         transformers.LlavaOnevisionImageProcessor(size=side, image_grid_pinpoints=grid),
         words,
         transformers.LlavaOnevisionVideoProcessor(size=side),
-        num_image_tokens=64,
+        num_image_tokens=(edge // 14) ** 2,
         vision_feature_select_strategy="full",
         chat_template=chat("<image>"),
     )
@@ -271,17 +316,17 @@ def llava_onevision(vocabulary: list[str]) -> Any:
         vision_config={
             "model_type": "siglip_vision_model",
             "vision_use_head": False,
-            "hidden_size": 576,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 8,
-            "intermediate_size": 2152,
-            "image_size": 112,
+            "hidden_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": inner,
+            "image_size": edge,
             "patch_size": 14,
         },
         text_config={
             "model_type": "qwen2",
-            "vocab_size": max(12661, len(words)),
-            **text_sizes(448, 4, 7, 1, 2432),
+            "vocab_size": max(sizes["vocabulary"], len(words)),
+            **text_sizes(size, "llava_onevision"),
         },
         image_token_index=words.convert_tokens_to_ids("<image>"),
         video_token_index=words.convert_tokens_to_ids("<video>"),
@@ -294,7 +339,8 @@ def llava_onevision(vocabulary: list[str]) -> Any:
 class Turns:
     """A child's side: waits for its turn, and tells what the turn took."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._answers = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # what libraries print is no answer
         self._began = self._cpu = 0.0
@@ -303,7 +349,21 @@ class Turns:
 
     def loaded(self) -> None:
         """Before training: what the process holds without it."""
-        self.before = peak_gib()
+        self.before = self._peak_gib()
+
+    def _peak_gib(self) -> float:
+        """The most that the device has held for this process; on a CPU the process itself."""
+        import torch
+
+        if self._device == "cuda":
+            return torch.cuda.max_memory_allocated() / GIB
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
+
+    def _wait(self) -> None:
+        import torch
+
+        if self._device == "cuda":
+            torch.cuda.synchronize()
 
     def begin(self) -> None:
         """Wait until the parent says go."""
@@ -317,21 +377,17 @@ class Turns:
         if not self.is_open:
             return
         self.is_open = False
+        self._wait()
         self.say(seconds=time.perf_counter() - self._began, cpu=time.process_time() - self._cpu)
 
     def done(self, losses: list[float]) -> None:
         """Tell the parent what the whole training held, and its losses."""
-        self.say(gib=peak_gib(), gib_before=self.before, losses=losses)
+        self.say(gib=self._peak_gib(), gib_before=self.before, losses=losses)
 
     def say(self, **answer: Any) -> None:
         """One line for the parent."""
         self._answers.write(json.dumps(answer) + "\n")
         self._answers.flush()
-
-
-def peak_gib() -> float:
-    """The most that this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
 
 
 def layers_of(network: Any) -> list[str]:
@@ -365,8 +421,8 @@ def arguments(spec: dict[str, Any], folder: str) -> dict[str, Any]:
         "save_strategy": "no",
         "report_to": [],
         "logging_steps": 1,
-        "bf16": False,
-        "use_cpu": True,
+        "bf16": spec["device"] == "cuda",
+        "use_cpu": spec["device"] == "cpu",
         "seed": spec["seed"],
         "max_grad_norm": 5.0,
         "weight_decay": 0.0,
@@ -518,8 +574,9 @@ def with_ours(spec: dict[str, Any], turns: Turns) -> None:
             "report=false",
             "start_score=false",
             "monitor=last",
-            "trainer.precision=32-true",
-            "trainer.accelerator=cpu",
+            f"trainer.precision={'bf16-mixed' if spec['device'] == 'cuda' else '32-true'}",
+            f"model.weights={'bfloat16' if spec['device'] == 'cuda' else 'float32'}",
+            f"trainer.accelerator={'gpu' if spec['device'] == 'cuda' else 'cpu'}",
             "trainer.enable_progress_bar=false",
             "+trainer.limit_val_batches=0",
             f"curation={'track' if spec['way'] == 'ours-curated' else 'none'}",
@@ -566,7 +623,7 @@ def child(spec: dict[str, Any]) -> None:
     """Train one way."""
     import torch
 
-    turns = Turns()
+    turns = Turns(spec["device"])
     torch.set_num_threads(spec["threads"])
     if spec["way"].startswith("trl"):
         with_trl(spec, turns)
@@ -637,6 +694,8 @@ def measured(
         spec = {
             "folder": name,
             "form": form,
+            "size": options.size,
+            "device": options.device,
             "captions": captions,
             "words": words,
             "photos": photos,
@@ -648,7 +707,7 @@ def measured(
         }
         vocabulary = vocabulary_of(1000, options.seed)
         save_data(folder / "data", spec, vocabulary)
-        save_model(folder / "model", form, vocabulary, options.seed)
+        save_model(folder / "model", spec, vocabulary)
         children = [Child({**spec, "way": way}, folder / f"{way}.log") for way in options.ways]
         wall: dict[str, list[float]] = {way: [] for way in options.ways}
         seconds: dict[str, list[float]] = {way: [] for way in options.ways}
@@ -659,6 +718,7 @@ def measured(
                 seconds[one.way].append(answer["cpu"])
         ends = {one.way: one.end() for one in children}
     total = photos * captions
+    told = wall if options.device == "cuda" else seconds
     return [
         {
             "form": form,
@@ -667,8 +727,8 @@ def measured(
             "photos": photos,
             "batch": spec["batch"],
             "way": way,
-            "captions_per_s": round(total / median(seconds[way][1:]), 2),
-            "first_epoch": round(total / seconds[way][0], 2),
+            "captions_per_s": round(total / median(told[way][1:]), 2),
+            "first_epoch": round(total / told[way][0], 2),
             "cpu_seconds": [round(value, 3) for value in seconds[way]],
             "wall_seconds": [round(value, 3) for value in wall[way]],
             "gib": round(ends[way]["gib"], 3),
@@ -711,6 +771,8 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=16)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--size", choices=list(SIZES), default="small")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--override", nargs="*", default=[])
