@@ -51,6 +51,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Work in other processes, which import a user's plugins first.
     "captioning.spread": (*CONTRACTS, "captioning.config.plugins", "captioning.config.build"),
     **dict.fromkeys(PARTS, CONTRACTS),
+    # Photos and their captions are asked of models elsewhere.
+    "captioning.served": (*CONTRACTS, "captioning.vision", "captioning.decoding"),
     # A photo and its prompt are one call of a processor.
     "captioning.vision.prompt_tensors": (
         *(*CONTRACTS, "captioning.text.prompts", "captioning.vision.photos"),
@@ -78,7 +80,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         (
             *(*CONTRACTS, *PARTS, "captioning.data.roster", "captioning.data.json_files"),
             *("captioning.data.steps.added_captions", "captioning.metrics.well_formedness"),
-            *("captioning.spread", "augmentation.base", "augmentation.set_folder"),
+            *("captioning.spread", "captioning.served", "augmentation.base"),
+            "augmentation.set_folder",
             *(f"augmentation.{name}" for name in ("captions", "regions", "writing")),
         ),
     ),

@@ -36,7 +36,6 @@ EXAMPLES = (
     ("Children play soccer on a muddy field.", "Kids kick a ball around on a field full of mud."),
 )  # fmt: skip
 PHOTOS_AT_ONCE = 8
-TRIES = 3  # of the prompts that a busy server left without an answer
 
 
 class Paraphrase(AbstractCaptionMethod):
@@ -61,7 +60,7 @@ class Paraphrase(AbstractCaptionMethod):
         """See `AbstractCaptionMethod`.
 
         Raises:
-            ConnectionError: the language model answered none of a batch's prompts in several tries;
+            ConnectionError: the language model answered none of a batch's prompts;
                 no photo of it is yielded, so that the same command asks again.
         """
         first = skip - skip % PHOTOS_AT_ONCE  # every run has the same batches of photos
@@ -92,22 +91,17 @@ class Paraphrase(AbstractCaptionMethod):
             yield NewCaption(sample=sample, text=verdict.caption, phrases=phrases), verdict.problem
 
     def _answers(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
-        """An answer to each prompt; those without one are asked again.
+        """An answer to each prompt, which the writer has asked for as often as it may.
 
-        Where the model answers the others, what it fails at each time is its failure at a prompt.
+        Where the model answers the others, what it fails at is its failure at a prompt.
         """
-        answers = list(self.writer.answers(prompts, seed=seed))
-        for _ in range(TRIES - 1):
-            failed = [n for n, answer in enumerate(answers) if answer.problem in FAILURES]
-            again = self.writer.answers([prompts[n] for n in failed], seed=seed) if failed else []
-            for n, answer in zip(failed, again, strict=True):
-                answers[n] = answer
+        answers = self.writer.answers(prompts, seed=seed)
         # One prompt alone, the last of a roster, may be the one that the model fails at.
         if len(answers) > 1 and all(answer.problem in FAILURES for answer in answers):
             reasons = Counter(answer.problem for answer in answers)
             raise ConnectionError(
-                f"the language model has failed {TRIES} times in a row ({dict(reasons)}); look at "
-                "its server, and give the same command again: it goes on where it stopped"
+                f"the language model failed at all of {len(answers)} prompts ({dict(reasons)}); "
+                "look at its server, and give the same command again: it goes on where it stopped"
             )
         return answers
 

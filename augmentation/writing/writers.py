@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
-import time
-import urllib.error
-import urllib.request
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +17,11 @@ from captioning.config.ranges import (
     PositiveInt,
     Share,
 )
+from captioning.served.client import FAILED, TIMED_OUT, Question, Reply, ServedModel
 from captioning.text.causal import imported
 
-TIMED_OUT = "the model took too long"
-FAILED = "the model failed"
 FAILURES = (TIMED_OUT, FAILED)
-MAX_WAIT_SECONDS = 60.0  # between two requests for an answer
-BUSY_STATUSES = (408, 429, 500, 502, 503, 504)  # of servers that may answer later
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +66,12 @@ class AbstractWriter(ABC):
 class ServerWriter(AbstractWriter):
     """Any server with OpenAI's chat interface (llama.cpp, vLLM, Ollama and others).
 
+    An answer that is cut off, refused by the model or by the server's filter is none.
+
     Args:
-        address: up to the version, such as ``http://localhost:8000/v1``.
-        model: the name by which the server knows the model.
-        temperature, top_p, max_new_tokens: of sampling.
-        num_parallel: simultaneous requests.
-        timeout: seconds that one answer may take.
-        retries: further requests after one that failed.
-        wait: seconds before the first retry, doubled before each further one, unless the
-            server sets the time (``Retry-After``); never more than a minute.
-        key_variable: environment variable with the server's key, if it requires one.
+        address, model, temperature, top_p, num_parallel: see `ServedModel`.
+        max_new_tokens: of an answer.
+        timeout, retries, wait, key_variable, extra_body: see `ServedModel`.
 
     Raises:
         ValueError: no such address, or a wrong number.
@@ -98,97 +84,47 @@ class ServerWriter(AbstractWriter):
         *,
         address: str,
         model: str,
-        temperature: NonNegativeFloat = 0.7,
-        top_p: Share = 0.9,
+        temperature: NonNegativeFloat | None = 0.7,
+        top_p: Share | None = 0.9,
         max_new_tokens: PositiveInt = 48,
         num_parallel: PositiveInt = 8,
-        timeout: PositiveFloat = 60.0,
-        retries: NonNegativeInt = 2,
+        timeout: PositiveFloat = 600.0,
+        retries: NonNegativeInt = 5,
         wait: NonNegativeFloat = 1.0,
         key_variable: str = "OPENAI_API_KEY",
+        extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        if not address.startswith(("http://", "https://")):
-            raise ValueError(f"address must begin with http:// or https://: got {address!r}")
-        if num_parallel < 1 or timeout <= 0 or min(retries, wait) < 0:
-            raise ValueError(
-                "num_parallel and timeout must be above 0, and retries and wait not below: got "
-                f"{num_parallel}, {timeout}, {retries} and {wait}"
-            )
-        self._address = address.rstrip("/")
-        self._settings = {
-            "model": model,
-            "temperature": temperature,
-            "top_p": top_p,
-            "max_tokens": max_new_tokens,
-        }
-        self._num_parallel, self._timeout, self._retries = num_parallel, timeout, retries
-        self._wait = wait
-        self._key = os.environ.get(key_variable, "")
+        self._model = ServedModel(
+            address=address,
+            model=model,
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=max_new_tokens,
+            num_parallel=num_parallel,
+            timeout=timeout,
+            retries=retries,
+            wait=wait,
+            key_variable=key_variable,
+            extra_body=extra_body,
+        )
 
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
         """See `AbstractWriter`; a server may ignore the seed."""
-        requests = [
-            self._settings | {"messages": prompt.messages(), "seed": seed + number}
+        questions = [
+            Question(messages=prompt.messages(), seed=seed + number)
             for number, prompt in enumerate(prompts)
         ]
-        with ThreadPoolExecutor(self._num_parallel) as pool:
-            return list(pool.map(self._ask, requests))
+        return [self._answer(reply) for reply in self._model.replies(questions)]
 
-    def _ask(self, body: dict[str, Any]) -> Answer:
-        """The first answer without a problem; waits between requests to a busy server."""
-        answer, retry_after = self._ask_once(body)
-        for number in range(self._retries):
-            if not answer.problem:
-                break
-            wait = self._wait * 2**number if retry_after is None else retry_after
-            time.sleep(min(wait, MAX_WAIT_SECONDS))
-            answer, retry_after = self._ask_once(body)
-        return answer
-
-    def _ask_once(self, body: dict[str, Any]) -> tuple[Answer, float | None]:
-        """An answer, and the seconds that the server asks to wait, if it does."""
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(
-            f"{self._address}/chat/completions", json.dumps(body).encode(), headers
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as reply:
-                return Answer(text=_text_of(json.load(reply))), None
-        except urllib.error.HTTPError as error:
-            if error.code in BUSY_STATUSES:
-                return Answer(problem=FAILED), _seconds(error.headers.get("Retry-After"))
-            reason = error.read(300).decode("utf-8", "replace")
-            raise ValueError(
-                f"{self._address} refuses requests ({error.code}: {reason})"
-            ) from error
-        except TimeoutError:
-            return Answer(problem=TIMED_OUT), None
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, TimeoutError):
-                return Answer(problem=TIMED_OUT), None
-            raise ConnectionError(
-                f"{self._address} cannot be reached ({error.reason}); start the server and give "
-                "the same command again: it goes on where it stopped"
-            ) from error
-        except (ValueError, LookupError, TypeError, OSError, http.client.HTTPException):
-            return Answer(problem=FAILED), None  # an incomplete answer, or not a chat
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Seconds by ``Retry-After``, a number or a date; None where it is neither."""
-    try:
-        if retry_after is None or retry_after.strip().isdecimal():
-            return None if retry_after is None else float(retry_after)
-        seconds = parsedate_to_datetime(retry_after) - datetime.now(UTC)
-    except (ValueError, TypeError):  # no date, or one without a time zone
-        return None
-    return max(0.0, seconds.total_seconds())
+    def _answer(self, reply: Reply) -> Answer:
+        if not reply.is_failed:
+            return Answer(text=reply.text, problem=reply.problem)
+        log.warning("%s: %s", self._model.address, reply.problem)
+        return Answer(problem=TIMED_OUT if reply.problem == TIMED_OUT else FAILED)
 
 
 def _text_of(reply: Any) -> str:
-    """The text of a server's reply.
+    """The text of a chat of llama.cpp.
 
     Raises:
         TypeError, LookupError: it has another form.

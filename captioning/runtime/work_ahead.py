@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,3 +31,54 @@ def done_ahead(
             yield coming.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _End:
+    """What follows the last item."""
+
+
+_END = _End()
+
+
+def done_as_they_come(
+    work: Callable[[Item], Result], items: Iterable[Item], *, threads: int
+) -> Generator[tuple[Item, Result]]:
+    """Items with their results, as these come.
+
+    Items are taken when a thread is free for them. Closed, it waits for nothing: a request may
+    take minutes, and Ctrl+C should not.
+
+    Raises:
+        Exception: the first one that ``work`` or ``items`` raises; other threads take no more.
+    """
+    source, taking, stopped = iter(items), threading.Lock(), threading.Event()
+    results: queue.Queue[Any] = queue.Queue(maxsize=2 * threads)
+
+    def run() -> None:
+        try:
+            while not stopped.is_set():
+                with taking:
+                    item = next(source, _END)
+                if isinstance(item, _End):
+                    break
+                results.put((item, work(item)))
+            results.put(None)
+        except BaseException as error:  # noqa: BLE001 (the caller raises it)
+            results.put(error)
+
+    for _ in range(threads):
+        threading.Thread(target=run, daemon=True).start()
+    num_running = threads
+    try:
+        while num_running:
+            got = results.get()
+            if isinstance(got, BaseException):
+                raise got
+            if got is None:
+                num_running -= 1
+            else:
+                yield got
+    finally:
+        stopped.set()
+        while not results.empty():  # threads that wait for room end
+            results.get_nowait()

@@ -123,21 +123,11 @@ class Busy(Changing):
         return [*failures, *answers[self.number :]] if fails else answers
 
 
-def test_prompts_that_a_busy_server_drops_are_asked_again(roster: Roster, tmp_path: Path) -> None:
-    writer = Busy(fails_at=[0, 1])
-    counts = write_captions(
-        Paraphrase(writer=writer), folder=tmp_path / "out", roster=roster, settings={}
-    )
-    assert counts["captions"] == len(roster.rows_by_image)
-    assert TIMED_OUT not in counts["left out"]
-    assert len(writer.seeds) == 4
-
-
 def test_a_set_goes_on_behind_a_busy_server(roster: Roster, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    with pytest.raises(ConnectionError, match="failed 3 times .* the same command"):
+    with pytest.raises(ConnectionError, match=r"failed at all of \d+ prompts .* the same command"):
         write_captions(
-            Paraphrase(writer=Busy(fails_at=[1, 2, 3], number=99)),
+            Paraphrase(writer=Busy(fails_at=[1], number=99)),
             folder=folder, roster=roster, settings={},
         )  # fmt: skip
     assert not (folder / "captions.jsonl").exists()
@@ -149,7 +139,7 @@ def test_a_set_goes_on_behind_a_busy_server(roster: Roster, tmp_path: Path) -> N
 
 def test_a_prompt_that_the_model_fails_at_ends_no_set(roster: Roster, tmp_path: Path) -> None:
     counts = write_captions(
-        Paraphrase(writer=Busy(fails_at=[0, 1, 2])),
+        Paraphrase(writer=Busy(fails_at=[0])),
         folder=tmp_path / "out", roster=roster, settings={},
     )  # fmt: skip
     assert counts["captions"] == len(roster.rows_by_image) - 1
@@ -160,7 +150,7 @@ def test_the_last_prompt_of_a_set_may_fail_alone(roster: Roster, tmp_path: Path)
     photos = list(roster.rows_by_image.values())[: PHOTOS_AT_ONCE + 1]
     last = build_roster("last", [roster.samples[rows[0]] for rows in photos])
     counts = write_captions(
-        Paraphrase(writer=Busy(fails_at=[1, 2, 3])),
+        Paraphrase(writer=Busy(fails_at=[1])),
         folder=tmp_path / "out", roster=last, settings={},
     )  # fmt: skip
     assert counts["captions"]

@@ -23,7 +23,9 @@ from transformers import PreTrainedTokenizerFast
 from augmentation.writing.causal_writer import CausalWriter
 from augmentation.writing.prompt import Prompt
 from augmentation.writing.writers import FAILED, TIMED_OUT, LlamaCppWriter, ServerWriter
+from captioning.served.answer_text import CUT, REFUSED
 from tests.causal_folder import POSITIONS, save_causal
+from tests.served_model import Body, asked, chat, served
 
 SHORT = ("dog", "red bird", "a tall tree", "x")
 
@@ -229,7 +231,7 @@ def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
         unreachable.answers([prompt("dog")], seed=0)
     with pytest.raises(ValueError, match="address must begin with http"):
         ServerWriter(address="localhost", model="m")
-    with pytest.raises(ValueError, match="retries and wait not below: got 8, 60.0, 2 and -1"):
+    with pytest.raises(ValueError, match="retries and wait not below: got 8, 600.0, 5 and -1"):
         ServerWriter(address="http://localhost", model="m", wait=-1)
 
 
@@ -246,6 +248,21 @@ def test_a_busy_server_is_given_time(server, retry_after: str, waits: tuple[floa
     assert answer.problem == FAILED
     between = [later - earlier for earlier, later in pairwise(server.times)]
     assert all(wait <= pause < wait + 0.6 for pause, wait in zip(between, waits, strict=True))
+
+
+def test_answers_that_are_cut_or_refused_are_no_captions_and_lose_no_others() -> None:
+    def answer(body: Body) -> object:
+        if asked(body) == "odd":
+            return 400, {}, {"error": {"message": "too odd"}}
+        if asked(body) == "cut":
+            return chat("A dog in a", ended="length")
+        return "I'm sorry, but I can't." if asked(body) == "bad" else "<think>Hm.</think>**A dog.**"
+
+    with served(answer) as there:
+        writer = ServerWriter(address=there.address, model="m", wait=0)
+        answers = writer.answers([prompt(text) for text in ("a", "odd", "cut", "bad")], seed=0)
+    assert [one.problem for one in answers] == ["", FAILED, CUT, REFUSED]
+    assert answers[0].text == "A dog."
 
 
 def test_no_turn_is_of_the_system(server) -> None:
