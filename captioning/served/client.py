@@ -480,21 +480,23 @@ class _Line:
     @classmethod
     def _to(cls, parts: SplitResult, timeout: float) -> _Line:
         """By the proxy of the environment, if there is one and the server is not this machine."""
-        host, is_safe = parts.hostname or "", parts.scheme == "https"
-        kind = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
-        is_near = is_loopback(host) or urllib.request.proxy_bypass(host)
+        host, port = parts.hostname or "", parts.port
+        is_near = is_loopback(host) or bool(urllib.request.proxy_bypass(host))
         found = "" if is_near else _proxy(parts.scheme)
-        if not found:
-            return cls(connection=kind(host, parts.port, timeout=timeout))
-        proxy = urlsplit(found if "://" in found else f"http://{found}")
         headers = {}
-        if proxy.username is not None:
-            user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
-            headers["Proxy-Authorization"] = f"Basic {base64.b64encode(user).decode()}"
-        connection = kind(proxy.hostname or "", proxy.port, timeout=timeout)
-        if not is_safe:
-            return cls(connection=connection, before=f"http://{parts.netloc}", headers=headers)
-        connection.set_tunnel(host, parts.port, headers)
+        if found:
+            proxy = urlsplit(found if "://" in found else f"http://{found}")
+            host, port = proxy.hostname or "", proxy.port
+            if proxy.username is not None:
+                user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+                headers["Proxy-Authorization"] = f"Basic {base64.b64encode(user).decode()}"
+        if parts.scheme == "http":
+            connection = http.client.HTTPConnection(host, port, timeout=timeout)
+            before = f"http://{parts.netloc}" if found else ""
+            return cls(connection=connection, before=before, headers=headers)
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout)
+        if found:
+            connection.set_tunnel(parts.hostname or "", parts.port, headers)
         return cls(connection=connection)
 
     def sent(

@@ -19,7 +19,7 @@ FETCHING = {
     *("urlopen", "urlretrieve", "build_opener", "HTTPConnection", "HTTPSConnection"),
     *("snapshot_download", "hf_hub_download", "cached_file", "download_url_to_file"),
     *("load_state_dict_from_url", "download_url", "download_and_extract_archive"),
-    *("load_dataset", "create_connection", "getaddrinfo"),
+    *("load_dataset", "create_connection", "getaddrinfo", "HTTPConnection", "HTTPSConnection"),
 }
 # Of models, which fetch what is no folder.
 LOADING = ("from_pretrained", "create_model", "create_model_from_pretrained", "get_model")
@@ -43,7 +43,8 @@ KNOWN = {
     "captioning.runtime.model_folder: snapshot_download": "the commit, and its files' digests",
     "captioning.vision.detectors: get_model": "torchvision's check_hash, see below",
     # no downloads of files
-    "augmentation.writing.writers: urlopen": "a language model's answers",
+    "captioning.served.client: HTTPConnection": "a model's answers",
+    "captioning.served.client: HTTPSConnection": "a model's answers",
     "captioning.spread.ray_data: create_connection": "whether a cluster answers",
     "captioning.training.processes: create_connection": "processes of one run",
     "captioning.results.versions: git": "the commit of the checkout",
