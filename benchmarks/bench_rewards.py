@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.training.objectives.self_critical import AbstractReward, BleuReward, CiderReward
+from captioning.training.objectives.rewards import AbstractReward, BleuReward, CiderReward
 from captioning.types import Sample
 
 WORDS, PER_PHOTO, LENGTH, BATCH, REPEATS = 10_000, 5, 10, 250, 20

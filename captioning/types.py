@@ -20,6 +20,10 @@ UNPAIRED = "unpaired"
 """Origin of samples whose photo has no caption; the names of its held-out
 classes, with commas between, stand in until one is written."""
 
+REWARD, CAPTION_REWARD = "reward", "caption_reward"
+"""What objectives that draw captions record of each sample: the mean reward of its photo's
+draws, and the reward of its own caption."""
+
 EditAction = Literal[
     "remove", "replace_caption", "replace_image", "down_weight", "mask_words", "set_bucket"
 ]
@@ -353,12 +357,14 @@ class CaptionLosses:
         smoothed: ``(B,)`` the same with the model's label smoothing, detached. None: the model does
             not give it, and curation that ranks by it is refused.
         token_nll: ``(B, T - 1)`` negative log-likelihood of each token but the first, in nats,
-            detached; 0 on padding. None: the model does not give it, and ledgers by sentence are
-            refused; or `Batch.token_sentences` is None, so nobody asks.
+            with gradient; 0 on padding. None: the model does not give it, and ledgers by sentence
+            are refused; or `Batch.token_sentences` is None, so nobody asks.
         means: the means that add up to ``total``, by which it is taken over several processes
             (`captioning.models.training_steps`) and over accumulated batches
             (`captioning.models.training_steps`), in each in the same order; empty: it is one mean
             of the batch's captions.
+        recorded: ``(B,)`` detached numbers of each caption by name that curation may go by, such as
+            `REWARD`.
     """
 
     total: Tensor
@@ -368,6 +374,7 @@ class CaptionLosses:
     smoothed: Tensor | None = None
     token_nll: Tensor | None = None
     means: tuple[Mean, ...] = ()
+    recorded: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

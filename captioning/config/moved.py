@@ -15,6 +15,8 @@ _RUNTIME = (
 )
 _REPLACED = ("both", "caption", "image")
 _NOVEL = ("candidates", "held_out", "novel_captions", "novel_class")
+_CRITICAL = "captioning.training.objectives.self_critical"
+_REWARDS = ("BleuReward", "CiderReward", "SimilarityReward", "WeightedReward")
 # Earlier room or module -> the next one; `present_name` follows them to today's.
 MOVED = {
     **{f"captioning.{name}": f"captioning.runtime.{name}" for name in _RUNTIME},
@@ -58,7 +60,9 @@ MOVED = {
     "augmentation.ssa.selection": "augmentation.ssa.method",
     "augmentation.image_replacement.picture_prompts": "augmentation.image_replacement.generated",
     "captioning.decoding.latent_draws_published": "captioning.decoding.latent_draws",
-    "captioning.training.objectives.rewards": "captioning.training.objectives.self_critical",
+    **{
+        f"{_CRITICAL}.{name}": f"captioning.training.objectives.rewards.{name}" for name in _REWARDS
+    },
     "curation.amend.capfilt": "curation.amend.model_caption",
     **{f"curation.amend.replace_{what}": "curation.amend.replace" for what in _REPLACED},
     "curation.score.visual_gain": "curation.loop.visual_gain_probe",

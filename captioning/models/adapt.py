@@ -14,7 +14,8 @@ import copy
 import fnmatch
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any, Literal
 
@@ -194,6 +195,35 @@ def _layers(
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(sorted({name.rpartition(".")[2] for name in names}))
+
+
+@contextmanager
+def without_low_rank(model: nn.Module) -> Iterator[None]:
+    """Within, a model with low-rank additions computes what it was before them.
+
+    Args:
+        model: of which nothing but additions trains.
+
+    Raises:
+        ValueError: it has none, or more trains.
+    """
+    layers: list[Any] = [layer for layer in model.modules() if hasattr(layer, "enable_adapters")]
+    trained = [name for name, value in model.named_parameters() if value.requires_grad]
+    others = [name for name in trained if ".lora_" not in name]
+    if not layers or others:
+        named = f" ({others[0]}, for one)" if others else ""
+        raise ValueError(
+            f"the model before training is wanted beside the trained one, and not low-rank "
+            f"additions alone train{named}: set model.lora (experiment=vlm/low_rank), or "
+            "objective.beta=0"
+        )
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
 
 
 def merged_low_rank(network: nn.Module) -> nn.Module:

@@ -143,6 +143,18 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         with nullcontext() if self.compiled else by_image(batch):
             return self.backbone.grid(batch.images)
 
+    def in_parts(
+        self, batch: Batch, losses: Callable[[Batch, Tensor], CaptionLosses]
+    ) -> CaptionLosses:
+        """Losses of a batch by a formula, for which a model may take parts of it one by one.
+
+        Args:
+            batch: of captions.
+            losses: of a part and ``(B',) int64`` which of the batch's captions it has; with one
+                mean (`CaptionLosses.means`) where they have a gradient.
+        """
+        return losses(batch, torch.arange(len(batch)))
+
     def low_rank_layers(self) -> list[str] | None:
         """Names of the layers that ``model.lora`` adds to by itself; None: they must be named."""
         return None

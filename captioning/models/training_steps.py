@@ -323,8 +323,9 @@ class TrainingSteps(pl.LightningModule):
         if losses.nll is not None:
             outputs["per_sample_sum"] = losses.nll[counted].detach()
         if batch.token_sentences is not None and losses.token_nll is not None:
-            outputs["token_nll"] = losses.token_nll[counted]
+            outputs["token_nll"] = losses.token_nll[counted].detach()
             outputs["token_sentences"] = batch.token_sentences[counted, 1:]
+        outputs |= {name: value[counted] for name, value in losses.recorded.items()}
         return outputs
 
     def _shared_loss(
@@ -335,6 +336,21 @@ class TrainingSteps(pl.LightningModule):
             return self._window.add(losses, number, self._trainer, batch_idx)
         loss, total = shared_loss(losses, number)
         return WindowLoss(loss=loss, batch=total, update=total.detach())
+
+    @property
+    def _updates_a_batch(self: Captioner) -> int:
+        return getattr(self.objective, "num_updates", 1)
+
+    def optimizer_step(
+        self: Captioner, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """One update by a batch, or as many as the objective makes by its draws.
+
+        Each takes the batch's losses again. Counters and the schedule go by batches, so that a run
+        resumes between batches, when no draws are left.
+        """
+        for _ in range(self._updates_a_batch):
+            optimizer.step(closure=optimizer_closure)
 
     def validation_step(self: Captioner, batch: Batch, batch_idx: int) -> Any:
         """A `Prediction` for each of the batch's images; a callback scores them.
@@ -361,6 +377,13 @@ class TrainingSteps(pl.LightningModule):
         """
         several = self.several_means or getattr(self.objective, "several_means", False)
         check_strategy(self.trainer, several_means=several)
+        batches, updates = self.trainer.accumulate_grad_batches, self._updates_a_batch
+        if updates > 1 and batches > 1:
+            raise ValueError(
+                f"objective.num_updates={updates} with trainer.accumulate_grad_batches={batches}: "
+                "the draws of a batch are updated by several times before the next batch is read; "
+                "set one of both to 1"
+            )
         if several and self.compiled and self.trainer.accumulate_grad_batches > 1:
             keep_compiled_graphs()
         self.train()

@@ -324,7 +324,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
             per_sample=summed.detach() / lengths,
             nll=summed,
             smoothed=smoothed,
-            token_nll=None if wanted is None else packing.unpack(nll.detach(), wanted[:, 1:]),
+            token_nll=None if wanted is None else packing.unpack(nll, wanted[:, 1:]),
             means=(mean,),
         )
 

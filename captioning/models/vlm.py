@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -241,8 +241,6 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if self.keep_image_states is False:
             return
         reason = "weights are in shards" if self._is_sharded else unfit(self.parts)
-        if self.objective is not None:
-            reason = "objective= searches captions of the photos"
         if not reason:
             room = ROOM * free_memory() if self.keep_image_states == "auto" else float("inf")
             number = len({sample.image_path for sample in samples})
@@ -354,18 +352,25 @@ class Vlm(AbstractCaptioner[SpeakerState]):
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of the captions' tokens and their end; the prompt has none."""
+        # An objective may ask for gradients by caption.
+        if not self.training or self.objective is not None:
+            return self._losses(batch)
+        return self.in_parts(batch, lambda part, _: self._losses(part))
+
+    def in_parts(
+        self, batch: Batch, losses: Callable[[Batch, Tensor], CaptionLosses]
+    ) -> CaptionLosses:
+        """See `AbstractCaptioner.in_parts`; with a gradient, in parts of `positions_at_once`."""
         parts = self._photo_parts(batch)
         if len(parts) < 2:
-            return self._losses(batch)
+            return losses(batch, torch.arange(len(batch)))
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return part_losses(batch, parts, self._losses, trained, drops=self._drops)
+        return part_losses(batch, parts, losses, trained, drops=self._drops)
 
     def _photo_parts(self, batch: Batch) -> list[list[int]]:
         """Photos of the batch's parts, where it trains in parts."""
         device = batch.rows.device.type
-        if not (self.training and torch.is_grad_enabled()) or self.positions_at_once is None:
-            return []
-        if self.objective is not None:  # which may ask for gradients by caption
+        if not torch.is_grad_enabled() or self.positions_at_once is None:
             return []
         scales = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
         if scales is torch.float16:  # whose gradients vanish before the loss is scaled
@@ -457,7 +462,10 @@ class Vlm(AbstractCaptioner[SpeakerState]):
 
     def start(self, batch: Batch) -> SpeakerState:
         """The memory before the first token; photos are read with it."""
-        return self.parts.speaker.start(self.parts.prompts(self._prompts(batch)))
+        images = None
+        if self._states is not None and PHOTO_KEYS in batch.host.extras:  # of training
+            images = self._joined(self._image_states(self._states, batch))
+        return self.parts.speaker.start(self.parts.prompts(self._prompts(batch), images))
 
     def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
         """Log-probabilities of the next token; the first call reads photos and prompts."""

@@ -31,6 +31,7 @@ from captioning.training.trainer import trainer_and_plugins
 FOLDER = "find_lr"
 SMOOTHING = 0.9  # of the running mean of losses
 SKIPPED = 5  # first losses, which are of a running mean of few
+REWARDED = {"SelfCritical": "self_critical", "Grpo": "grpo"}
 DIVERGED = 3.0  # the sweep ends where the smoothed loss is so many times its least
 
 
@@ -109,10 +110,11 @@ def find_lr(settings: TrainSettings) -> Suggestion:
 
 def _check_objective(objective: Mapping[str, Any] | None) -> None:
     """Refuse policy gradients: their loss is around 0 however good the captions are."""
-    if str((objective or {}).get("_target_")).endswith(".SelfCritical"):
+    name = str((objective or {}).get("_target_")).rpartition(".")[2]
+    if name in REWARDED:
         raise ValueError(
-            "objective=self_critical: its loss does not fall as captions get better, so no rate "
-            "can be read from it; find one with objective=likelihood, or set optimizer.lr by hand"
+            f"objective={REWARDED[name]}: its loss does not fall as captions get better, so no "
+            "rate can be read from it; find one with objective=likelihood, or set optimizer.lr by hand"
         )
 
 

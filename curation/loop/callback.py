@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 
 from captioning.config.ranges import Seed
 from captioning.data.roster import CurationView
+from captioning.types import CAPTION_REWARD, REWARD
 from captioning.vision.photo_places import photo_exists
 from curation.base import SENTENCE_LOSS
 from curation.loop.curation_files import CurationFiles
@@ -18,7 +19,7 @@ from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import read_keep
 from curation.loop.planted_faults import check_truth, load_truth
 from curation.loop.policy import CurationPolicy
-from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of
+from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of, record_rewards
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
 
@@ -92,7 +93,8 @@ class CurationCallback(pl.Callback):
         self.policy.amend.start(view)
         if self.keep is not None:
             self.keep.check(view.roster, "curation.keep")
-        measured = [name for name in (SUMMED, SENTENCE_LOSS) if name in self.policy.signals]
+        kinds = (SUMMED, SENTENCE_LOSS, REWARD, CAPTION_REWARD)
+        measured = [name for name in kinds if name in self.policy.signals]
         self.curator = Curator(
             policy=self.policy,
             view=view,
@@ -106,6 +108,7 @@ class CurationCallback(pl.Callback):
         ledger.sums, ledger.sentences = signals.get(SUMMED), signals.get(SENTENCE_LOSS)
         if SENTENCE_LOSS in measured:
             datamodule_of(trainer).marks_sentences = True
+        _want_rewards(pl_module, measured)
         self._trainer = trainer
         self._closed_epoch = -1
         self._resumed = False
@@ -166,6 +169,7 @@ class CurationCallback(pl.Callback):
     ) -> None:
         """Record the step's losses; after the epoch's last step, decide."""
         self.probe.observe(self._active_curator.ledger, outputs)
+        record_rewards(self._active_curator.signals, outputs)
         if trainer.is_last_batch:
             self._close(trainer, pl_module)
         elif self.policy.amend.works_ahead and _is_progress_check(
@@ -202,6 +206,19 @@ class CurationCallback(pl.Callback):
         pl_module.log_dict(_logged(outcome), on_step=False, on_epoch=True, batch_size=1)
         if trainer.is_global_zero:
             self._files.write(curator, outcome, plot=self.plot)
+
+
+def _want_rewards(module: pl.LightningModule, signals: Sequence[str]) -> None:
+    """Have the objective record what a policy reads of rewards."""
+    wanted = [name for name in (REWARD, CAPTION_REWARD) if name in signals]
+    objective: Any = getattr(module, "objective", None)
+    if wanted and not hasattr(objective, "judges_captions"):
+        raise ValueError(
+            "curation/score=reward goes by the rewards of captions that the model draws: train "
+            "with objective=self_critical or objective=grpo, or choose another score"
+        )
+    if CAPTION_REWARD in wanted:
+        objective.judges_captions = True
 
 
 def _require_view(trainer: pl.Trainer) -> CurationView:

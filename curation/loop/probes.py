@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
+from captioning.types import CAPTION_REWARD, REWARD
 from curation.loop.ledger import LossLedger, TokenLosses
 
 
@@ -162,6 +163,13 @@ def record(ledger: LossLedger, outputs: Any) -> None:
         )
     tokens = token_losses(outputs.get("token_nll"), outputs.get("token_sentences"))
     ledger.add(outputs["rows"], outputs["per_sample"], outputs.get("per_sample_sum"), tokens)
+
+
+def record_rewards(signals: Mapping[str, LossLedger], outputs: Any) -> None:
+    """Add the rewards that a training step returned, where they are measured."""
+    for name in (REWARD, CAPTION_REWARD):
+        if name in signals and outputs:
+            signals[name].add(outputs["rows"], outputs[name])
 
 
 def token_losses(nll: Tensor | None, sentences: Tensor | None) -> TokenLosses | None:

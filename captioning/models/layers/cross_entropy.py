@@ -124,7 +124,7 @@ def _added_up(
         per_sample=summed.detach() / places.lengths,
         nll=summed,
         smoothed=smoothed,
-        token_nll=places.unpack(nll.detach(), tokens[:, 1:]) if is_asked else None,
+        token_nll=places.unpack(nll, tokens[:, 1:]) if is_asked else None,
         means=(mean,),
     )
 
@@ -143,7 +143,7 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     weights = mask.to(nll.dtype)
     summed = (nll.view(shape) * weights).sum(1)
     is_asked = batch.token_sentences is not None
-    token_nll = nll.detach().view(shape) * weights if is_asked else None
+    token_nll = nll.view(shape) * weights if is_asked else None
     smoothed = (loss.detach().view(shape) * weights).sum(1) if smoothing else summed.detach()
     per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:

@@ -106,7 +106,7 @@ def _part(batch: Batch, host: Batch, photos: Sequence[int], trims: bool) -> tupl
 def part_losses(
     batch: Batch,
     parts: Sequence[Sequence[int]],
-    losses: Callable[[Batch], CaptionLosses],
+    losses: Callable[[Batch, Tensor], CaptionLosses],
     parameters: Sequence[nn.Parameter],
     *,
     drops: bool = False,
@@ -116,7 +116,8 @@ def part_losses(
     Args:
         batch: of captions.
         parts: see `photo_parts`.
-        losses: of a part, with one mean (`CaptionLosses.means`).
+        losses: of a part and ``(B',) int64`` which of the batch's captions it has, with one mean
+            (`CaptionLosses.means`).
         parameters: that the losses depend on and that train.
         drops: whether there is dropout, whose masks depend on a token's place in its prompt.
 
@@ -143,7 +144,7 @@ class _Run:
         self,
         batch: Batch,
         parts: Sequence[Sequence[int]],
-        losses: Callable[[Batch], CaptionLosses],
+        losses: Callable[[Batch, Tensor], CaptionLosses],
         parameters: Sequence[nn.Parameter],
         drops: bool,
     ) -> None:
@@ -162,7 +163,7 @@ class _Run:
             if goes_by_sample():  # masks are those that the whole batch would have
                 torch.set_rng_state(state)
             part, captions = batch_part(self._batch, photos, trims=self._trims)
-            found = self._losses(part)
+            found = self._losses(part, captions)
             (mean,) = found.means
             weight = mean.denominator
             value = found.total * weight

@@ -23,7 +23,8 @@ from torch.utils.data import DataLoader
 from captioning.models.base import AbstractCaptioner
 from captioning.models.training_steps import trainable
 from captioning.models.vlm import Vlm
-from captioning.training.objectives.self_critical import OF_CAPTIONS, AbstractReward, SelfCritical
+from captioning.training.objectives.rewards import AbstractReward
+from captioning.training.objectives.self_critical import OF_CAPTIONS, SelfCritical
 from captioning.training.sharding import shard
 from captioning.types import Batch, CaptionLosses, Sample
 from tests import tiny, tiny_vlm

@@ -30,7 +30,8 @@ from captioning.models.base import AbstractCaptioner
 from captioning.models.training_steps import trainable
 from captioning.training.callbacks import CaptionEvaluation, Speed, StepSeed
 from captioning.training.finite_loss import FiniteLoss
-from captioning.training.objectives.self_critical import CiderReward, SelfCritical
+from captioning.training.objectives.rewards import CiderReward
+from captioning.training.objectives.self_critical import SelfCritical
 from captioning.training.trainer import WarmWeightAveraging
 from captioning.types import Sample
 from curation.amend.down_weight import DownWeight

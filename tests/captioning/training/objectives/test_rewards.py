@@ -10,7 +10,7 @@ import torch
 from captioning.metrics.bleu import prepare_bleu, score_bleu
 from captioning.metrics.cider import CiderReferences
 from captioning.metrics.tokenizer import tokenize_python
-from captioning.training.objectives.self_critical import (
+from captioning.training.objectives.rewards import (
     END,
     AbstractReward,
     BleuReward,

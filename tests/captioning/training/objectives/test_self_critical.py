@@ -17,8 +17,8 @@ from captioning.interfaces import AbstractDecoderState
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.words import WordTokenizer
+from captioning.training.objectives.rewards import AbstractReward
 from captioning.training.objectives.self_critical import (
-    AbstractReward,
     SelfCritical,
     above_others,
     evaluating,
