@@ -207,7 +207,7 @@ def without_low_rank(model: nn.Module) -> Iterator[None]:
     Raises:
         ValueError: it has none, or more trains.
     """
-    layers: list[Any] = [layer for layer in model.modules() if hasattr(layer, "enable_adapters")]
+    layers: list[Any] = [layer for layer in model.modules() if hasattr(layer, "get_base_layer")]
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
     others = [name for name in trained if ".lora_" not in name]
     if not layers or others:

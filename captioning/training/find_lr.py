@@ -114,7 +114,8 @@ def _check_objective(objective: Mapping[str, Any] | None) -> None:
     if name in REWARDED:
         raise ValueError(
             f"objective={REWARDED[name]}: its loss does not fall as captions get better, so no "
-            "rate can be read from it; find one with objective=likelihood, or set optimizer.lr by hand"
+            "rate can be read from it; find one with objective=likelihood, or set optimizer.lr by "
+            "hand"
         )
 
 

@@ -38,6 +38,12 @@ from captioning.models.vlm import Vlm
 from captioning.runtime.processors import PHOTOS_ALONE, load_processor, model_kind
 from captioning.text.prompts import chat_template
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.training.objectives.rewards import BleuReward
+from captioning.training.objectives.self_critical import (
+    SelfCritical,
+    described,
+    drawn_captions,
+)
 from captioning.types import Batch
 from captioning.vision.prompt_tensors import PHOTO_KEYS, PromptedProcessor
 from tests import image_text_folders
@@ -294,6 +300,31 @@ def test_losses_are_the_familys_own(family: str) -> None:
         )
         shared = case.model.losses(case.batch(CAPTIONS, INDEX, pictures)).per_sample
         torch.testing.assert_close(shared, own, rtol=0, atol=case.atol, check_dtype=False)
+
+
+@every_family
+@torch.no_grad()
+def test_draws_are_as_likely_as_the_familys_own_forward_pass_says(family: str) -> None:
+    """Two a photo, drawn in one batch; token by token, and as the search adds them up."""
+    case, pictures = case_of(family), photos()
+    number = 1 if family in ONE_BY_ONE else len(pictures)
+    batch = case.batch(CAPTIONS[:number], tuple(range(number)), pictures[:number])
+    search = SelfCritical(reward=BleuReward(), num_samples=2)._sampling(case.model, (0, 0))
+    drawn = drawn_captions(case.model, batch, search)
+    captions = described(batch, drawn, case.tokenizer.bos_id, by_token=True)
+    found = case.model.losses(captions).token_nll
+    lengths = drawn.lengths.flatten().tolist()
+    for row, length in enumerate(lengths):
+        ids = drawn.tokens.flatten(0, 1)[row : row + 1, :length]
+        logits = case._own_logits(case.inputs(pictures[row // 2]), ids)
+        own = functional.cross_entropy(logits[0].double(), ids[0], reduction="none")
+        torch.testing.assert_close(
+            found[row, :length], own, rtol=0, atol=10 * case.atol, check_dtype=False
+        )
+    scores = [p.score for group in case.model.candidates(batch, search=search) for p in group]
+    torch.testing.assert_close(
+        -found.sum(1).float(), torch.tensor(scores), rtol=1e-4, atol=1e-4, check_dtype=False
+    )
 
 
 @every_family

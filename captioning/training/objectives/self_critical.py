@@ -199,7 +199,7 @@ class AbstractRewardObjective(ABC):
     ) -> Draws:
         likelihood = self._likelihood(model, batch)
         with evaluating(model):
-            drawn = self._draw(model, batch, self._sampling(model, step))
+            drawn = drawn_captions(model, batch, self._sampling(model, step))
             rows = batch.photo_rows or batch.host.rows[first_captions(batch)].tolist()
             samples = [self._samples[row] for row in rows]
             rewards = self._rewards(drawn, samples)
@@ -246,24 +246,6 @@ class AbstractRewardObjective(ABC):
             num_captions=self.num_samples,
             temperature=self.temperature,
             seed=seed,
-        )
-
-    def _draw(self, model: AbstractCaptioner[Any], batch: Batch, search: AbstractSearch) -> Drawn:
-        """Captions that a search gives for the batch's photos."""
-        words = model.tokenizer
-        request = request_of(model, words, batch.image_ids, device=batch.rows.device)
-        with torch.no_grad():
-            result = search(model, model.start(batch), request)
-        # Autocast would go on with the copies of the weights that were made without gradients.
-        torch.clear_autocast_cache()
-        ids = result.tokens.flatten(0, 1).tolist()
-        ends = {*request.ends, *search.settings.end_ids}
-        lengths = result.lengths.flatten().tolist()
-        return Drawn(
-            tokens=result.tokens,
-            lengths=result.lengths,
-            texts=[words.decode(row[:n]) for row, n in zip(ids, lengths, strict=True)],
-            ended=[n > 0 and row[n - 1] in ends for row, n in zip(ids, lengths, strict=True)],
         )
 
     def _rewards(self, drawn: Drawn, samples: Sequence[Sample]) -> Tensor:
@@ -345,7 +327,7 @@ class SelfCritical(AbstractRewardObjective):
         """See `AbstractRewardObjective`."""
         if self.baseline == "mean":
             return above_others(rewards), {}
-        greedy = self._draw(model, batch, GreedySearch.with_settings(**_settings(model)))
+        greedy = drawn_captions(model, batch, GreedySearch.with_settings(**_settings(model)))
         baseline = self._rewards(greedy, samples)
         return rewards - baseline, {"reward_greedy": baseline.mean()}
 
@@ -373,6 +355,25 @@ def _nll(model: AbstractCaptioner[Any], losses: CaptionLosses) -> Tensor:
             "model= or objective=likelihood"
         )
     return losses.nll
+
+
+def drawn_captions(model: AbstractCaptioner[Any], batch: Batch, search: AbstractSearch) -> Drawn:
+    """Captions that a search gives for the batch's photos, all of them in one batch."""
+    words = model.tokenizer
+    request = request_of(model, words, batch.image_ids, device=batch.rows.device)
+    with torch.no_grad():
+        result = search(model, model.start(batch), request)
+    # Autocast would go on with the copies of the weights that were made without gradients.
+    torch.clear_autocast_cache()
+    ids = result.tokens.flatten(0, 1).tolist()
+    ends = {*request.ends, *search.settings.end_ids}
+    lengths = result.lengths.flatten().tolist()
+    return Drawn(
+        tokens=result.tokens,
+        lengths=result.lengths,
+        texts=[words.decode(row[:n]) for row, n in zip(ids, lengths, strict=True)],
+        ended=[n > 0 and row[n - 1] in ends for row, n in zip(ids, lengths, strict=True)],
+    )
 
 
 def above_others(rewards: Tensor) -> Tensor:

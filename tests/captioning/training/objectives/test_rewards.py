@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,15 @@ from captioning.training.objectives.rewards import (
     AbstractReward,
     BleuReward,
     CiderReward,
+    FunctionReward,
+    PairReward,
     SimilarityReward,
     WeightedReward,
+    judged,
+    try_reward,
 )
 from captioning.types import Sample
+from captioning.vision.pair_scores import PairScores
 
 REFERENCES = {
     "a": ["A dog runs on the grass.", "a brown dog runs"],
@@ -120,3 +128,73 @@ def test_similarity_reads_each_photo_once(tmp_path: Path) -> None:
     assert space.seen == 1
     expected = 2 * torch.tensor([0.5, 2.1]).cos().clamp(min=0)
     torch.testing.assert_close(rewards, expected)
+
+
+class Scorer:
+    """The number of a caption's words by the width of its photo; counts the photos it is given."""
+
+    name = identity = "words"
+    is_probability, given = False, 0
+
+    def score_pairs(self, photos, captions, photo_of) -> torch.Tensor:
+        self.given += len(photos)
+        widths = [photos[place].size[0] for place in photo_of]
+        return torch.tensor([len(c.split()) / w for c, w in zip(captions, widths, strict=True)])
+
+    def release(self) -> None:
+        """It is on no device."""
+
+
+def test_pairs_are_scored_with_each_photo_given_once(tmp_path: Path) -> None:
+    from PIL import Image
+
+    photos = []
+    for number, width in enumerate((8, 16)):
+        path = tmp_path / f"{number}.png"
+        Image.new("RGB", (width, 8)).save(path)
+        photos.append(replace(SAMPLES[0], image_path=path))
+    scorer = Scorer()
+    reward = PairReward(pairs=PairScores(scorer=scorer))
+    captions = ["a dog", "a dog runs off", ""]
+    rewards = reward.rewards(captions, [photos[1], photos[0], photos[1]], [True] * 3)
+    assert rewards.tolist() == [2 / 16, 4 / 8, 1 / 16]
+    assert (scorer.given, reward.name) == (2, "words")
+
+
+def shortness(captions, samples) -> list[float]:
+    return [-len(caption.split()) for caption in captions]
+
+
+def test_a_function_is_a_reward_by_its_name() -> None:
+    reward = FunctionReward(function=partial(shortness))
+    assert reward.name.endswith("test_rewards.shortness")
+    assert judged(reward, ["a b", ""], SAMPLES[:2], [True] * 2).tolist() == [-2, 0]
+    try_reward(reward, SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda captions, samples: [1.0] * len(captions), r"is 1 for each of 10 unlike captions"),
+        (
+            lambda captions, samples: [1.0],
+            r"must give a number for each caption: got \(1,\) for 10",
+        ),
+        (lambda captions, samples: None, r"must give a number for each caption: got NoneType"),
+        (
+            lambda captions, samples: [float(len(c)) or math.nan for c in captions],
+            r"is nan for the caption '' of c\.png: it must be a finite number",
+        ),
+    ],
+)
+def test_a_reward_that_teaches_nothing_is_refused_before_training(function, problem: str) -> None:
+    with pytest.raises(ValueError, match=rf"objective\.reward: .*lambda.*{problem}"):
+        try_reward(FunctionReward(function=function), SAMPLES)
+    parts = {"cider": opened(CiderReward()), "own": FunctionReward(function=function)}
+    with pytest.raises(ValueError, match=problem):
+        try_reward(WeightedReward(rewards=parts, weights={"cider": 1.0, "own": 1.0}), SAMPLES)
+
+
+def test_usual_rewards_pass_the_trial() -> None:
+    for reward in (CiderReward(), BleuReward(order=1)):
+        try_reward(opened(reward), SAMPLES)

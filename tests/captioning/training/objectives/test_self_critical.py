@@ -21,6 +21,8 @@ from captioning.training.objectives.rewards import AbstractReward
 from captioning.training.objectives.self_critical import (
     SelfCritical,
     above_others,
+    described,
+    drawn_captions,
     evaluating,
     first_captions,
 )
@@ -177,12 +179,13 @@ def test_drawn_captions_are_as_likely_as_their_scores_say() -> None:
             continue
         chosen = objective(num_samples=3)
         search = chosen._sampling(model, (0, 0))
-        drawn = chosen._draw(model, batch, search)
+        drawn = drawn_captions(model, batch, search)
         expected = model.candidates(batch, search=search)
         scores = torch.tensor([p.score for group in expected for p in group])
-        torch.testing.assert_close(
-            -chosen._log_losses(model, batch, drawn), scores, atol=1e-3, rtol=1e-4
-        )
+        captions = described(batch, drawn, model.tokenizer.bos_id, by_token=True)
+        losses = model.losses(captions)
+        torch.testing.assert_close(-losses.nll, scores, atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(losses.token_nll.sum(1), losses.nll)
 
 
 def test_draws_are_as_long_as_the_search_allows() -> None:
@@ -199,7 +202,7 @@ def test_draws_are_as_long_as_the_search_allows() -> None:
     ).eval()
     model.decoder.text.cls.predictions.bias.data[model.tokenizer.eos_id] = -20
     chosen = objective(num_samples=3)
-    drawn = chosen._draw(model, make_batch(), chosen._sampling(model, (0, 0)))
+    drawn = drawn_captions(model, make_batch(), chosen._sampling(model, (0, 0)))
     assert int(drawn.lengths.max()) == 10 - 1 - len(model.prompt_ids) == 5
 
 
