@@ -488,7 +488,6 @@ class CaptionBatchSampler(Sampler[list[int]]):
             shared = batch.tolist() if self.world_size > 1 else ()
             yield Positions(own or shared[:1], draw=draw, filler=not own, batch=shared)
 
-
     def _by_length(self, order: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The same positions, window by window sorted into batches of like length."""
         rng = np.random.default_rng((self.seed, self.epoch, LENGTHS))
