@@ -116,6 +116,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACTS,
         "captioning.data.roster",
         "captioning.runtime.file_lock",
+        "captioning.text.sentence_spans",
+        "captioning.text.tokenizers.token_spans",
         "captioning.vision.photos",
         "curation.base",
         "curation.journal",

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import inspect
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
+from captioning.text.sentence_spans import sentence_numbers, sentence_spans
+from captioning.text.tokenizers.token_spans import Span
 from captioning.types import Sample
 from captioning.vision.photos import load_rgb
 from curation.adapters.curation import Curation, EpochSamples
+from curation.adapters.losses import IGNORED, label_spans
 
 ROW = "row"
+SENTENCES = "sentences"
 
 
 class CuratedDataset(Dataset):
@@ -182,22 +188,43 @@ def filled_up(num_live: int, length: int, *, seed: Sequence[int]) -> np.ndarray:
     return np.concatenate(passes)[:length]
 
 
-def with_rows(collate: Callable[[list[Any]], Mapping[str, Any]]) -> Callable[[list[Any]], Any]:
+def with_rows(
+    collate: Callable[[list[Any]], Mapping[str, Any]],
+    *,
+    curation: Curation | None = None,
+    tokenizer: Any = None,
+) -> Callable[[list[Any]], Any]:
     """A collation function that also hands over the rows, as a tensor under ``"row"``.
 
     Items of a set without rows, such as one to evaluate on, are collated as they are.
 
     Args:
         collate: for the items without their rows.
+        curation: with a tokenizer: of the run whose sentences are told apart.
+        tokenizer: of transformers, by which ``collate`` makes ``labels (B, T)``. With it the batch
+            has under ``"sentences"`` the number ``(B, T) int64`` of each label's sentence, -1 for
+            none, and labels in masked words and sentences are -100.
+
+    Raises:
+        ValueError: one of curation and tokenizer alone.
     """
-    return RowCollator(collate)
+    if (curation is None) != (tokenizer is None):
+        raise ValueError("with_rows needs curation= and tokenizer= together, or neither")
+    return RowCollator(collate, None if curation is None else curation.current, tokenizer)
 
 
 @dataclass(frozen=True)
 class RowCollator:
-    """See `with_rows`; a class, so that loaders' workers can be sent it."""
+    """See `with_rows`; a class, so that loaders' workers can be sent it.
+
+    Attributes:
+        collate, tokenizer: see `with_rows`.
+        current: the samples of the epoch.
+    """
 
     collate: Callable[[list[Any]], Mapping[str, Any]]
+    current: EpochSamples | None = None
+    tokenizer: Any = None
 
     def __call__(self, items: list[dict[str, Any]]) -> dict[str, Any]:
         """The batch and its rows.
@@ -215,7 +242,45 @@ class RowCollator:
             )
         rows = torch.tensor([item[ROW] for item in items])
         rest = [{key: value for key, value in item.items() if key != ROW} for item in items]
-        return {**self.collate(rest), ROW: rows}
+        batch = {**self.collate(rest), ROW: rows}
+        return batch if self.current is None else {**batch, **self._by_sentence(batch)}
+
+    def _by_sentence(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The labels without masked ones, and the sentences of all."""
+        if not isinstance(labels := batch.get("labels"), Tensor):
+            raise ValueError(
+                f"collate gave no labels (B, T), of which sentences are told apart: got "
+                f"{sorted(batch)}; add them, -100 where a token is not learnt"
+            )
+        samples = [self._sample(row) for row in batch[ROW].tolist()]
+        spans = label_spans(labels, [sample.caption for sample in samples], self.tokenizer)
+        pairs = list(zip(samples, spans, strict=True))
+        numbers = [sentence_numbers(own, sentence_spans(s.caption)) for s, own in pairs]
+        is_masked = [[_is_masked(sample, span) for span in own] for sample, own in pairs]
+        masked = labels.masked_fill(torch.tensor(is_masked), IGNORED)
+        return {"labels": masked, SENTENCES: torch.tensor(numbers)}
+
+    def _sample(self, row: int) -> Sample:
+        """The live sample of a row."""
+        samples: Sequence[Sample] = self.current.samples if self.current else ()
+        return samples[bisect_left(samples, row, key=lambda sample: sample.row)]
+
+
+def _is_masked(sample: Sample, span: Span) -> bool:
+    """Whether a token has a character in a masked part.
+
+    Raises:
+        ValueError: a mask that leaves some of the loss.
+    """
+    for mask in sample.masks:
+        if max(span[0], mask.start) < min(span[1], mask.stop):
+            if mask.weight:
+                raise ValueError(
+                    f"{sample.sample_id!r} has a mask of weight {mask.weight}, but labels are "
+                    "learnt or not: set weight=0 of the policy (curation.amend.weight=0)"
+                )
+            return True
+    return False
 
 
 def follows(dataset: Any, curation: Curation) -> CuratedDataset | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -231,6 +231,7 @@ class Curation:
         seed: Seed = 0,
         first_epoch: int | None = None,
         signals: tuple[str, ...] = (),
+        masks: bool = False,
         truth: Mapping[str, str] | str | Path | None = None,
         keep: str | Path | None = None,
         plot: bool = True,
@@ -247,6 +248,9 @@ class Curation:
                 holds. A smaller number, that of your own checkpoint: what came after is forgotten.
                 0: anew; an older run is put aside.
             signals: names of further measurements that `add` gets, such as ``("visual_gain",)``.
+            masks: whether the loop leaves masked words and sentences out of its loss, as labels of
+                `curation.adapters.curated_dataset.with_rows` with a tokenizer do. Policies that
+                mask are refused without it.
             truth: kinds of planted faults by ``sample_id``, or a JSON file of them, to score by.
             keep: file of a keep-list: its samples are never edited.
             plot: whether a histogram of the losses is drawn for each epoch.
@@ -257,7 +261,8 @@ class Curation:
                 a policy that needs this project's own captioners; samples that cannot be read.
             FileNotFoundError: a file or a folder that is not there.
         """
-        policy = _built(policy)
+        policy = _built(policy, masks=masks)
+        _check_signals(policy, signals)
         roster = make_roster(samples)
         folder = Path(folder)
         faults = load_truth(truth) or roster.planted
@@ -366,6 +371,22 @@ class Curation:
         return self._weights[rows]
 
     @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of the further measurements that `add` gets."""
+        return tuple(self._curator.signals)
+
+    @property
+    def needs_sentences(self) -> bool:
+        """Whether losses by sentence are wanted, or parts of captions masked."""
+        return bool(self.num_sentences) or self._curator.policy.amend.masks_words
+
+    @property
+    def num_sentences(self) -> int:
+        """K, the most sentences of a caption whose losses `add` keeps; 0 unless it wants them."""
+        ledger = self._curator.signals.get(SENTENCE_LOSS)
+        return 0 if ledger is None else ledger.shape[-1]
+
+    @property
     def mean_weight(self) -> float:
         """Mean weight of the epoch's samples; 1 unless some are down-weighted."""
         if self._mean_weight is None:
@@ -469,7 +490,16 @@ class Curation:
         self.current.samples, self.current.epoch = self.view.samples(), self.epoch
 
 
-def _built(policy: CurationPolicy | str) -> CurationPolicy:
+def _check_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
+    """Refuse a policy by the losses of sentences that nobody will add."""
+    if SENTENCE_LOSS in policy.signals and SENTENCE_LOSS not in signals:
+        raise ValueError(
+            f"policy {policy.name!r} decides by the losses of sentences: open with "
+            f"signals=({SENTENCE_LOSS!r},), and add them (docs/long_captions.md)"
+        )
+
+
+def _built(policy: CurationPolicy | str, *, masks: bool) -> CurationPolicy:
     """The policy itself, or the packaged one of that name.
 
     Raises:
@@ -484,10 +514,12 @@ def _built(policy: CurationPolicy | str) -> CurationPolicy:
             f"policy {policy.name!r} works with this project's captioner: use it with "
             "`captioning train`"
         )
-    if policy.amend.masks_words:
+    if policy.amend.masks_words and not masks:
         raise ValueError(
             f"policy {policy.name!r} masks words in the loss, which another loop does not see: use "
-            "it with `captioning train`, or remove or down-weight whole captions"
+            "it with `captioning train`, remove or down-weight whole captions, or leave them out "
+            "of the labels by with_rows(collate, curation=..., tokenizer=...) and open with "
+            "masks=True"
         )
     return policy
 

@@ -35,7 +35,8 @@ class LightningCuration(pl.Callback):
         curation: of the run.
         losses_of: gives rows and losses, each ``(B,)``, of what ``training_step`` returned and of
             the batch. Default: rows under one of `ROWS` in the result or in the batch, losses under
-            one of `LOSSES` in the result.
+            one of `LOSSES` in the result. Further measurements that `Curation.open` was told of
+            are taken from the result under their names.
     """
 
     def __init__(self, curation: Curation, *, losses_of: LossesOf | None = None) -> None:
@@ -78,7 +79,9 @@ class LightningCuration(pl.Callback):
     ) -> None:
         """Record the step's losses; decide after the epoch's last step."""
         if outputs is not None:  # the step was skipped
-            self.curation.add(*self.losses_of(outputs, batch))
+            names = self.curation.signals if isinstance(outputs, Mapping) else ()
+            signals = {name: outputs[name] for name in names if name in outputs}
+            self.curation.add(*self.losses_of(outputs, batch), **signals)
         if trainer.is_last_batch:
             self._close(trainer, pl_module)
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from textwrap import shorten
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from captioning.text.tokenizers.token_spans import Span
 
 IGNORED = -100  # label of tokens that are not learnt, as in transformers
 _MAX_ELEMENTS = 1 << 26  # logits in 32 bits at once, where no gradient keeps them anyway
@@ -71,13 +77,101 @@ def per_sentence_losses(
             f"sentences must be of the labels' shape {tuple(labels.shape)}: got "
             f"{tuple(sentences.shape)}"
         )
+    nll = plain_token_losses(logits, labels, shift=shift, ignore_index=ignore_index)
+    numbers = sentences.where(labels != ignore_index, -1)[:, int(shift) :]
+    return sentence_means(nll, numbers, num_sentences)
+
+
+def plain_token_losses(
+    logits: Tensor, labels: Tensor, *, shift: bool = True, ignore_index: int = IGNORED
+) -> Tensor:
+    """``(B, T - shift)`` loss of every label in nats, detached; 0 where it is ignored.
+
+    Args:
+        logits, labels, shift, ignore_index: see `per_sample_losses`.
+    """
     logits, labels = _aligned(logits.detach(), labels, shift)
-    numbers = sentences[:, 1:] if shift else sentences
-    nll = _token_losses(logits, labels, ignore_index)
-    numbers = numbers.where(labels != ignore_index, -1)
+    return _token_losses(logits, labels, ignore_index)
+
+
+def sentence_means(nll: Tensor, numbers: Tensor, num_sentences: int) -> Tensor:
+    """Mean loss of the tokens of each sentence, ``(B, S) float32``, NaN where there are none.
+
+    Args:
+        nll: ``(B, T)`` losses of tokens in nats.
+        numbers: ``(B, T) int64`` of the tokens' sentences, -1 for none.
+        num_sentences: S.
+    """
     places = torch.arange(num_sentences, device=numbers.device)
     is_own = (numbers[..., None] == places).to(nll)
     return (nll[..., None] * is_own).sum(1) / is_own.sum(1)
+
+
+def label_spans(labels: Tensor, captions: Sequence[str], tokenizer: Any) -> list[list[Span]]:
+    """Where the tokens of labels stand in their captions.
+
+    The first and the last token of a caption may be other ones in the labels, as they may join what
+    stands around the caption.
+
+    Args:
+        labels: ``(B, T) int64`` in host memory, before words are masked in them.
+        captions: B texts.
+        tokenizer: a fast one of transformers, by which the labels were made.
+
+    Returns:
+        T spans ``(start, stop)`` for each caption, without spaces at their ends; empty ones for
+        labels of prompts, special tokens and padding.
+
+    Raises:
+        ValueError: a tokenizer that gives no offsets, or labels without a caption's tokens, such as
+            those that were cut at a length.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            f"{type(tokenizer).__name__} gives no offsets, by which tokens belong to sentences: "
+            "load a fast one (AutoTokenizer, or tokenizer=processor.tokenizer)"
+        )
+    return [
+        _spans_in(row, caption, tokenizer)
+        for row, caption in zip(labels.tolist(), captions, strict=True)
+    ]
+
+
+def _spans_in(row: Sequence[int], caption: str, tokenizer: Any) -> list[Span]:
+    for before in ("", " "):  # a word has another token after a space
+        encoded = tokenizer(before + caption, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+        first = _place(row, ids)
+        if ids and first is not None:
+            spans = [(max(0, a - len(before)), b - len(before)) for a, b in offsets]
+            after = [_EMPTY] * (len(row) - first - len(ids))
+            return [*[_EMPTY] * first, *(_stripped(span, caption) for span in spans), *after]
+    told = shorten(caption, 60, placeholder="...")
+    raise ValueError(
+        f"the labels do not hold all tokens of {told!r}, so losses have no sentences: raise the "
+        "length at which captions are cut (max_length), label whole captions as they are, and give "
+        "the tokenizer that makes the labels"
+    )
+
+
+def _place(row: Sequence[int], ids: Sequence[int]) -> int | None:
+    """Where the last run of these tokens begins, of which both ends may differ if it is long."""
+    cut = 1 if len(ids) > 3 else 0
+    inner = list(ids[cut : len(ids) - cut])
+    for first in range(len(row) - len(ids), -1, -1):
+        run = row[first : first + len(ids)]
+        if run[cut : len(ids) - cut] == inner and IGNORED not in run:
+            return first
+    return None
+
+
+_EMPTY: Span = (0, 0)
+
+
+def _stripped(span: Span, caption: str) -> Span:
+    text = caption[span[0] : span[1]]
+    start, stop = span[1] - len(text.lstrip()), span[0] + len(text.rstrip())
+    return (start, stop) if start < stop else _EMPTY
 
 
 def _aligned(logits: Tensor, labels: Tensor, shift: bool) -> tuple[Tensor, Tensor]:

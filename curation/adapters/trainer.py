@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from curation.adapters.curated_dataset import ROW, check_loader
+from curation.adapters.curated_dataset import ROW, SENTENCES, check_loader
 from curation.adapters.curation import Curation
 from curation.adapters.curation_state import read_state, write_state
-from curation.adapters.losses import IGNORED, per_sample_losses
+from curation.adapters.losses import IGNORED, per_sample_losses, plain_token_losses, sentence_means
 from curation.adapters.process_group import is_writer
+from curation.base import SENTENCE_LOSS
 
 FILE_NAME = "curation.safetensors"  # in each of the trainer's checkpoints
 
@@ -51,6 +52,7 @@ class TrainerCuration(TrainerCallback):
         self.shift = shift
         self._hooks: list[Any] = []
         self._rows: Tensor | None = None
+        self._sentences: Tensor | None = None
         self._means_of_means = ""  # why weights are refused
 
     def on_train_begin(
@@ -143,13 +145,18 @@ class TrainerCuration(TrainerCallback):
     def _before(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Take the rows out of the model's inputs."""
-        rows = kwargs.pop(ROW, None)
+        """Take the rows, and the labels' sentences, out of the model's inputs."""
+        rows, self._sentences = kwargs.pop(ROW, None), kwargs.pop(SENTENCES, None)
         self._rows = rows if model.training else None
         if model.training and rows is None and kwargs.get("labels") is not None:
             raise ValueError(
                 f"the batch has no {ROW!r}: collate with with_rows(...), and set "
                 "remove_unused_columns=False"
+            )
+        if self._rows is not None and self._sentences is None and self.curation.needs_sentences:
+            raise ValueError(
+                f"the batch has no {SENTENCES!r}, by which sentences have losses and masks: "
+                "collate with with_rows(collate, curation=curation, tokenizer=tokenizer)"
             )
         return args, kwargs
 
@@ -161,14 +168,22 @@ class TrainerCuration(TrainerCallback):
         labels = kwargs.get("labels")
         if rows is None or labels is None:
             return None
+        signals = {}
+        if self.curation.num_sentences and self._sentences is not None:
+            numbers = self._sentences.where(labels != IGNORED, -1)[:, int(self.shift) :]
+            with torch.no_grad():
+                nll = token_losses(outputs, labels, shift=self.shift)
+                means = sentence_means(nll, numbers, self.curation.num_sentences)
+            signals[SENTENCE_LOSS] = means
         if self.curation.mean_weight == 1.0:
             with torch.no_grad():
-                self.curation.add(rows, caption_losses(outputs, labels, shift=self.shift))
+                losses = caption_losses(outputs, labels, shift=self.shift)
+                self.curation.add(rows, losses, **signals)
             return None
         if self._means_of_means:
             raise self._refusal()
         losses = caption_losses(outputs, labels, shift=self.shift)
-        self.curation.add(rows, losses)
+        self.curation.add(rows, losses, **signals)
         return self._weighted(outputs, losses, rows, kwargs)
 
     def _weighted(
@@ -224,12 +239,34 @@ def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tenso
         if not torch.is_grad_enabled():
             own = own_losses(outputs.get("loss"), labels, places=places, shift=shift)
         return per_sample_losses(logits, labels, shift=shift) if own is None else own
+    return -_log_probs(outputs).sum(1) / outputs["label_mask"].sum(1)
+
+
+def _log_probs(outputs: Any) -> Tensor:
     if outputs.get("log_probs") is None or outputs.get("label_mask") is None:
         raise ValueError(
             f"the model gave no logits (it gave {list(outputs)}), so captions have no losses of "
             "their own: switch fused losses off (use_liger_kernel=False)"
         )
-    return -outputs["log_probs"].sum(1) / outputs["label_mask"].sum(1)
+    return outputs["log_probs"]
+
+
+@torch.no_grad()
+def token_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
+    """``(B, T - shift)`` loss of every label but one that none predicts; see `caption_losses`.
+
+    Raises:
+        ValueError: outputs with neither logits nor ``log_probs``.
+    """
+    number = labels.shape[1] - shift
+    if (logits := outputs.get("logits")) is None:
+        return -_log_probs(outputs)[:, -number:]
+    own = _own_token_losses(outputs.get("loss"), labels, places=logits.shape[1], shift=shift)
+    if own is None:
+        return plain_token_losses(logits, labels, shift=shift)
+    if own.shape[1] == logits.shape[1] and shift:  # with a label appended
+        own = own[:, :-1]
+    return own[:, -number:]
 
 
 def own_losses(loss: Tensor | None, labels: Tensor, *, places: int, shift: bool) -> Tensor | None:
@@ -247,6 +284,14 @@ def own_losses(loss: Tensor | None, labels: Tensor, *, places: int, shift: bool)
     Returns:
         None where the loss has another graph.
     """
+    own = _own_token_losses(loss, labels, places=places, shift=shift)
+    return None if own is None else own.sum(1) / (labels[:, int(shift) :] != IGNORED).sum(1)
+
+
+def _own_token_losses(
+    loss: Tensor | None, labels: Tensor, *, places: int, shift: bool
+) -> Tensor | None:
+    """The same before the sum: ``(B, T - shift)``, or ``(B, S)`` or ``(B, S - shift)``."""
     step: Any = None if loss is None else loss.grad_fn
     while step is not None and step.name() in ("DivBackward0", "MulBackward0", "ToCopyBackward0"):
         step = step.next_functions[0][0]
@@ -262,8 +307,7 @@ def own_losses(loss: Tensor | None, labels: Tensor, *, places: int, shift: bool)
         return None
     learnt = targets != IGNORED
     taken = before._saved_result.gather(1, targets.masked_fill(~learnt, 0).unsqueeze(1))
-    sums = -(taken.squeeze(1) * learnt).view(len(labels), -1).sum(1)
-    return sums / (labels[:, int(shift) :] != IGNORED).sum(1)
+    return -(taken.squeeze(1) * learnt).view(len(labels), -1)
 
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:

@@ -8,8 +8,9 @@
 Captions are composed of a photo's five, and a sixth of all sentences is wrong
 (``steps=[plant_sentences,compose_captions]``). Flickr8k's are those of its test photos, and losses
 of its validation photos', as the joint space learnt from the others. Each finished run leaves a
-line in docs/results/records/sentences.jsonl: the loss of sound long captions of other photos, and
-for ``no curation`` how well each score finds the planted sentences. What is finished is not made
+line in docs/results/records/sentences.jsonl: the loss of sound long captions of other photos, how
+much their own photo lowers it against another one, and for ``no curation`` how well the loss finds
+the planted sentences. What is finished is not made
 again. ``--report`` builds the tables of docs/long_captions.md. What follows ``--`` goes to
 train.py.
 """
@@ -114,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     """One run and its record, unless it is there."""
-    from word_losses import word_losses  # beside this file
+    from word_losses import photo_gains, word_losses  # beside this file
 
     if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
         return
@@ -132,6 +133,7 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     line = {
         **head,
         "loss": word_losses(folder)["all"],
+        "photo": photo_gains(folder)["all"],
         "found": found_sentences(folder, extra) if arm == PLAIN else None,
         "settings": {key: run.setting(key) for key in ("first_images", "num_epochs")},
         "seconds": round(sum(epoch["seconds"] for epoch in run.timing), 1),
@@ -216,21 +218,25 @@ def found_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def loss_table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Loss of sound captions by arm, and the share of the oracle's gain that it wins back."""
-    losses = {
-        arm: {line["seed"]: line["loss"] for line in lines if line["arm"] == arm} for arm in ARMS
-    }
+    """Of each arm the loss of sound captions, what the photo takes off it, and the oracle's share.
+
+    The share is of what the oracle adds to the photo's part. Wrong sentences are sound language, so
+    that the loss alone hardly tells them.
+    """
+    own = {arm: {one["seed"]: one for one in lines if one["arm"] == arm} for arm in ARMS}
+    photo = {arm: {seed: one["photo"] for seed, one in runs.items()} for arm, runs in own.items()}
     rows = []
-    for arm, own in losses.items():
-        if not own:
+    for arm, runs in own.items():
+        if not runs:
             continue
-        seeds = sorted(own.keys() & losses[PLAIN].keys() & losses[BEST].keys())
-        gains = [losses[PLAIN][seed] - own[seed] for seed in seeds]
-        whole = [losses[PLAIN][seed] - losses[BEST][seed] for seed in seeds]
+        seeds = sorted(runs.keys() & photo[PLAIN].keys() & photo[BEST].keys())
+        gains = [photo[arm][seed] - photo[PLAIN][seed] for seed in seeds]
+        whole = [photo[BEST][seed] - photo[PLAIN][seed] for seed in seeds]
         share = statistics.fmean(gains) / statistics.fmean(whole) if seeds else None
         shown = "-" if arm == PLAIN or share is None else f"{share:.0%}"
-        rows.append([arm, str(len(own)), _mean(list(own.values())), _mean(gains), shown])
-    return markdown_lines(["arm", "seeds", "loss", "gain", "share of the oracle"], rows)
+        losses = _mean([one["loss"] for one in runs.values()])
+        rows.append([arm, str(len(runs)), losses, _mean(list(photo[arm].values())), shown])
+    return markdown_lines(["arm", "seeds", "loss", "off by the photo", "share of the oracle"], rows)
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from captioning.evaluation.predict import load_run
+from captioning.evaluation.predict import LoadedRun, load_run
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.text.word_rows import row_words, word_rows
@@ -21,6 +21,7 @@ from captioning.types import Batch, Sample
 
 TOPICS = ("color", "object", "number")
 AT_ONCE = 125
+AWAY = 7  # samples; more than a photo has
 
 
 def word_losses(folder: Path) -> dict[str, float]:
@@ -30,7 +31,28 @@ def word_losses(folder: Path) -> dict[str, float]:
         folder: of the run.
     """
     run = load_run(folder)
-    model, samples = run.model, run.roster.samples
+    return _losses(run, run.roster.samples)
+
+
+def photo_gains(folder: Path) -> dict[str, float]:
+    """How much the right photo lowers these losses: those with another test photo, less their own.
+
+    Args:
+        folder: of the run.
+    """
+    run = load_run(folder)
+    samples = run.roster.samples
+    others = [*samples[AWAY:], *samples[:AWAY]]
+    swapped = [
+        replace(sample, image_id=other.image_id, image_path=other.image_path)
+        for sample, other in zip(samples, others, strict=True)
+    ]
+    own, foreign = _losses(run, samples), _losses(run, swapped)
+    return {name: round(foreign[name] - own[name], 5) for name in own}
+
+
+def _losses(run: LoadedRun, samples: Sequence[Sample]) -> dict[str, float]:
+    model = run.model
     model.label_smoothing = 0.0
     data = run.datamodule.dataset(samples, "eval")
     sums = dict.fromkeys(("all", *TOPICS), 0.0)

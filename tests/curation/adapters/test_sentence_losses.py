@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from captioning.text.sentence_spans import sentence_numbers, sentence_spans
 from captioning.types import Sample
+from curation.adapters.curated_dataset import CuratedDataset, with_rows
 from curation.adapters.curation import Curation
-from curation.adapters.losses import per_sample_losses, per_sentence_losses
+from curation.adapters.losses import label_spans, per_sample_losses, per_sentence_losses
 from curation.amend.sentences import MaskSentences, RemoveSentences
 from curation.base import SENTENCE_LOSS
-from curation.loop.policy import CurationPolicy
+from curation.loop.policy import CurationPolicy, Schedule
 from curation.score.sentences import SentenceLoss
 from curation.select.top import Top
+from tests.curation.toy_words import ToySentences
 
 CAPTIONS = ("A dog. A cat. A cow.", "One. Two.")
 
@@ -58,11 +62,89 @@ def test_a_loop_of_ones_own_loses_the_worst_sentence(tmp_path: Path) -> None:
     curation.close()
 
 
-def test_masked_sentences_are_refused_as_masked_words_are(tmp_path: Path) -> None:
+def masking(weight: float = 0.0) -> CurationPolicy:
+    select = Top(ratio=0.5, score=ToySentences({"A cat.": 2.0, "A cow.": 1.0}))
+    schedule = Schedule(until_epoch=-1, from_epoch=-1)
+    amend = MaskSentences(weight=weight)
+    return CurationPolicy(select=select, amend=amend, schedule=schedule, name="p")
+
+
+def test_masked_sentences_are_refused_unless_the_loop_leaves_them_out(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'p' masks words in the loss, .* open with masks=True"):
+        Curation.open(tmp_path, samples=samples(), policy=masking())
     select = Top(ratio=0.5, score=SentenceLoss())
-    policy = CurationPolicy(select=select, amend=MaskSentences(), name="p")
-    with pytest.raises(ValueError, match=r"'p' masks words in the loss, which another loop"):
-        Curation.open(tmp_path, samples=samples(), policy=policy, signals=(SENTENCE_LOSS,))
+    policy = CurationPolicy(select=select, amend=RemoveSentences(), name="p")
+    with pytest.raises(ValueError, match=r"'p' decides by the losses of sentences: open with sig"):
+        Curation.open(tmp_path, samples=samples(), policy=policy)
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Pieces of bytes whose offsets have the space before them, and a piece that ends a line."""
+    letters = dict.fromkeys("ĠĊ.\nabcdeghijklmnopqrstuvwxyzACOT")
+    pieces = ["Ġc", "at", "Ġcat", "do", "dog", "Ġdog", ".Ċ", "Ġ<", "e>"]
+    merges = [("Ġ", "c"), ("a", "t"), ("Ġc", "at"), ("d", "o"), ("do", "g"), (".", "Ċ")]
+    vocabulary = {piece: number for number, piece in enumerate([*letters, *pieces])}
+    model = models.BPE(vocab=vocabulary, merges=merges)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def test_labels_are_found_in_their_caption_whatever_stands_around_it() -> None:
+    tokenizer, caption = byte_tokenizer(), "A dog. A cat.  A cow."
+    whole = tokenizer(f"see {caption}\n{caption}\n", add_special_tokens=False)["input_ids"]
+    prompt = len(tokenizer(f"see {caption}\n", add_special_tokens=False)["input_ids"])
+    labels = torch.tensor([[-100] * prompt + whole[prompt:] + [-100, -100]])
+    (spans,) = label_spans(labels, [caption], tokenizer)
+    assert len(spans) == labels.shape[1]
+    assert all(span == (0, 0) for span in [*spans[:prompt], *spans[-2:]])
+    texts = [caption[start:stop] for start, stop in spans[prompt:-2]]
+    # the last stop and the end of the line are one token
+    assert "".join(texts) == caption.replace(" ", "")
+    numbers = sentence_numbers(spans, sentence_spans(caption))
+    assert [numbers[prompt:].count(number) for number in range(3)] == [
+        sum(start < 6 < stop or stop <= 6 for start, stop in spans[prompt:-2] if stop),
+        sum(6 < start < 13 for start, stop in spans[prompt:-2]),
+        sum(start > 13 for start, stop in spans[prompt:-2]),
+    ]
+    after_space = tokenizer(f"see {caption}", add_special_tokens=False)["input_ids"]
+    (spans,) = label_spans(torch.tensor([after_space]), [caption], tokenizer)
+    assert "".join(caption[start:stop] for start, stop in spans) == caption.replace(" ", "")
+    with pytest.raises(ValueError, match=r"labels do not hold all tokens of 'A dog\. .*max_length"):
+        label_spans(labels[:, :-5], [caption], tokenizer)
+    with pytest.raises(ValueError, match=r"object gives no offsets"):
+        label_spans(labels, [caption], object())
+
+
+def test_a_collator_leaves_masked_sentences_out_of_the_labels(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+
+    def collate(items: list[dict[str, str]]) -> dict[str, torch.Tensor]:
+        ids = [tokenizer(item["text"], add_special_tokens=False)["input_ids"] for item in items]
+        most = max(map(len, ids))
+        return {"labels": torch.tensor([own + [-100] * (most - len(own)) for own in ids])}
+
+    for weight in (0.0, 0.5):
+        curation = Curation.open(
+            tmp_path / str(weight), samples=samples(), policy=masking(weight), masks=True
+        )
+        data = CuratedDataset(lambda sample: {"text": sample.caption}, curation)
+        collator = with_rows(collate, curation=curation, tokenizer=tokenizer)
+        if weight:
+            with pytest.raises(ValueError, match=r"has a mask of weight 0\.5, .*weight=0"):
+                collator([data[0], data[1]])
+            continue
+        batch = collator([data[1], data[0]])
+        assert curation.needs_sentences
+        plain = collate([{"text": CAPTIONS[1]}, {"text": CAPTIONS[0]}])["labels"]
+        assert torch.equal(batch["labels"][0], plain[0])
+        assert torch.equal(batch["labels"][1] == -100, batch["sentences"][1] == 1)
+        assert torch.equal(batch["labels"][1] != -100, batch["labels"][1] == plain[1])
+        assert batch["sentences"][0].max() == 1
+        curation.close()
+    with pytest.raises(ValueError, match=r"curation= and tokenizer= together"):
+        with_rows(collate, tokenizer=tokenizer)
 
 
 def test_offsets_of_a_tokenizer_say_the_sentence() -> None:

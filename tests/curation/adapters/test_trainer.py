@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,23 @@ from transformers import (
     TrainingArguments,
 )
 
+from captioning.data.roster import build_roster
+from captioning.text.sentence_spans import sentence_numbers, sentence_spans
 from captioning.vision.photos import load_rgb
 from curation import CuratedDataset, TrainerCuration, per_sample_losses, with_rows
 from curation.adapters.curation import Curation
-from curation.adapters.trainer import caption_losses, check_arguments, own_losses
+from curation.adapters.losses import label_spans, per_sentence_losses, plain_token_losses
+from curation.adapters.rosters import make_roster
+from curation.adapters.trainer import (
+    caption_losses,
+    check_arguments,
+    own_losses,
+    token_losses,
+)
 from curation.amend.down_weight import DownWeight
+from curation.amend.sentences import RemoveSentences
+from curation.loop.policy import CurationPolicy
+from curation.score.sentences import SentenceLoss
 from curation.select.top import Top
 
 pytestmark = [
@@ -328,3 +341,74 @@ def test_losses_are_read_from_the_graph_of_the_models_own(kept: int) -> None:
         torch.testing.assert_close(own_losses(loss, labels, places=6, shift=True), expected)
         assert own_losses(other, labels, places=6, shift=True) is None
         assert own_losses(None, labels, places=6, shift=True) is None
+        by_token = plain_token_losses(logits, labels)
+        fused = {"log_probs": -by_token, "label_mask": labels[:, 1:] != -100}
+        for outputs in ({"loss": loss, "logits": logits}, {"logits": logits}, fused):
+            torch.testing.assert_close(token_losses(outputs, labels), by_token)
+
+
+def test_the_hook_records_sentences_and_the_next_epoch_lacks_the_worst(git, tmp_path) -> None:
+    model_folder, photos = git
+    processor = AutoProcessor.from_pretrained(model_folder)
+    roster = make_roster(photos)
+    long = [replace(one, caption=f"{one.caption}. a very green square.") for one in roster.samples]
+
+    def item_of(sample):
+        return {"image": load_rgb(sample.image_path), "text": sample.caption}
+
+    def collate(items):
+        images, texts = [item["image"] for item in items], [item["text"] for item in items]
+        batch = processor(images=images, text=texts, padding=True, return_tensors="pt")
+        batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        return batch
+
+    select = Top(ratio=0.5, score=SentenceLoss())
+    policy = CurationPolicy(select=select, amend=RemoveSentences(), name="worst")
+    curation = opened(
+        tmp_path / "run",
+        policy=policy,
+        samples=build_roster("long", long),
+        signals=("sentence_loss",),
+    )
+    data = CuratedDataset(item_of, curation)
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path / "run"),
+        num_train_epochs=1,
+        per_device_train_batch_size=4,
+        remove_unused_columns=False,
+        learning_rate=0.0,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+
+    def train(collator):
+        model = AutoModelForCausalLM.from_pretrained(
+            model_folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        )
+        hook = TrainerCuration(curation)
+        trainer = Trainer(
+            model, arguments, train_dataset=data, data_collator=collator, callbacks=[hook]
+        )
+        trainer.train()
+        return trainer.model
+
+    with pytest.raises(ValueError, match=r"has no 'sentences', .* with_rows\(collate, curation="):
+        train(with_rows(collate))
+    collator = with_rows(collate, curation=curation, tokenizer=processor.tokenizer)
+    model = train(collator)
+    found = curation._curator.signals["sentence_loss"].history()[0]
+    batch = with_rows(collate)([{**item_of(one), "row": one.row} for one in long])
+    texts = [one.caption for one in long]
+    spans = label_spans(batch["labels"], texts, processor.tokenizer)
+    pairs = zip(spans, texts, strict=True)
+    numbers = torch.tensor([sentence_numbers(own, sentence_spans(text)) for own, text in pairs])
+    inputs = {key: value for key, value in batch.items() if key != "row"}
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    expected = per_sentence_losses(logits, batch["labels"], numbers, num_sentences=2)
+    torch.testing.assert_close(found, expected)
+    edits = curation.view.journal
+    assert len(edits) == len(long) // 2
+    assert all(edit.origin.startswith("sentence:") for edit in edits)
