@@ -110,8 +110,9 @@ def _arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add("--export", choices=EXPORT_FORMATS, help="also write the set without what is flagged")
     add(
-        "--mend", choices=("words",),
-        help="in that set: replace wrong words where the photo's other captions say the right one",
+        "--mend", choices=("words", "sentences"),
+        help="in that set: replace wrong words where the photo's other captions say the right one, "
+        "or take sentences out that do not fit the photo",
     )  # fmt: skip
     add_photo_arguments(parser, of="in that set: ")
     add_held_out(parser)

@@ -16,12 +16,14 @@ from captioning.data.readers.split_words import Split
 from captioning.data.roster import CurationView
 from captioning.runtime.files import is_taken, write_text
 from curation.check.check_page import write_page
-from curation.check.mend import left_unmended, mendable
+from curation.check.mend import left_unmended, mendable, shortenings
 from curation.check.result import CSV_NAME, PAGE_NAME, PARQUET_NAME, POLICY, CheckResult
+from curation.check.sentence_checks import NAME as SENTENCES
 from curation.export.export import HOLD_PHOTOS, export
 from curation.export.tool_files import Style
 from curation.record import RunRecord
 
+Mend = Literal["words", "sentences"]
 HELD_OUT, SEED = 0.1, 0  # of the draw, as configs/data/own.yaml has them
 
 
@@ -31,7 +33,7 @@ def export_cleaned(
     *,
     format: str,
     photos: str | None = None,
-    mend: Literal["words"] | None = None,
+    mend: Mend | None = None,
     seed: int = 0,
     style: Style | None = None,
     held_out: float = HELD_OUT,
@@ -48,7 +50,8 @@ def export_cleaned(
         format: one of `curation.export.export.FORMATS`.
         photos: ``"copy"``, ``"link"`` or ``"none"``; None: as the format needs.
         mend: ``"words"`` keeps captions in which nothing but one word is surely wrong, with the
-            word replaced, see `curation.check.mend.mendable`.
+            word replaced, see `curation.check.mend.mendable`; ``"sentences"`` takes sentences that
+            do not fit the photo out of captions, see `curation.check.mend.shortenings`.
         seed: of the check, for the journal.
         style: of formats that have several forms; None: the plain ones.
         held_out: share of the photos that each split gets which is drawn; 0: none is drawn.
@@ -56,13 +59,17 @@ def export_cleaned(
 
     Raises:
         ValueError: every caption is flagged, the folder holds something, the format needs photos,
-            or words that shall be mended were not judged.
+            or words or sentences that shall be mended were not judged.
         OSError: the folder cannot be written.
     """
     mended, left = {}, {}
     if mend == "words":
         mended, left = mendable(result), left_unmended(result)
-        print(_mending_line(len(mended), left))
+        print(_mending_line("words replaced", len(mended), left))
+    elif mend == "sentences":
+        mended, left = shortenings(result)
+        fate = "are left out" if SENTENCES in result.removing else "stay as they are"
+        print(_mending_line("captions that lost sentences", len(mended), left, fate))
     view = CurationView(roster=result.roster).apply(result.edits(mended, left))
     record = RunRecord(policy=POLICY, seed=seed, view=view)
     chosen = photos or ("copy" if format in HOLD_PHOTOS else "none")
@@ -102,13 +109,15 @@ def draw_splits(
     )
 
 
-def _mending_line(count: int, left: Mapping[int, str]) -> str:
-    """How many words were replaced, and why others were not."""
-    line = f"words replaced: {count:,}"
+def _mending_line(
+    done: str, count: int, left: Mapping[int, str], fate: str = "are left out"
+) -> str:
+    """How many captions were mended, and why others were not."""
+    line = f"{done}: {count:,}"
     if left:
         reasons = "; ".join(dict.fromkeys(list(left.values())[:3]))
-        line += f"; {len(left):,} flagged captions were not mended and are left out ({reasons}"
-        line += "; the journal has all reasons)"
+        line += f"; {len(left):,} flagged captions were not mended and {fate} ({reasons}"
+        line += "; the journal has all reasons)" if fate == "are left out" else ")"
     return line
 
 

@@ -1,4 +1,7 @@
-"""Captions whose one wrong word gives way to the word that fits: edits for the cleaned set."""
+"""Captions whose wrong word gives way to the one that fits, or that lose a wrong sentence.
+
+They are edits for the cleaned set.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, masks_text
+from captioning.text.sentence_spans import without
 from captioning.text.word_rows import closed_rows, replace_word
-from captioning.types import Edit
+from captioning.types import Edit, MaskedSpan
 from curation.amend.replace_word import origin_of
-from curation.base import WordDoubt
-from curation.check.evidence import Scores
+from curation.amend.sentences import ORIGIN as SENTENCE
+from curation.base import SentenceDoubt, WordDoubt
+from curation.check.evidence import Scores, shortened
+from curation.check.sentence_checks import NAME as SENTENCES
 from curation.check.support import JOINTS, PEOPLE, SEX_OF, stands_alone, support_of, tokens_of
 from curation.check.word_checks import NAME
 
@@ -77,6 +83,67 @@ class Replacement:
             policy=policy,
             epoch=-1,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortening:
+    """A caption without the sentences that do not fit its photo.
+
+    Attributes:
+        doubts: about these sentences, in the caption's order.
+        caption: the rest.
+    """
+
+    doubts: Sequence[SentenceDoubt]
+    caption: str
+
+    def edit(self, sample_id: str, *, policy: str) -> Edit:
+        """The edit for a journal."""
+        told = "; ".join(
+            f"{shortened([one.sentence])} ({one.suspicion:.2f})" for one in self.doubts
+        )
+        return Edit(
+            sample_id=sample_id,
+            action="replace_caption",
+            value=self.caption,
+            origin=f"{SENTENCE}{masks_text(self._spans)}",
+            reason=f"estimated not to belong to the photo, with the chance: {told}",
+            policy=policy,
+            epoch=-1,
+        )
+
+    @property
+    def _spans(self) -> list[MaskedSpan]:
+        return [MaskedSpan(start=one.start, stop=one.stop) for one in self.doubts]
+
+
+def shortenings(result: Flagged) -> tuple[dict[int, Shortening], dict[int, str]]:
+    """Captions without their wrong sentences by row, and by row why others keep or lose all.
+
+    A sentence goes from the check's threshold on. Captions that another check leaves out, and those
+    of which no sentence would be left, are not shortened.
+
+    Raises:
+        ValueError: sentences were not judged.
+    """
+    scores = result.scores.get(SENTENCES)
+    if scores is None or not scores.sentences:
+        why = "that check was left out" if scores is None else scores.note
+        why = why or "no caption has several"
+        raise ValueError(f"wrong sentences cannot be mended: {why}")
+    others = [result.flags[name] for name in result.removing if name != SENTENCES]
+    elsewhere = np.any([*others, np.zeros(len(result.roster), bool)], axis=0)
+    found, left = {}, {}
+    for row in np.flatnonzero(result.flags[SENTENCES] & ~elsewhere).tolist():
+        least = result.thresholds[SENTENCES]
+        wrong = [doubt for doubt in scores.sentences[row] if doubt.suspicion >= least]
+        wrong = sorted(wrong, key=lambda doubt: doubt.start)
+        spans = [MaskedSpan(start=one.start, stop=one.stop) for one in wrong]
+        if rest := without(result.roster.samples[row].caption, spans):
+            found[row] = Shortening(doubts=wrong, caption=rest)
+        else:
+            left[row] = "no sentence would be left"
+    return found, left
 
 
 def replacement(caption: str, doubt: WordDoubt) -> Replacement:

@@ -23,7 +23,7 @@ from curation.check.check_page import less_sure, write_page
 from curation.check.checks import ALL_CHECKS, TELLING, Check
 from curation.check.evidence import Scores
 from curation.check.generator_folder import Note
-from curation.check.mend import Replacement, replacement
+from curation.check.mend import Replacement, Shortening, replacement
 from curation.check.sentence_checks import NAME as SENTENCES
 from curation.check.word_checks import NAME as WORDS
 
@@ -300,13 +300,15 @@ class CheckResult:
         if path is not None:
             write_page(self, path, num_shown=num_shown)
 
-    def edits(self, mended: Mapping[int, Replacement], left: Mapping[int, str]) -> list[Edit]:
-        """For each flagged caption a removal with its reasons.
+    def edits(
+        self, mended: Mapping[int, Replacement | Shortening], left: Mapping[int, str]
+    ) -> list[Edit]:
+        """For each flagged caption a removal with its reasons, or what mends it.
 
         Args:
-            mended: by row captions that stay, with a word replaced, see
-                `curation.check.mend.mendable`.
-            left: by row why others are not mended, see `curation.check.mend.left_unmended`.
+            mended: by row captions that stay, with a word replaced or without a sentence, see
+                `curation.check.mend.mendable` and `shortenings`.
+            left: by row why others are not mended.
         """
         return [
             mended[sample.row].edit(sample.sample_id, policy=POLICY)
@@ -319,7 +321,7 @@ class CheckResult:
                 epoch=-1,
             )
             for sample in self.roster.samples
-            if self.flagged[sample.row]
+            if self.flagged[sample.row] or sample.row in mended
         ]
 
 

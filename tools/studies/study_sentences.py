@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     """One run and its record, unless it is there."""
-    from word_losses import photo_gains, word_losses  # beside this file
+    from word_losses import photo_gain, word_losses  # beside this file
 
     if any(all(line[key] == head[key] for key in KEY) for line in read_records(records)):
         return
@@ -133,7 +133,7 @@ def make(head: Mapping[str, Any], records: Path, extra: Sequence[str]) -> None:
     line = {
         **head,
         "loss": word_losses(folder)["all"],
-        "photo": photo_gains(folder)["all"],
+        "photo": photo_gain(folder),
         "found": found_sentences(folder, extra) if arm == PLAIN else None,
         "settings": {key: run.setting(key) for key in ("first_images", "num_epochs")},
         "seconds": round(sum(epoch["seconds"] for epoch in run.timing), 1),

@@ -34,8 +34,8 @@ def word_losses(folder: Path) -> dict[str, float]:
     return _losses(run, run.roster.samples)
 
 
-def photo_gains(folder: Path) -> dict[str, float]:
-    """How much the right photo lowers these losses: those with another test photo, less their own.
+def photo_gain(folder: Path) -> float:
+    """How much the right photo lowers the mean loss: with another test photo, less with its own.
 
     Args:
         folder: of the run.
@@ -47,21 +47,24 @@ def photo_gains(folder: Path) -> dict[str, float]:
         replace(sample, image_id=other.image_id, image_path=other.image_path)
         for sample, other in zip(samples, others, strict=True)
     ]
-    own, foreign = _losses(run, samples), _losses(run, swapped)
-    return {name: round(foreign[name] - own[name], 5) for name in own}
+    return round(_losses(run, swapped, ())["all"] - _losses(run, samples, ())["all"], 5)
 
 
-def _losses(run: LoadedRun, samples: Sequence[Sample]) -> dict[str, float]:
+def _losses(
+    run: LoadedRun, samples: Sequence[Sample], topics: Sequence[str] = TOPICS
+) -> dict[str, float]:
     model = run.model
     model.label_smoothing = 0.0
     data = run.datamodule.dataset(samples, "eval")
-    sums = dict.fromkeys(("all", *TOPICS), 0.0)
+    sums = dict.fromkeys(("all", *topics), 0.0)
     counts = dict.fromkeys(sums, 0.0)
     for start in range(0, len(samples), AT_ONCE):
         batch = data[list(range(start, min(start + AT_ONCE, len(samples))))]
         rows = {sample.sample_id: sample for sample in samples[start : start + AT_ONCE]}
         own = [rows[sample_id] for sample_id in batch.sample_ids]
-        for name, weights in token_weights(own, model.tokenizer, batch).items():
+        weights_of = token_weights(own, model.tokenizer, batch)
+        for name in sums:
+            weights = weights_of[name]
             number = float(weights[:, 1:].sum())
             sums[name] += _mean(model, replace(batch, token_weights=weights)) * number
             counts[name] += number
