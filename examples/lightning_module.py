@@ -52,7 +52,7 @@ def main(model_name: str, photos: str, run: str, num_epochs: int = 3, **options)
     saving = ModelCheckpoint(dirpath=run, save_last=True, save_on_train_epoch_end=True)
     callbacks = [LightningCuration(curation), saving]
     trainer = pl.Trainer(max_epochs=num_epochs, callbacks=callbacks, **options)
-    trainer.fit(Captioner(model_name), loader, ckpt_path="last")  # goes on where it stopped
+    trainer.fit(Captioner(model_name), loader, ckpt_path="last")  # resumes where it stopped
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from captioning.runtime.model_folder import (
     weights_identity,
 )
 from captioning.text.causal import imported
+from captioning.text.lengths import ReadingLimit
 from captioning.text.parse_cache import ParseCache
 from captioning.text.phrases import NOUNS
 
@@ -210,7 +211,7 @@ class SequenceModel:
             one beside the weights.
         batch_size: lines at once; None: 256 on a GPU, 16 on a processor.
         num_beams: of beam search.
-        max_length: tokens of a line and of an answer.
+        max_length: tokens of a line and of an answer; longer ones are cut, which is logged once.
         device: ``"auto"`` takes a GPU if there is one.
         precision: of the weights. ``"bfloat16"`` or ``"float16"`` halve memory and save time on a
             GPU, and change some answers.
@@ -258,6 +259,9 @@ class SequenceModel:
         self.batch_size = batch_size or by_device(chosen, processor=16, gpu=256)
         self._num_beams, self._max_length = num_beams, max_length
         self._folders, self._precision = (folder, words), precision
+        remedy = "raise max_length, or give shorter captions"
+        self._limit = ReadingLimit(f"{name} (lines)", max_length, remedy)
+        self._answers = ReadingLimit(f"{name} (its own answers)", max_length, remedy)
 
     def identity(self) -> str:
         """32 hex digits, other ones where answers may be: by files, search and library."""
@@ -287,6 +291,8 @@ class SequenceModel:
                 max_length=self._max_length,
                 return_tensors="pt",
             ).to(self._network.device)
+            read = inputs["attention_mask"].sum(1) >= self._max_length
+            self._limit.look(read.tolist())
             outputs = self._network.generate(
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
@@ -295,6 +301,9 @@ class SequenceModel:
                 do_sample=False,
                 no_repeat_ngram_size=0,  # graphs have repetitions
             )
+            if outputs.shape[1] >= self._max_length:  # those that ended before are padded
+                full = outputs[:, -2] != self._network.config.pad_token_id
+                self._answers.look(full.tolist())
             texts = self._tokenizer.batch_decode(outputs, skip_special_tokens=True)
             for place, text in zip(places, texts, strict=True):
                 answers[place] = text

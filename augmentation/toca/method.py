@@ -463,7 +463,7 @@ def _add_failed(
         reasons = dict(Counter(record["refused"] for record in records))
         raise ConnectionError(
             f"the language model has failed for {len(failed)} batches in a row ({reasons}); look "
-            "at its server, and give the same command again: it goes on where it stopped"
+            "at its server, and give the same command again: it resumes where it stopped"
         )
     return failed
 

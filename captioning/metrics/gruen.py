@@ -33,6 +33,7 @@ from captioning.metrics.well_formedness import DEDUCTION, AbstractWellFormedness
 from captioning.runtime.devices import chosen_device
 from captioning.runtime.extras import import_extra
 from captioning.runtime.model_folder import damage_named, load_network, model_folder
+from captioning.text.lengths import ReadingLimit
 
 ALL_SIGNS = 4  # of redundancy: what two sentences have of which one holds the other
 MAX_TOKENS = {"language_model": 512, "acceptability": 128}
@@ -118,7 +119,7 @@ class _Bert:
     Args:
         name: hub name or folder.
         network: class of transformers.
-        max_tokens: longer sentences are cut.
+        max_tokens: longer sentences are cut, which is logged once.
         device: where it runs.
     """
 
@@ -134,6 +135,8 @@ class _Bert:
         )
         self.network: Any = model.to(device).eval().requires_grad_(False)
         self._max_tokens = min(max_tokens, model.config.max_position_embeddings)
+        instead = "GRUEN cuts captions at . ! and ? alone, as its authors do"
+        self._limit = ReadingLimit(f"GRUEN ({name})", self._max_tokens, instead)
 
     @torch.inference_mode()
     def __call__(self, sentences: Sequence[str]) -> tuple[dict[str, Tensor], Tensor]:
@@ -145,6 +148,7 @@ class _Bert:
             max_length=self._max_tokens,
             return_tensors="pt",
         ).to(self.network.device)
+        self._limit.look((inputs["attention_mask"].sum(1) >= self._max_tokens).tolist())
         kept = {key: inputs[key] for key in ("input_ids", "attention_mask")}
         return kept, self.network(**kept).logits.float()
 

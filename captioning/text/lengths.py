@@ -26,16 +26,25 @@ def length_level(num_words: int) -> int:
     return sum(num_words >= start for start in LEVEL_STARTS)
 
 
+BY_SENTENCE = "curation/score=sentence_fit judges the sentences of long captions one by one"
+
+
 class ReadingLimit:
     """Logs once that a network reads the beginnings of some texts alone.
 
     Args:
         network: its name.
         most: tokens of a text that it reads, marks at the ends counted.
+        instead: what helps.
     """
 
-    def __init__(self, network: str, most: int) -> None:
-        self.network, self.most = network, most
+    def __init__(
+        self,
+        network: str,
+        most: int,
+        instead: str = BY_SENTENCE,
+    ) -> None:
+        self.network, self.most, self.instead = network, most, instead
         self._has_told = False
 
     def look(self, reaches: Iterable[bool]) -> None:
@@ -52,5 +61,5 @@ class ReadingLimit:
             log.warning(
                 f"{self.network} reads {self.most} tokens of a text: {number} of {len(reached)} "
                 "have as many, and what follows in them counts for nothing (said once); "
-                "curation/score=sentence_fit judges the sentences of long captions one by one"
+                f"{self.instead}"
             )

@@ -167,7 +167,7 @@ def import_features(
 ) -> FeatureStore:
     """Copy the features of all ``sources`` into one store as ``float16``, by image id.
 
-    An import that was killed goes on where it stopped. Boxes are kept as shares of the photo's
+    An import that was killed resumes where it stopped. Boxes are kept as shares of the photo's
     sides, where all sources have them.
 
     Args:

@@ -95,6 +95,19 @@ def test_a_folder_answers_many_lines_as_one_by_one(folder: Path) -> None:
     )
 
 
+def test_lines_and_answers_that_are_cut_are_told_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = SequenceModel(name=str(folder), max_length=6, num_beams=1, device="cpu")
+    model.answers(["x"])
+    assert "(lines)" not in caplog.text
+    model.answers(["Two cats sit on a mat by a dog."] * 2)
+    told = [record.message for record in caplog.records]
+    assert sum("(lines) reads 6 tokens of a text" in text for text in told) == 1
+    assert sum("(its own answers) reads 6 tokens" in text for text in told) <= 1
+    assert all(text.endswith("raise max_length, or give shorter captions") for text in told)
+
+
 def test_lines_of_about_one_length_share_a_batch(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,7 +227,7 @@ def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
     with pytest.raises(ValueError, match=r"refuses requests \(401"):
         writer.answers([prompt("forbidden")], seed=0)
     unreachable = ServerWriter(address="http://127.0.0.1:9/v1", model="m")
-    with pytest.raises(ConnectionError, match="cannot be reached .* goes on where it stopped"):
+    with pytest.raises(ConnectionError, match="cannot be reached .* resumes where it stopped"):
         unreachable.answers([prompt("dog")], seed=0)
     with pytest.raises(ValueError, match="address must begin with http"):
         ServerWriter(address="localhost", model="m")

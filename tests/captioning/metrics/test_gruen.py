@@ -67,6 +67,20 @@ def grammar(folders: dict[str, str], sentences: list[str]) -> float:
     return max(0.0, total / 8 + 0.5)
 
 
+def test_sentences_that_are_cut_are_told_once(
+    folders: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    gruen = Gruen(**folders, device="cpu")
+    gruen.score(["A dog runs on the mat."])
+    assert not caplog.text
+    most = SIZES["max_position_embeddings"]
+    for _ in range(2):
+        gruen.score([" ".join(["the dog"] * most)])
+    told = [record.message for record in caplog.records]
+    assert [f"reads {most} tokens of a text: 1 of 1" in text for text in told] == [True, True]
+    assert all(text.startswith("GRUEN (") and "cuts captions at" in text for text in told)
+
+
 def test_grammar_is_the_recipes(folders: dict[str, str]) -> None:
     scores = Gruen(**folders, batch_size=2, device="cpu").score(CAPTIONS)
     for caption, score in zip(CAPTIONS, scores, strict=True):
