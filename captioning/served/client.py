@@ -292,7 +292,7 @@ class ServedModel:
             if not self._was_reached and isinstance(error, _Unreached):
                 raise ConnectionError(
                     f"{self.address} cannot be reached ({reason}); start the server and give "
-                    "the same command again: it goes on where it stopped"
+                    "the same command again: it resumes where it stopped"
                 ) from error
             raise _Failure(f"{FAILED} ({reason})") from error
         if status != 200:
