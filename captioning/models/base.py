@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +158,16 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
     def low_rank_layers(self) -> list[str] | None:
         """Names of the layers that ``model.lora`` adds to by itself; None: they must be named."""
         return None
+
+    @contextmanager
+    def rehearsing(self) -> Iterator[Callable[[], int]]:
+        """Within it, losses of a batch leave nothing behind in the model.
+
+        Yields:
+            Gives the bytes that the model will keep of all photos on the host, once it has seen a
+            batch.
+        """
+        yield lambda: 0
 
     def prepare_evaluation(self, changes: Mapping[str, Any]) -> None:
         """Take settings that an evaluation changes, before captions are generated.

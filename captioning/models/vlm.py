@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -225,6 +226,16 @@ class Vlm(AbstractCaptioner[SpeakerState]):
                 self._keep_nothing()
         elif self.check and reader is not None and not self._is_sharded:
             self._check(self._datamodule(), reader.processor, path)
+
+    @contextmanager
+    def rehearsing(self) -> Iterator[Callable[[], int]]:
+        """See `AbstractCaptioner.rehearsing`: states of photos are kept elsewhere for a while."""
+        kept = self._states
+        self._states = None if kept is None else kept.empty()
+        try:
+            yield lambda: 0 if self._states is None else self._states.expected_bytes()
+        finally:
+            self._states = kept
 
     def _keep_nothing(self) -> None:
         """Stop keeping states of photos: each batch computes its own."""

@@ -57,7 +57,7 @@ def memory_advice(settings: TrainSettings, model: nn.Module) -> Iterator[None]:
                 f"{_when_generating(settings)}; resume=auto goes on from the last epoch"
             ) from error
         raise MemoryError(
-            f"out of memory in training ({reason[:200]}): {_when_training(settings)}; resume=auto "
+            f"out of memory in training ({reason[:200]}): {when_training(settings)}; resume=auto "
             "goes on from the last epoch where these keys are the same"
         ) from error
 
@@ -69,7 +69,7 @@ def _when_generating(settings: TrainSettings) -> str:
     return f"lower loader.eval_batch_size={settings.loader['eval_batch_size']}{smaller_beam}"
 
 
-def _when_training(settings: TrainSettings) -> str:
+def when_training(settings: TrainSettings) -> str:
     """What to lower for an update, of what this config has."""
     size = settings.loader["batch_size"]
     number = settings.trainer.get("accumulate_grad_batches", 1)

@@ -44,6 +44,7 @@ from captioning.training.reserved import RESERVED
 from captioning.training.settings import Part, TrainSettings
 from captioning.training.signals import StopSignals
 from captioning.training.speed import precision_plugin
+from captioning.training.step_memory import SayStepMemory
 
 
 def check_trainer(settings: Mapping[str, Any]) -> None:
@@ -198,6 +199,7 @@ def _default_callbacks(
         StepSeed(seed=settings.seed),
         FiniteLoss(),
         GiveMemoryBack(),
+        SayStepMemory(settings=settings),
         Speed(folder=folder),
         StayStopped(),
     ]

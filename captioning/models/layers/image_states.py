@@ -45,13 +45,15 @@ class ImageStates:
         network: whose `unfit` is empty.
         num_photos: of the training, for the log.
         room: bytes that may be kept; photos beyond them are encoded again in each epoch.
+        says: whether to log what they take.
 
     Attributes:
         prompts: the tensors of each kept photo but its pixels, by its key; a reader of batches
             need not read the photo again.
     """
 
-    def __init__(self, network: Any, *, num_photos: int, room: float) -> None:
+    def __init__(self, network: Any, *, num_photos: int, room: float, says: bool = True) -> None:
+        self._network, self._says = network, says
         self._encode = network.base_model.get_image_features
         self._arguments = frozenset(inspect.signature(self._encode).parameters)
         self._num_photos, self._room = num_photos, room
@@ -59,6 +61,16 @@ class ImageStates:
         self._kept: dict[int, State] = {}
         self._bytes = 0
         self.prompts: dict[int, dict[str, Tensor]] = {}
+
+    def empty(self) -> ImageStates:
+        """Others of the same network, without any photo yet."""
+        given = {"num_photos": self._num_photos, "room": self._room}
+        return ImageStates(self._network, **given, says=False)
+
+    def expected_bytes(self) -> int:
+        """Bytes of all photos of the training, by those that are kept now."""
+        mean = self._bytes / max(len(self._kept), 1)
+        return int(min(self._room, mean * self._num_photos))
 
     def read(
         self, tensors: Mapping[str, Tensor], host: Mapping[str, Tensor], keys: Sequence[int]
@@ -100,7 +112,7 @@ class ImageStates:
 
     def _keep(self, key: int, photo: Mapping[str, Tensor], state: State) -> None:
         size = sum(value.numel() * value.element_size() for value in _tensors(state))
-        if not self._bytes:
+        if not self._bytes and self._says:
             self._say(size)
         if self._bytes + size > self._room:
             return

@@ -1,0 +1,344 @@
+"""What memory a training step will need, said before the first one.
+
+The step is rehearsed on the epoch's largest batch: real shapes and lengths, but no tensor that
+comes of a weight has any content (torch's fake tensors), so it takes neither the memory nor the
+time of a step. What is alive at once is added up by storage. Where a model reads values of such
+tensors, a real step is made and measured instead, and the line says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from captioning.models.base import AbstractCaptioner
+from captioning.runtime.cores import free_memory
+from captioning.training.memory import when_training
+from captioning.training.settings import TrainSettings
+from captioning.types import Batch, Sample
+
+log = logging.getLogger(__name__)
+
+LEAST = 64 * 2**20  # bytes of weights; the steps of smaller models fit anywhere
+BATCHES = 2000  # of an epoch that are looked at for the largest one
+REFUSED = 1.5  # times the free memory; the estimate is not so far off
+GIB = 2**30
+INDEXED = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepMemory:
+    """Bytes on the training's device, but for kept image states, which are on the host.
+
+    Attributes:
+        weights: all of the model, and its buffers.
+        gradients: of what trains.
+        optimizer: its states between steps.
+        activations: the most beside these: what the backward pass needs of a batch, or what an
+            update needs for a moment.
+        logits: how much of the activations has a number a word of the vocabulary.
+        image_states: of all photos, see `captioning.models.layers.image_states`.
+        is_measured: whether a real step was measured.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    logits: int
+    image_states: int
+    is_measured: bool
+
+    @property
+    def beside_weights(self) -> int:
+        """What a training takes after its model is loaded, on its device."""
+        return self.gradients + self.optimizer + self.activations
+
+    def __str__(self) -> str:
+        parts = {
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "optimiser": self.optimizer,
+            "activations": self.activations,
+        }
+        listed = ", ".join(f"{name} {size / GIB:.2f}" for name, size in parts.items())
+        kept = f"; image states on the host {self.image_states / GIB:.2f}" * bool(self.image_states)
+        how = " (measured on a first step)" * self.is_measured
+        total = self.weights + self.beside_weights
+        return (
+            f"{total / GIB:.2f} GiB{how}: {listed} ({self.logits / GIB:.2f} of them logits){kept}"
+        )
+
+
+def step_memory(
+    model: AbstractCaptioner[Any], batch: Batch, optimizer: torch.optim.Optimizer
+) -> StepMemory:
+    """What a training step needs.
+
+    Args:
+        model: in training mode, on its device.
+        batch: the largest one, on the device.
+        optimizer: of the model; it is not changed.
+    """
+    try:
+        return _rehearsed(model, batch, optimizer, is_real=False)
+    except Exception as error:  # of whatever asks a tensor without content for a value
+        import traceback; traceback.print_exc()
+        log.debug(f"memory of a step: no rehearsal ({type(error).__name__}: {error})")
+    return _rehearsed(model, batch, optimizer, is_real=True)
+
+
+def _rehearsed(
+    model: AbstractCaptioner[Any],
+    batch: Batch,
+    optimizer: torch.optim.Optimizer,
+    *,
+    is_real: bool,
+) -> StepMemory:
+    trained = [value for value in model.parameters() if value.requires_grad]
+    given = [*model.parameters(), *model.buffers()]
+    inputs = [value for value in tree_leaves(vars_of(batch)) if isinstance(value, Tensor)]
+    size = len(model.tokenizer)
+    gpus = [model.device.index or 0] if model.device.type == "cuda" else []
+    with (
+        torch.random.fork_rng(gpus),
+        model.rehearsing() as states,
+        _Live(given, vocabulary=size, is_real=is_real) as live,
+    ):
+        total = model.losses(batch).total
+        gradients = torch.autograd.grad(total, trained, allow_unused=True)
+        del total
+        of_batch = live.most
+        logits = live.logits_at_most
+        of_gradients = sum(value.nbytes for value in gradients if value is not None)
+        del gradients
+        image_states = states()
+    of_optimizer, of_update = _of_optimizer(optimizer, trained, is_real=is_real)
+    of_inputs = sum(value.nbytes for value in inputs)
+    return StepMemory(
+        weights=sum(_bytes_of(value) for value in given),
+        gradients=of_gradients,
+        optimizer=of_optimizer,
+        activations=max(of_batch - of_gradients, of_update) + of_inputs,
+        logits=logits,
+        image_states=image_states,
+        is_measured=is_real,
+    )
+
+
+def vars_of(batch: Batch) -> list[Any]:
+    """A batch's tensors."""
+    named = (getattr(batch, name) for name in batch.__dataclass_fields__)
+    return [dict(value) if isinstance(value, dict) else value for value in named]
+
+
+def _of_optimizer(
+    optimizer: torch.optim.Optimizer, trained: list[nn.Parameter], *, is_real: bool
+) -> tuple[int, int]:
+    """Bytes of an optimiser's states, and the most beside them and gradients in an update.
+
+    A real update is that of a small tensor, and the states of all are a multiple of it.
+    """
+    number = sum(value.numel() for value in trained)
+    values = [torch.zeros(2**16, device=trained[0].device)] if is_real else trained
+    with torch.no_grad(), _Live(values, vocabulary=0, is_real=is_real) as live:
+        copies = [nn.Parameter(live.without_content(value)) for value in values]
+        for copy in copies:
+            copy.grad = torch.empty_like(copy)
+        own: Any = type(optimizer)
+        taken = inspect.signature(own).parameters
+        again = own(copies, **{k: v for k, v in optimizer.defaults.items() if k in taken})
+        before = live.now
+        live.most = before
+        again.step()
+        states, most = live.now - before, live.most - live.now
+    if is_real:
+        states = states * number // 2**16
+    return states, most
+
+
+def _inner(value: Any) -> list[Tensor]:
+    """What holds a tensor's content, which may be wrapped."""
+    names = getattr(value, "__tensor_flatten__", None)
+    if names is None:
+        return [value]
+    return [part for name in names()[0] for part in _inner(getattr(value, name))]
+
+
+def _bytes_of(value: Tensor) -> int:
+    return sum(part.nbytes for part in _inner(value))
+
+
+class _Live(TorchDispatchMode):
+    """Counts the bytes of tensors that are made within it and live.
+
+    Args:
+        weights: what is there before; tensors that come of them have no content.
+        vocabulary: number of tokens, by which logits are known; 0: there are none.
+        is_real: compute all the same.
+
+    Attributes:
+        now, most: bytes of the living, and the most so far.
+        logits_at_most: bytes of logits when there were the most.
+    """
+
+    def __init__(self, weights: Iterable[Tensor], *, vocabulary: int, is_real: bool) -> None:
+        super().__init__()
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # slow
+
+        self._type = FakeTensor
+        self._fakes = None if is_real else FakeTensorMode(allow_non_fake_inputs=True)
+        inner = [part for value in weights for part in _inner(value)]
+        self._given = {part.untyped_storage().data_ptr() for part in inner} - {0}
+        self._vocabulary = vocabulary
+        self._known: set[int] = set()
+        self.now = self.most = self._logits = self.logits_at_most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        leaves = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        if any(hasattr(value, "__tensor_flatten__") for value in leaves):
+            return NotImplemented  # their own class calls the operations on what they hold
+        is_fake = self._fakes is not None and any(map(self._has_none, leaves))
+        if not is_fake:
+            found = func(*args, **kwargs)
+        else:
+            if func._schema.name in INDEXED:
+                args = (args[0], _places(args[1]), *args[2:])
+            args, kwargs = tree_map(self.without_content, (args, kwargs))
+            with self._fakes:  # pyright: ignore[reportOptionalContextManager]
+                found = func(*args, **kwargs)
+        for value in tree_leaves(found):
+            if isinstance(value, Tensor):
+                self._count(value)
+        return found
+
+    def without_content(self, value: Any) -> Any:
+        """A tensor of the same form without content; anything else as it is."""
+        if self._fakes is None:
+            return value.detach().clone() if isinstance(value, Tensor) else value
+        if not isinstance(value, Tensor) or isinstance(value, self._type):
+            return value
+        fake = self._fakes.from_tensor(value.detach(), static_shapes=True)
+        self._remember(fake.untyped_storage(), 0, 0)
+        return fake
+
+    def _has_none(self, value: Tensor) -> bool:
+        """Whether a tensor has no content, or is a weight."""
+        if isinstance(value, self._type):
+            return True
+        return value.untyped_storage().data_ptr() in self._given
+
+    def _count(self, value: Tensor) -> None:
+        storage = value.untyped_storage()
+        if storage._cdata in self._known:
+            return
+        if not isinstance(value, self._type) and storage.data_ptr() in self._given:
+            return
+        has_words = self._vocabulary and value.shape[-1:] == (self._vocabulary,)
+        size = storage.nbytes()
+        self._remember(storage, size, size if has_words else 0)
+
+    def _remember(self, storage: Any, size: int, logits: int) -> None:
+        key = storage._cdata
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.now, self._logits = self.now + size, self._logits + logits
+        if self.now > self.most:
+            self.most, self.logits_at_most = self.now, self._logits
+        weakref.finalize(storage, self._forget, key, size, logits)
+
+    def _forget(self, key: int, size: int, logits: int) -> None:
+        self._known.discard(key)
+        self.now, self._logits = self.now - size, self._logits - logits
+
+
+def _places(indices: Any) -> Any:
+    """Indices with the places of true values in the place of masks, whose number counts."""
+    found: list[Any] = []
+    for index in indices:
+        is_mask = isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+        found += index.nonzero().unbind(1) if is_mask else [index]
+    return found
+
+
+class SayStepMemory(pl.Callback):
+    """Logs before the first step what memory a step needs, and what to lower if it will not fit.
+
+    Args:
+        settings: of the run.
+
+    Attributes:
+        needed: what a step needs; None until it is known.
+    """
+
+    def __init__(self, *, settings: TrainSettings) -> None:
+        self._settings = settings
+        self.needed: StepMemory | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Rehearse a step of a large model.
+
+        Raises:
+            MemoryError: it needs far more than is free.
+        """
+        model: Any = pl_module
+        weights = sum(_bytes_of(value) for value in model.parameters())
+        sharded = any(hasattr(value, "full_tensor") for value in model.parameters())
+        if weights < LEAST or sharded or model.objective is not None:
+            return
+        batch = largest_batch(trainer)
+        moved = trainer.strategy.batch_to_device(batch)
+        with trainer.precision_plugin.train_step_context():
+            self.needed = needed = step_memory(model, moved, trainer.optimizers[0])
+        free = _free(model.device)
+        longest = int(batch.token_mask.sum(1).max()) if batch.token_mask is not None else 0
+        text = (
+            f"memory of a step: {needed}; its largest batch has {len(batch)} captions of up to "
+            f"{longest} tokens; {free / GIB:.2f} GiB are free beside the weights"
+        )
+        if trainer.is_global_zero:
+            log.info(text)
+        host = needed.image_states if model.device.type == "cpu" else 0
+        lacking = needed.beside_weights + host - free
+        if lacking <= 0:
+            return
+        advice = f"{lacking / GIB:.2f} GiB too much: {when_training(self._settings)}"
+        if needed.beside_weights > REFUSED * free:
+            raise MemoryError(f"{text}, {advice}")
+        log.warning(f"a step may not fit into the memory, by about {advice}")
+
+
+def largest_batch(trainer: pl.Trainer) -> Batch:
+    """The batch of the epoch that has most tokens, padding included."""
+    loader: Any = trainer.train_dataloader
+    dataset, known = loader.dataset, loader.dataset.known
+
+    def length(sample: Sample) -> int:
+        ids = None if known is None else known.ids(sample)
+        return len(sample.caption if ids is None else ids)
+
+    def tokens(positions: list[int]) -> int:
+        return len(positions) * max(length(dataset.samples[place]) for place in positions)
+
+    return dataset[max(itertools.islice(iter(loader.sampler), BATCHES), key=tokens)]
+
+
+def _free(device: torch.device) -> int:
+    """Bytes that tensors may still take."""
+    if device.type != "cuda":
+        return free_memory()
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
