@@ -84,6 +84,7 @@ def child(spec: dict[str, Any]) -> None:
     check_run(settings)
     run.set_up(settings)
     began: list[int] = []
+    ended: list[int] = []
 
     class Begin(pl.Callback):
         def on_train_batch_start(self, *args: Any) -> None:
@@ -92,13 +93,16 @@ def child(spec: dict[str, Any]) -> None:
                 Path("/proc/self/clear_refs").write_text("5")
                 began.append(resident("VmRSS"))
 
+        def on_train_batch_end(self, *args: Any) -> None:
+            ended[:] = [resident("VmHWM")]
+
     with StopSignals() as signals:
         experiment = run.build(settings, RunFolder(Path(settings.run_dir)), signals)
         trainer: Any = experiment.trainer
         trainer.callbacks.append(Begin())
         run.fit(trainer, experiment.model, experiment.datamodule, checkpoint=None, signals=signals)
     (said,) = (c.needed for c in trainer.callbacks if isinstance(c, SayStepMemory))
-    most = resident("VmHWM") - began[0]
+    most = ended[0] - began[0]
     found = {name: getattr(said, name) for name in said.__dataclass_fields__}
     found |= {"said": said.weights + said.beside_weights + said.image_states}
     print(json.dumps({**found, "measured": said.weights + most}), flush=True)
@@ -108,8 +112,13 @@ def row(form: str, words: int, change: str, options: argparse.Namespace) -> dict
     """What one process finds."""
     with tempfile.TemporaryDirectory() as name:
         spec = {
-            **{"folder": name, "form": form, "words": words, "change": change},
-            **{"captions": 1, "photos": options.photos, "seed": options.seed},
+            "folder": name,
+            "form": form,
+            "words": words,
+            "change": change,
+            "captions": 1,
+            "photos": options.photos,
+            "seed": options.seed,
         }
         vocabulary = vocabulary_of(1000, options.seed)
         save_data(Path(name) / "data", spec, vocabulary)
@@ -119,7 +128,6 @@ def row(form: str, words: int, change: str, options: argparse.Namespace) -> dict
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise SystemExit(f"{form}, {change}:\n{done.stderr[-3000:]}")
-    if os.environ.get("DBG"): print(done.stderr[-6000:])
     found = json.loads(done.stdout.splitlines()[-1])
     return {"form": form, "words": words, "change": change, **found}
 
@@ -132,7 +140,7 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--words", nargs="+", type=int, default=[10, 150])
     parser.add_argument("--changes", nargs="+", choices=CHANGES, default=list(CHANGES))
-    parser.add_argument("--photos", type=int, default=24)
+    parser.add_argument("--photos", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, default=None)
     parser.add_argument("--child", type=json.loads, default=None, help=argparse.SUPPRESS)

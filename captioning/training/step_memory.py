@@ -8,11 +8,10 @@ tensors, a real step is made and measured instead, and the line says so.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +33,7 @@ LEAST = 64 * 2**20  # bytes of weights; the steps of smaller models fit anywhere
 BATCHES = 2000  # of an epoch that are looked at for the largest one
 REFUSED = 1.5  # times the free memory; the estimate is not so far off
 GIB = 2**30
+WORKSPACE = 64 * 2**20  # measured on a CPU, see benchmarks/bench_memory.py
 INDEXED = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
 
@@ -47,6 +47,7 @@ class StepMemory:
         optimizer: its states between steps.
         activations: the most beside these: what the backward pass needs of a batch, or what an
             update needs for a moment.
+        workspace: of libraries that compute on a CPU, and what their allocator cannot use.
         logits: how much of the activations has a number a word of the vocabulary.
         image_states: of all photos, see `captioning.models.layers.image_states`.
         is_measured: whether a real step was measured.
@@ -56,6 +57,7 @@ class StepMemory:
     gradients: int
     optimizer: int
     activations: int
+    workspace: int
     logits: int
     image_states: int
     is_measured: bool
@@ -63,7 +65,7 @@ class StepMemory:
     @property
     def beside_weights(self) -> int:
         """What a training takes after its model is loaded, on its device."""
-        return self.gradients + self.optimizer + self.activations
+        return self.gradients + self.optimizer + self.activations + self.workspace
 
     def __str__(self) -> str:
         parts = {
@@ -71,50 +73,51 @@ class StepMemory:
             "gradients": self.gradients,
             "optimiser": self.optimizer,
             "activations": self.activations,
+            "work space": self.workspace,
         }
         listed = ", ".join(f"{name} {size / GIB:.2f}" for name, size in parts.items())
         kept = f"; image states on the host {self.image_states / GIB:.2f}" * bool(self.image_states)
         how = " (measured on a first step)" * self.is_measured
         total = self.weights + self.beside_weights
-        return (
-            f"{total / GIB:.2f} GiB{how}: {listed} ({self.logits / GIB:.2f} of them logits){kept}"
-        )
+        return f"{total / GIB:.2f} GiB{how}: {listed} (logits {self.logits / GIB:.2f}){kept}"
 
 
-def step_memory(
-    model: AbstractCaptioner[Any], batch: Batch, optimizer: torch.optim.Optimizer
-) -> StepMemory:
-    """What a training step needs.
+def step_memory(model: AbstractCaptioner[Any], batch: Batch) -> StepMemory:
+    """What a training step needs; the model stays as it is.
 
     Args:
         model: in training mode, on its device.
         batch: the largest one, on the device.
-        optimizer: of the model; it is not changed.
     """
     try:
-        return _rehearsed(model, batch, optimizer, is_real=False)
-    except Exception as error:  # of whatever asks a tensor without content for a value
-        import traceback; traceback.print_exc()
-        log.debug(f"memory of a step: no rehearsal ({type(error).__name__}: {error})")
-    return _rehearsed(model, batch, optimizer, is_real=True)
+        return rehearsed(model, batch, is_real=False)
+    except Exception as error:  # noqa: BLE001 - of whoever asks for a value
+        log.info(f"memory of a step: a step is made to measure it ({type(error).__name__})")
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    found = rehearsed(model, batch, is_real=True)
+    for buffer, before in buffers:
+        buffer.copy_(before)
+    return found
 
 
-def _rehearsed(
-    model: AbstractCaptioner[Any],
-    batch: Batch,
-    optimizer: torch.optim.Optimizer,
-    *,
-    is_real: bool,
-) -> StepMemory:
+def rehearsed(model: AbstractCaptioner[Any], batch: Batch, *, is_real: bool) -> StepMemory:
+    """See `step_memory`.
+
+    Args:
+        model, batch: see there.
+        is_real: compute the step, and count all the same.
+    """
     trained = [value for value in model.parameters() if value.requires_grad]
     given = [*model.parameters(), *model.buffers()]
-    inputs = [value for value in tree_leaves(vars_of(batch)) if isinstance(value, Tensor)]
-    size = len(model.tokenizer)
+    inputs = [value for value in tree_leaves(_fields_of(batch)) if isinstance(value, Tensor)]
+    least = len(model.tokenizer)
+    rows = (value.shape[0] for value in model.parameters() if value.dim() == 2)
+    words = {least, *(size for size in rows if size >= least)}
     gpus = [model.device.index or 0] if model.device.type == "cuda" else []
     with (
         torch.random.fork_rng(gpus),
         model.rehearsing() as states,
-        _Live(given, vocabulary=size, is_real=is_real) as live,
+        _Live(given, words=words, is_real=is_real) as live,
     ):
         total = model.losses(batch).total
         gradients = torch.autograd.grad(total, trained, allow_unused=True)
@@ -124,27 +127,28 @@ def _rehearsed(
         of_gradients = sum(value.nbytes for value in gradients if value is not None)
         del gradients
         image_states = states()
-    of_optimizer, of_update = _of_optimizer(optimizer, trained, is_real=is_real)
+    of_optimizer, of_update = _of_optimizer(model, trained, is_real=is_real)
     of_inputs = sum(value.nbytes for value in inputs)
     return StepMemory(
         weights=sum(_bytes_of(value) for value in given),
         gradients=of_gradients,
         optimizer=of_optimizer,
         activations=max(of_batch - of_gradients, of_update) + of_inputs,
+        workspace=WORKSPACE if model.device.type == "cpu" else 0,
         logits=logits,
         image_states=image_states,
         is_measured=is_real,
     )
 
 
-def vars_of(batch: Batch) -> list[Any]:
+def _fields_of(batch: Batch) -> list[Any]:
     """A batch's tensors."""
     named = (getattr(batch, name) for name in batch.__dataclass_fields__)
     return [dict(value) if isinstance(value, dict) else value for value in named]
 
 
 def _of_optimizer(
-    optimizer: torch.optim.Optimizer, trained: list[nn.Parameter], *, is_real: bool
+    model: AbstractCaptioner[Any], trained: list[nn.Parameter], *, is_real: bool
 ) -> tuple[int, int]:
     """Bytes of an optimiser's states, and the most beside them and gradients in an update.
 
@@ -152,19 +156,18 @@ def _of_optimizer(
     """
     number = sum(value.numel() for value in trained)
     values = [torch.zeros(2**16, device=trained[0].device)] if is_real else trained
-    with torch.no_grad(), _Live(values, vocabulary=0, is_real=is_real) as live:
+    with torch.no_grad(), _Live(values, words=(), is_real=is_real) as live:
         copies = [nn.Parameter(live.without_content(value)) for value in values]
         for copy in copies:
             copy.grad = torch.empty_like(copy)
-        own: Any = type(optimizer)
-        taken = inspect.signature(own).parameters
-        again = own(copies, **{k: v for k, v in optimizer.defaults.items() if k in taken})
+        optimizer = model._optimizer(copies)
         before = live.now
         live.most = before
-        again.step()
+        optimizer.step()
         states, most = live.now - before, live.most - live.now
     if is_real:
-        states = states * number // 2**16
+        largest = max(value.numel() for value in trained)
+        states, most = states * number // 2**16, most * largest // 2**16
     return states, most
 
 
@@ -185,7 +188,7 @@ class _Live(TorchDispatchMode):
 
     Args:
         weights: what is there before; tensors that come of them have no content.
-        vocabulary: number of tokens, by which logits are known; 0: there are none.
+        words: sizes of a last axis by which logits are known.
         is_real: compute all the same.
 
     Attributes:
@@ -193,7 +196,7 @@ class _Live(TorchDispatchMode):
         logits_at_most: bytes of logits when there were the most.
     """
 
-    def __init__(self, weights: Iterable[Tensor], *, vocabulary: int, is_real: bool) -> None:
+    def __init__(self, weights: Iterable[Tensor], *, words: Collection[int], is_real: bool) -> None:
         super().__init__()
         from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # slow
 
@@ -201,7 +204,7 @@ class _Live(TorchDispatchMode):
         self._fakes = None if is_real else FakeTensorMode(allow_non_fake_inputs=True)
         inner = [part for value in weights for part in _inner(value)]
         self._given = {part.untyped_storage().data_ptr() for part in inner} - {0}
-        self._vocabulary = vocabulary
+        self._words = words
         self._known: set[int] = set()
         self.now = self.most = self._logits = self.logits_at_most = 0
 
@@ -246,7 +249,7 @@ class _Live(TorchDispatchMode):
             return
         if not isinstance(value, self._type) and storage.data_ptr() in self._given:
             return
-        has_words = self._vocabulary and value.shape[-1:] == (self._vocabulary,)
+        has_words = value.dim() > 0 and value.shape[-1] in self._words
         size = storage.nbytes()
         self._remember(storage, size, size if has_words else 0)
 
@@ -297,12 +300,13 @@ class SayStepMemory(pl.Callback):
         model: Any = pl_module
         weights = sum(_bytes_of(value) for value in model.parameters())
         sharded = any(hasattr(value, "full_tensor") for value in model.parameters())
-        if weights < LEAST or sharded or model.objective is not None:
+        graphs = model.device.type == "cuda" and self._settings.speed.cuda_graphs
+        if weights < LEAST or sharded or model.objective or graphs or model.compiled:
             return
         batch = largest_batch(trainer)
         moved = trainer.strategy.batch_to_device(batch)
         with trainer.precision_plugin.train_step_context():
-            self.needed = needed = step_memory(model, moved, trainer.optimizers[0])
+            self.needed = needed = step_memory(model, moved)
         free = _free(model.device)
         longest = int(batch.token_mask.sum(1).max()) if batch.token_mask is not None else 0
         text = (
