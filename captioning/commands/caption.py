@@ -8,9 +8,9 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +23,7 @@ from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 
 if TYPE_CHECKING:
     from captioning.inference.captioner import CaptionedPhoto
+    from captioning.served.captioner import ServedCaptioner
     from captioning.types import Box
 
 FORMATS = ("text", "csv", "json")
@@ -32,8 +33,18 @@ _ABOUT = """examples:
   captioning caption holidays --format csv --out captions.csv
   captioning caption photo.jpg --model runs/flickr8k/updown_small/seed0 --n-best 3
   captioning caption photo.jpg --must-include dog grass,lawn
+  captioning caption holidays --model http://localhost:8000/v1#NAME --out captions.csv
 exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
 Format = Literal["text", "csv", "json"]
+_OF_SERVERS = ("parallel", "max_tokens")
+# Options that a server knows nothing of, with their defaults.
+_NOT_OF_SERVERS: Mapping[str, Any] = {
+    **dict.fromkeys(("beam", "min_length", "max_length", "boxes", "precision", "batch_size")),
+    "template": [],
+    "must_include": [],
+    "plugins": [],
+    "device": "auto",
+}
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:
@@ -53,10 +64,10 @@ def _arguments(parser: ArgumentParser) -> None:
     add("photos", nargs="+", metavar="PHOTO|FOLDER", help="photos, and folders of photos")
     add(
         "--model", metavar="FOLDER",
-        help="a run folder, an export, or a model of transformers (BLIP, a VLM); default: the "
-        "captioner in this package",
+        help="a run folder, an export, a model of transformers (BLIP, a VLM), or a served model, "
+        "http://HOST:PORT/v1#NAME; default: the captioner in this package",
     )  # fmt: skip
-    add("--prompt", help="what a model of transformers is asked")
+    add("--prompt", help="what a model of transformers, or a served one, is asked")
     add(
         "--template", nargs="+", default=[], metavar="OPTION=VALUE", type=_option,
         help="options of its chat template, such as enable_thinking=false",
@@ -81,6 +92,8 @@ def _arguments(parser: ArgumentParser) -> None:
         "half precision on a GPU, where it is faster",
     )  # fmt: skip
     add("--batch-size", type=_at_least(1), metavar="N", help="photos at a time (16; 64 on a GPU)")
+    add("--parallel", type=_at_least(1), metavar="N", help="requests at a time to a server (8)")
+    add("--max-tokens", type=_at_least(1), metavar="N", help="of a server's answer (256)")
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of the model")
 
 
@@ -94,6 +107,10 @@ def _option(text: str) -> tuple[str, Any]:
 
 def _caption(options: Namespace) -> int:
     look_for_photos(options.photos)
+    if options.model is not None and options.model.lower().startswith(("http://", "https://")):
+        return _caption_by_server(options)
+    if given := [name for name in _OF_SERVERS if getattr(options, name) is not None]:
+        raise ValueError(f"{_typed(given)}: for --model http://HOST:PORT/v1#NAME alone; leave out")
     look_for_captioner(options.model)
     with quick_imports():
         from captioning.inference.captioner import Captioner
@@ -122,6 +139,63 @@ def _caption(options: Namespace) -> int:
     watch = _Watch()
     _write(watch.good(_with_bar(results, len(photos), shown=bar_shown)), options)
     return watch.report()
+
+
+def _caption_by_server(options: Namespace) -> int:
+    """Ask a served model; what it answers is kept as it comes, and asked for once."""
+    unlike = [name for name, value in _NOT_OF_SERVERS.items() if getattr(options, name) != value]
+    if unlike:
+        raise ValueError(f"{_typed(unlike)}: not for a model behind an address; leave out")
+    if options.out is not None and options.out.is_dir():
+        raise ValueError(f"--out {options.out} is a folder; name a file")
+    if options.n_best > 1 and not options.diverse:
+        raise ValueError("--n-best: a server gives one best caption; add --diverse to draw several")
+    if options.seed is not None and not options.diverse:
+        raise ValueError("--seed: of --diverse alone; add that, or leave it out")
+    with quick_imports():
+        from captioning.decoding.sampling import Sampling
+        from captioning.runtime.files import write_text
+        from captioning.served.captioner import ServedCaptioner
+
+    given = {"num_parallel": options.parallel, "max_tokens": options.max_tokens}
+    draws = {"num_captions": options.n_best, "seed": options.seed or 0}
+    cache = Path(os.environ.get("CAPTIONING_CACHE") or "cache") / "served"
+    captioner = ServedCaptioner(
+        name=options.model,
+        prompt=options.prompt or "",
+        search=Sampling.with_settings(**draws, top_p=0.9) if options.diverse else None,
+        cache_folder=cache,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    photos = find_photos(options.photos)
+    watch = _Watch()
+    try:
+        _write(watch.good(_served(captioner, photos)), options)
+    except BaseException:
+        print(f"caption: the answers so far are kept in {cache}", file=sys.stderr)
+        raise
+    if options.out is not None:
+        card = json.dumps(captioner.card(), indent=1, ensure_ascii=False)
+        write_text(options.out.with_name(f"{options.out.name}.card.json"), card + "\n")
+    return watch.report()
+
+
+def _served(captioner: ServedCaptioner, photos: Sequence[str]) -> Iterator[CaptionedPhoto]:
+    """What a served model says of each photo; without scores."""
+    from captioning.inference.captioner import CaptionedPhoto
+    from captioning.types import Prediction
+
+    for photo, replies in zip(photos, captioner.in_order(photos), strict=True):
+        texts = dict.fromkeys(" ".join(one.text.split()) for one in replies if not one.problem)
+        captions = [Prediction(image_id=photo, caption=text, score=-inf) for text in texts]
+        problem = "" if captions else replies[0].problem
+        if problem and not problem.startswith(photo):
+            problem = f"{photo}: {problem}"
+        yield CaptionedPhoto(photo=photo, captions=tuple(captions), problem=problem)
+
+
+def _typed(names: Iterable[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 def _search(options: Namespace) -> dict[str, Any]:

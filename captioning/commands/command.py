@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
+_PLACE = re.compile(r"""https?://[^\s"',()\[\]{}#]+#[^\s"',()\[\]{}]+""")
 # Takes the whole config, prints what came out, returns a score for sweepers.
 ConfigTask = Callable[[Any], float | None]
 # Prints what a task returned, beside its arguments; returns a score for sweepers.
@@ -45,8 +47,13 @@ class HydraCommand:
     typed: Mapping[str, str] = field(default_factory=dict)
 
     def with_key(self, argument: str) -> str:
-        """An argument with the config's key in the place of the name that is typed for it."""
+        """An argument with the config's key in the place of the name that is typed for it.
+
+        The place of a served model gets quotes, as a ``#`` needs them in Hydra's grammar.
+        """
         name, mark, value = argument.partition("=")
+        if _PLACE.fullmatch(value):
+            argument, value = f'{name}="{value}"', f'"{value}"'
         return f"{self.typed[name]}={value}" if mark and name in self.typed else argument
 
 

@@ -232,13 +232,22 @@ class ServedModel:
             )
         return reply
 
-    def _asked(self, question: Question, max_tokens: int) -> Reply:
+    def ask_once(self, question: Question) -> Reply:
+        """The reply to a question that is no photo's of the user; it may be cut off.
+
+        Raises:
+            ConnectionError, ValueError: see `replies`.
+        """
+        return self._asked(question, self.max_tokens, retries=min(1, self._retries))
+
+    def _asked(self, question: Question, max_tokens: int, retries: int | None = None) -> Reply:
         """The reply after as many requests as it takes."""
+        retries = self._retries if retries is None else retries
         body = {"model": self.model, "messages": list(question.messages), **self.sampling}
         if question.seed is not None:
             body["seed"] = question.seed
         failure, num_timeouts, number = _Failure(FAILED), 0, 0
-        while number <= self._retries and num_timeouts < 2:
+        while number <= retries and num_timeouts < 2:
             self._wait_for_server()
             try:
                 return _reply(self._posted(body | {self._tokens_field: max_tokens}))
@@ -251,7 +260,7 @@ class ServedModel:
             num_timeouts += failure.reason == TIMED_OUT
             if not failure.is_retried:
                 break
-            if number <= self._retries:
+            if number <= retries:
                 self._pause(failure, number - 1)
         return Reply(problem=failure.reason, is_failed=True)
 

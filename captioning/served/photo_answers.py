@@ -1,0 +1,334 @@
+"""Questions about photos to a served model; answers are kept, so that none is asked for twice."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+from captioning.runtime.work_ahead import done_ahead, done_as_they_come
+from captioning.served.client import Message, Question, Reply, ServedModel
+from captioning.vision.line_store import LineStore, key_of
+from captioning.vision.photo_places import open_photo
+from captioning.vision.photos import load_rgb
+
+LONGEST_SIDE = 1024  # of what is sent
+QUALITY = 90
+ENCODERS = 2  # threads that open photos
+# A run ends where so many new answers are none, and no other has come.
+MAX_WITHOUT_ANSWER = 20
+_CHECK_SIDE = 336
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhotoQuestion:
+    """A question about a photo.
+
+    Attributes:
+        photo: its file, or the photo itself.
+        text: what is asked.
+        draw: number of the answer, where several are drawn.
+    """
+
+    photo: str | Path | Image.Image
+    text: str
+    draw: int = 0
+
+
+class PhotoAnswers:
+    """Asks a served model about photos.
+
+    Every answer is appended to a file as it comes, under a digest of photo, question, model,
+    sampling and size; only what is not there, or failed, is asked for. Before the first request the
+    model is checked to see photos.
+
+    Args:
+        model: is asked.
+        cache_folder: of answers; None keeps them in memory alone.
+        longest_side: of photos as they are sent, in pixels; larger ones are scaled down.
+        seed: of draws; None: not sent.
+        shows_progress: on standard error.
+
+    Attributes:
+        counts: answers by problem since this was made; ``""``: good ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: ServedModel,
+        cache_folder: str | Path | None = None,
+        longest_side: int = LONGEST_SIDE,
+        seed: int | None = None,
+        shows_progress: bool = True,
+    ) -> None:
+        self.model, self._longest_side, self._seed = model, longest_side, seed
+        self._shows_progress = shows_progress
+        self._store = LineStore(None if cache_folder is None else Path(cache_folder))
+        self._is_checked, self._lock = False, threading.Lock()
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def settings(self) -> str:
+        """All that answers depend on, but for photo and question."""
+        one = self.model
+        shown = {"model": one.model, "sampling": one.sampling, "max_tokens": one.max_tokens}
+        shown |= {"longest_side": self._longest_side, "seed": self._seed}
+        return json.dumps(shown, sort_keys=True)
+
+    def ask(self, questions: Sequence[PhotoQuestion]) -> list[Reply]:
+        """A reply a question, in order; see `as_they_come`."""
+        replies = dict(self.as_they_come(questions))
+        return [replies[number] for number in range(len(questions))]
+
+    def as_they_come(self, questions: Sequence[PhotoQuestion]) -> Iterator[tuple[int, Reply]]:
+        """The number of each question with its reply, as these come.
+
+        A photo that cannot be opened has a reply with its problem, and is not sent.
+
+        Raises:
+            ConnectionError, ValueError: see `ServedModel.replies`; the model sees no photos, or
+                none of `MAX_WITHOUT_ANSWER` answers is one.
+            OSError: answers cannot be kept.
+        """
+        progress = Progress(len(questions), shown=self._shows_progress)
+        num_new = num_good = 0
+        opened = done_ahead(
+            self._opened,
+            enumerate(questions),
+            threads=ENCODERS,
+            most_ahead=2 * self.model.num_parallel,
+        )
+        answers = done_as_they_come(
+            self._answered, self._checked(opened), threads=self.model.num_parallel
+        )
+        try:
+            for item, reply in answers:
+                if item.reply is None:
+                    self._keep(item, reply)
+                    num_new, num_good = num_new + 1, num_good + (not reply.problem)
+                    if num_new >= MAX_WITHOUT_ANSWER and not num_good:
+                        raise ValueError(
+                            f"{self.model.address}: none of {num_new} new answers can be used, the "
+                            f"last: {reply.problem}; change the question or the model"
+                        )
+                self.counts[reply.problem.partition(" (")[0]] += 1
+                progress.step(reply, is_new=item.reply is None)
+                yield item.number, reply
+        finally:
+            answers.close()
+            self.model.close()
+            progress.end()
+
+    def _keep(self, item: _Opened, reply: Reply) -> None:
+        if not reply.is_failed:
+            date = datetime.now(UTC).isoformat(timespec="seconds")
+            self._store.put(
+                {item.key: {"text": reply.text, "problem": reply.problem, "date": date}}
+            )
+
+    def _opened(self, numbered: tuple[int, PhotoQuestion]) -> _Opened:
+        """A question with its photo as it is sent, or its reply where there is one."""
+        number, question = numbered
+        try:
+            content = _bytes_of(question.photo)
+            digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+            key = key_of(digest, question.text, str(question.draw), self.settings)
+            kept = self._store.get(key)
+            if kept is not None:
+                reply = Reply(text=kept["text"], problem=kept["problem"])
+                return _Opened(number=number, question=question, key=key, reply=reply)
+            url = data_url(question.photo, content, longest_side=self._longest_side)
+        except (OSError, ValueError) as error:
+            reply = Reply(problem=str(error), is_failed=True)
+            return _Opened(number=number, question=question, reply=reply)
+        return _Opened(number=number, question=question, key=key, url=url)
+
+    def _checked(self, opened: Iterable[_Opened]) -> Iterator[_Opened]:
+        """The same; the model is checked before the first one that is sent."""
+        for item in opened:
+            if item.reply is None and not self._is_checked:
+                check_sight(self.model, item.question.text)
+                self._is_checked = True
+            yield item
+
+    def _answered(self, item: _Opened) -> Reply:
+        if item.reply is not None:
+            return item.reply
+        seed = None if self._seed is None else self._seed + item.question.draw
+        return self.model.ask(Question(messages=message(item.question.text, item.url), seed=seed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """A question whose photo was opened.
+
+    Attributes:
+        number: of the question.
+        question: about the photo.
+        key: of its answer.
+        url: of the photo, in JPEG.
+        reply: None where it must be asked for.
+    """
+
+    number: int
+    question: PhotoQuestion
+    key: str = ""
+    url: str = ""
+    reply: Reply | None = None
+
+
+def message(text: str, url: str) -> list[Message]:
+    """A turn of a chat: a photo, if there is one, then the text."""
+    if not url:
+        return [{"role": "user", "content": text}]
+    photo = {"type": "image_url", "image_url": {"url": url}}
+    return [{"role": "user", "content": [photo, {"type": "text", "text": text}]}]
+
+
+def data_url(
+    photo: str | Path | Image.Image, content: bytes, *, longest_side: int = LONGEST_SIDE
+) -> str:
+    """A photo as models are sent it: upright, in RGB, at most of a size, a JPEG without its notes.
+
+    Args:
+        photo: its file, for messages, or the photo itself.
+        content: of the file.
+        longest_side: in pixels.
+
+    Raises:
+        ValueError: no photo.
+    """
+    opened = photo
+    if not isinstance(opened, Image.Image):
+        # decoded at a half or less where that is enough
+        opened = load_rgb(opened, content=content, smallest_side=longest_side)
+    if max(opened.size) > longest_side:
+        opened = opened.copy()
+        opened.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS, reducing_gap=3)
+    jpeg = io.BytesIO()
+    Image.frombytes(opened.mode, opened.size, opened.tobytes()).save(jpeg, "JPEG", quality=QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg.getvalue()).decode()}"
+
+
+def _bytes_of(photo: str | Path | Image.Image) -> bytes:
+    if isinstance(photo, Image.Image):
+        return f"{photo.size}{photo.mode}".encode() + photo.tobytes()
+    try:
+        with open_photo(photo) as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{photo}: no such photo") from error
+
+
+def check_sight(model: ServedModel, text: str) -> None:
+    """Ask about two unlike photos and about none.
+
+    Raises:
+        ValueError: the model answers no question with a photo, or takes none in: such a question is
+            not longer than without it, and both photos have the same answer.
+        ConnectionError: it cannot be reached.
+    """
+    urls = [data_url(photo, b"") for photo in _unlike_photos()]
+    seen = [model.ask_once(Question(messages=message(text, url))) for url in urls]
+    name = f"{model.address}: {model.model}"
+    if failed := next((reply for reply in seen if reply.is_failed), None):
+        listed = ", ".join(model.listed()[:8])
+        raise ValueError(
+            f"{name} answers no question with a photo: {failed.problem}; look at the model's name "
+            f"and at whether it takes photos (the server lists {listed or 'no models'})"
+        )
+    blind = model.ask_once(Question(messages=message(text, "")))
+    if blind.is_failed:  # it wants a photo
+        return
+    is_counted = bool(seen[0].prompt_tokens and blind.prompt_tokens)
+    is_longer = seen[0].prompt_tokens > blind.prompt_tokens
+    is_same = seen[0].text == seen[1].text
+    if (is_counted and not is_longer) or (not is_counted and is_same):
+        how = "the photo adds no tokens" if is_counted else "two unlike photos have the same answer"
+        raise ValueError(
+            f"{name} sees no photos ({how}); serve a model with eyes, with what reads its photos "
+            "(llama.cpp: --mmproj)"
+        )
+    if seen[0].model and not _is_same_model(seen[0].model, model.model):
+        log.warning("%s answers in the name of %s", name, seen[0].model)
+
+
+def _is_same_model(said: str, asked: str) -> bool:
+    """Whether a server answers as the model that was asked; services add a date, hubs a commit."""
+    said, asked = said.lower().split("/")[-1], asked.lower().rstrip("/").split("/")[-1]
+    return said.startswith(asked) or asked.startswith(said)
+
+
+def _unlike_photos() -> tuple[Image.Image, Image.Image]:
+    size = (_CHECK_SIDE, _CHECK_SIDE)
+    disc, stripes = Image.new("RGB", size, "white"), Image.new("RGB", size, "navy")
+    ImageDraw.Draw(disc).ellipse((80, 80, 256, 256), fill="red")
+    for left in range(0, _CHECK_SIDE, 48):
+        ImageDraw.Draw(stripes).rectangle((left, 0, left + 23, _CHECK_SIDE), fill="yellow")
+    return disc, stripes
+
+
+class Progress:
+    """How far the answers are, on standard error: one line that changes, or lines now and then.
+
+    Args:
+        total: questions.
+        shown: whether it is.
+    """
+
+    def __init__(self, total: int, *, shown: bool = True) -> None:
+        self._total, self._shown = total, shown
+        self._is_terminal = sys.stderr.isatty()
+        self._every = 0.3 if self._is_terminal else 15.0
+        self._begun = self._last = time.monotonic()
+        self._done = self._new = self._failed = self._tokens = 0
+
+    def step(self, reply: Reply, *, is_new: bool) -> None:
+        """One more is done."""
+        self._done, self._new = self._done + 1, self._new + is_new
+        self._failed += bool(reply.problem)
+        self._tokens += reply.prompt_tokens + reply.completion_tokens
+        if time.monotonic() - self._last >= self._every:
+            self._print()
+
+    def end(self) -> None:
+        """The last line, where there was one before it."""
+        if self._last > self._begun:
+            self._print()
+            if self._shown and self._is_terminal:
+                print(file=sys.stderr)
+
+    def _print(self) -> None:
+        self._last = time.monotonic()
+        rate = self._new / max(1e-9, self._last - self._begun)
+        left = (self._total - self._done) / rate if rate else 0.0
+        line = (
+            f"{self._done:,} of {self._total:,} answers, {rate:.1f} a second, "
+            f"{left:,.0f} s left, {self._failed:,} without, {self._tokens:,} tokens"
+        )
+        if self._shown:
+            mark = "\r" if self._is_terminal else ""
+            print(f"{mark}{line}", end=" " if mark else "\n", file=sys.stderr, flush=True)
+
+
+def summary(counts: Counter[str]) -> dict[str, Any]:
+    """Counts of answers for a card: all, those that are none by reason, and their share."""
+    total = sum(counts.values())
+    refused = {reason: number for reason, number in counts.items() if reason}
+    share = round(sum(refused.values()) / total, 4) if total else 0.0
+    return {"answers": total, "without": refused, "share without": share}

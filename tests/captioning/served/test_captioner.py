@@ -1,0 +1,283 @@
+"""Photos captioned by a served model: kept, resumed, checked, counted."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from captioning.commands.main import main
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.greedy import GreedySearch
+from captioning.decoding.sampling import Sampling
+from captioning.served.answer_text import CUT, REFUSED
+from captioning.served.captioner import REQUEST, ServedCaptioner
+from captioning.served.photo_answers import MAX_WITHOUT_ANSWER, data_url
+from tests.served_model import Answers, Body, asked, chat, photo_of, served
+
+SIDE = 12  # of the photos of these tests; those of the check are larger
+
+
+def picture(body: Body) -> Image.Image | None:
+    url = photo_of(body)
+    if not url:
+        return None
+    assert url.startswith("data:image/jpeg;base64,")
+    return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+
+
+def by_number(body: Body) -> Any:
+    """The number that the brightness of a photo stands for."""
+    photo = picture(body)
+    if photo is None:
+        return chat("Which photo?", tokens=5)
+    number = round(photo.convert("L").tobytes()[0] / 5) if photo.width == SIDE else -1
+    return chat(f"Photo {number}.", tokens=50)
+
+
+def of_user(server: Answers) -> list[Body]:
+    """Requests about photos that are not the check's."""
+    return [b for b in server.bodies if (p := picture(b)) is not None and p.width == SIDE]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    paths = [folder / f"{number:02d}.png" for number in range(40)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (SIDE, SIDE), (number * 5,) * 3).save(path)
+    return paths
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("CAPTIONING_CACHE", str(tmp_path / "cache"))
+
+
+def captioner(server: Answers, **settings: Any) -> ServedCaptioner:
+    return ServedCaptioner(**{"name": f"{server.address}#m", "wait": 0.01, **settings})
+
+
+def test_photos_are_captioned_in_order_and_asked_once(photos, tmp_path: Path) -> None:
+    with served(by_number) as server:
+        one = captioner(server, cache_folder=tmp_path / "kept", prompt="What?")
+        written = one.write_captions(photos, keys=[p.name for p in photos])
+        assert written == [[f"Photo {number}."] for number in range(40)]
+        assert len(server.bodies) == 43  # with three of the check
+        assert {asked(body) for body in server.bodies} == {"What?"}
+        assert set(server.bodies[0]) == {"model", "messages", "max_tokens", "temperature"}
+        again = captioner(server, cache_folder=tmp_path / "kept", prompt="What?")
+        assert again.write_captions(photos, keys=[p.name for p in photos]) == written
+        assert len(server.bodies) == 43
+        for changed in (
+            {"prompt": "Who?"},
+            {"max_tokens": 9},
+            {"search": Sampling.with_settings()},
+        ):
+            settings = {"prompt": "What?", **changed}
+            captioner(server, cache_folder=tmp_path / "kept", **settings).write_captions(
+                photos[:1], keys=["a"]
+            )
+        assert len(of_user(server)) == 43
+        assert again.identity == one.identity
+
+
+@pytest.mark.parametrize("form", ["text", "csv", "json"])
+def test_the_command_resumes_to_the_same_file(form: str, photos, tmp_path: Path, capsys) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    folder = str(photos[0].parent)
+    options = ["--format", form, "--parallel", "3", "--prompt", "What?"]
+    with served(by_number) as server:
+        place = ["--model", f"{server.address}#m"]
+        assert main(["caption", folder, *place, *options, "--out", str(whole)]) == 0
+        for file in (tmp_path / "cache" / "served").iterdir():
+            file.unlink()
+        num = len(server.bodies)
+        server.answer = lambda b: (
+            (401, {}, b"no") if len(server.bodies) > num + 20 else by_number(b)
+        )
+        assert main(["caption", folder, *place, *options, "--out", str(out)]) == 1
+        said = capsys.readouterr().err
+        assert "401: no" in said
+        assert "kept in" in said
+        assert not out.exists()
+        asked_before = Counter(map(photo_of, of_user(server)[40:]))
+        server.answer, num = by_number, len(of_user(server))
+        assert main(["caption", folder, *place, *options, "--out", str(out)]) == 0
+        assert out.read_bytes() == whole.read_bytes()
+        assert len(of_user(server)) - num <= 40 - (sum(asked_before.values()) - 4)
+        assert "Photo 39." in out.read_text()
+
+
+def test_a_card_says_what_was_asked_and_no_key(photos, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+
+    def answer(body: Body) -> Any:
+        text = by_number(body)
+        return "I'm sorry, I can't." if "Photo 7." in json.dumps(text) else text
+
+    out = tmp_path / "out.csv"
+    with served(answer) as server:
+        place = ["--model", f"{server.address}#m", "--out", str(out), "--format", "csv"]
+        assert main(["caption", *map(str, photos[:10]), *place]) == 1
+        assert server.headers[-1]["Authorization"] == "Bearer sk-secret"
+    card = json.loads((tmp_path / "out.csv.card.json").read_text())
+    assert (card["model"], card["prompt"], card["sampling"]) == ("m", REQUEST, {"temperature": 0.0})
+    assert (card["without"], card["share without"]) == ({REFUSED: 1}, 0.1)
+    said = capsys.readouterr().err
+    assert f"07.png: {REFUSED}" in said
+    assert "1 of 10 photos left out" in said
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [file for file in files if b"sk-secret" in file.read_bytes()]
+    assert len(out.read_text().splitlines()) == 10
+
+
+def test_a_broken_photo_is_named_and_not_sent(photos, tmp_path: Path, capsys) -> None:
+    photos[3].write_bytes(b"none")
+    with served(by_number) as server:
+        place = ["--model", f"{server.address}#m"]
+        assert main(["caption", *map(str, photos[:5]), str(tmp_path / "no.jpg"), *place]) == 1
+        assert len(of_user(server)) == 4
+    said, err = capsys.readouterr()
+    assert said.count("\n") == 4
+    assert "03.png: photo is not an image" in err
+    assert "no.jpg: no such photo" in err
+
+
+def test_a_photo_that_the_server_fails_at_is_asked_for_again(photos, tmp_path: Path) -> None:
+    def answer(body: Body) -> Any:
+        said = by_number(body)
+        return (500, {}, b"this photo") if "Photo 3." in json.dumps(said) else said
+
+    with served(answer) as server:
+        one = captioner(server, retries=1, cache_folder=tmp_path / "kept")
+        written = one.write_captions(photos, keys=[p.name for p in photos])
+        assert [n for n, texts in enumerate(written) if not texts] == [3]
+        assert one.card()["without"] == {"the model failed": 1}
+        server.answer, num = by_number, len(of_user(server))
+        again = captioner(server, cache_folder=tmp_path / "kept")
+        assert again.write_captions(photos, keys=["x"] * 40)[3] == ["Photo 3."]
+        assert len(of_user(server)) == num + 1
+
+
+def test_cut_captions_are_left_out(photos) -> None:
+    def answer(body: Body) -> Any:
+        said = by_number(body)
+        return chat("Photo", ended="length", tokens=50) if "Photo 1." in json.dumps(said) else said
+
+    with served(answer) as server:
+        one = captioner(server)
+        assert one.write_captions(photos[:3], keys=["a", "b", "c"])[1] == []
+        assert one.card()["without"] == {CUT: 1}
+
+
+def test_a_model_without_eyes_is_refused(photos) -> None:
+    with (
+        served(lambda _: chat("A nice photo.", tokens=5)) as server,
+        pytest.raises(ValueError, match=r"m sees no photos \(the photo adds no tokens\)"),
+    ):
+        captioner(server).write_captions(photos, keys=["x"] * 40)
+    assert len(server.bodies) == 3
+    with (
+        served(lambda _: chat("A nice photo.", tokens=0)) as server,
+        pytest.raises(ValueError, match="two unlike photos have the same answer"),
+    ):
+        captioner(server).write_captions(photos, keys=["x"] * 40)
+    refusal = (400, {}, {"error": {"message": "m takes no images"}})
+    with (
+        served(lambda b: refusal if photo_of(b) else chat("Hm.")) as server,
+        pytest.raises(ValueError, match=r"answers no question .*takes no images.*server lists m"),
+    ):
+        captioner(server).write_captions(photos, keys=["x"] * 40)
+
+
+def test_a_model_that_wants_a_photo_has_eyes(photos) -> None:
+    with served(lambda b: by_number(b) if photo_of(b) else (500, {}, b"no photo")) as server:
+        assert captioner(server).write_captions(photos[:1], keys=["a"]) == [["Photo 0."]]
+
+
+def test_another_model_that_answers_is_named(photos, caplog) -> None:
+    with served(lambda b: {**by_number(b), "model": "other"}) as server:
+        captioner(server).write_captions(photos[:1], keys=["a"])
+    assert "m answers in the name of other" in caplog.text
+
+
+def test_refusals_alone_end_the_run(photos) -> None:
+    def answer(body: Body) -> Any:
+        said = by_number(body)
+        return said if "-1" in json.dumps(said) else chat("I cannot help with that.")
+
+    with served(answer) as server:
+        with pytest.raises(ValueError, match=f"none of {MAX_WITHOUT_ANSWER} .*{REFUSED}; change"):
+            captioner(server, num_parallel=2).write_captions(photos, keys=["x"] * 40)
+        assert len(of_user(server)) < MAX_WITHOUT_ANSWER + 6
+
+
+def test_draws_are_asked_one_by_one(photos) -> None:
+    with served(by_number) as server:
+        search = Sampling.with_settings(num_captions=3, temperature=0.5, top_p=0.9, seed=4)
+        (replies,) = captioner(server, search=search).in_order(photos[:1])
+        assert [reply.text for reply in replies] == ["Photo 0."] * 3
+        mine = of_user(server)
+        assert sorted(body["seed"] for body in mine) == [4, 5, 6]
+        assert {(body["temperature"], body["top_p"]) for body in mine} == {(0.5, 0.9)}
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        (BeamSearch.with_settings(beam_size=3), "BeamSearch"),
+        (Sampling.with_settings(top_k=5), "settings top_k"),
+        (GreedySearch.with_settings(repetition_penalty=1.2), "settings repetition_penalty"),
+    ],
+)
+def test_searches_that_no_server_has_are_refused(search, said: str) -> None:
+    with pytest.raises(ValueError, match=f"not asked for {said}.*search=greedy"):
+        ServedCaptioner(name="http://host/v1#m", search=search)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--beam", "3"], "--beam: not for a model behind an address"),
+        (["--n-best", "3"], "add --diverse"),
+        (["--seed", "3"], "--seed: of --diverse alone"),
+        (["--must-include", "dog"], "--must-include: not"),
+    ],
+)
+def test_options_that_no_server_has_are_refused(options, said: str, photos, capsys) -> None:
+    place = ["--model", "http://127.0.0.1:9/v1#m"]
+    assert main(["caption", str(photos[0]), *place, *options]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_wrong_address_is_said_in_a_line(photos, capsys) -> None:
+    begun = time.monotonic()
+    assert main(["caption", str(photos[0]), "--model", "http://127.0.0.1:9/v1#m"]) == 1
+    assert "cannot be reached" in capsys.readouterr().err
+    assert main(["caption", str(photos[0]), "--model", "http://127.0.0.1:9/v1"]) == 1
+    assert "names no model" in capsys.readouterr().err
+    assert main(["caption", str(photos[0]), "--parallel", "2"]) == 1
+    assert "--parallel: for --model http" in capsys.readouterr().err
+    assert time.monotonic() - begun < 10
+
+
+def test_photos_are_sent_upright_flat_and_small() -> None:
+    photo = Image.new("RGBA", (3000, 1500), (0, 0, 0, 0))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    file = io.BytesIO()
+    photo.save(file, "PNG", exif=exif)
+    url = data_url("a.png", file.getvalue())
+    sent = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+    assert (sent.size, sent.mode, sent.format) == ((512, 1024), "RGB", "JPEG")
+    assert min(sent.tobytes()) > 250
+    assert not sent.getexif()
