@@ -48,7 +48,13 @@ def image_text_folder(name: str, *, weights: bool = False) -> Path:
     Raises:
         FileNotFoundError: no such folder, no model in it, or no weights where they are needed.
         ConnectionError: the hub cannot be reached.
+        ValueError: an address.
     """
+    if name.lower().startswith(("http://", "https://")):
+        raise ValueError(
+            f"{name}: an address, and this part computes by itself; choose the one for served "
+            "models: caption_source@...=server, matching@...=server, or curation/score=graded"
+        )
     files = (*FILES, "*.safetensors") if weights else FILES
     folder = model_folder(name, instead=NO_HUB, files=files)
     if weights and not any(folder.glob("*.safetensors")):

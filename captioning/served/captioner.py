@@ -22,8 +22,9 @@ from captioning.served.client import Reply, ServedModel, split_place
 from captioning.served.photo_answers import LONGEST_SIDE, PhotoAnswers, PhotoQuestion, summary
 
 REQUEST = "Describe the image in one sentence."
-# Of a search, what requests say; lengths are the prompt's and max_tokens'.
-_SAID = ("num_captions", "temperature", "seed", "beam_size", "max_length", "min_length")
+# Of a search, what requests say, or what it does not read.
+_SAID = ("num_captions", "temperature", "seed", "beam_size")
+_FEWEST = 2  # tokens by configs/search/base.yaml: no answer is shorter
 _PHOTOS_AT_ONCE = 256
 log = logging.getLogger(__name__)
 
@@ -159,10 +160,14 @@ def _sampling(search: AbstractSearch | None) -> tuple[dict[str, Any], int, int |
     if search is None:
         return {"temperature": 0.0}, 1, None
     settings, plain = search.settings, SearchSettings()
+    given = {name: getattr(settings, name) for name in vars(plain) if name not in _SAID}
+    if settings.min_length == _FEWEST:
+        del given["min_length"]
+    # lists of configs are empty as tuples are
     changed = [
         name
-        for name, value in vars(plain).items()
-        if name not in _SAID and getattr(settings, name) != value
+        for name, value in given.items()
+        if value != getattr(plain, name) and (value or getattr(plain, name))
     ]
     if isinstance(search, Sampling) and not changed and search.top_k is None:
         sampling = {"temperature": settings.temperature, "top_p": search.top_p}
@@ -173,5 +178,5 @@ def _sampling(search: AbstractSearch | None) -> tuple[dict[str, Any], int, int |
     what = f"settings {', '.join(wrong)} of the search" if wrong else type(search).__name__
     raise ValueError(
         f"a server is not asked for {what}; choose search=greedy, or search=sampling with "
-        "temperature, top_p, num_captions and seed, and give further fields by extra_body"
+        "temperature, top_p, num_captions and seed, max_tokens, and extra_body for further fields"
     )

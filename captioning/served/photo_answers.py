@@ -119,7 +119,6 @@ class PhotoAnswers:
         try:
             for item, reply in answers:
                 if item.reply is None:
-                    self._keep(item, reply)
                     num_new, num_good = num_new + 1, num_good + (not reply.problem)
                     if num_new >= MAX_WITHOUT_ANSWER and not num_good:
                         raise ValueError(
@@ -170,7 +169,11 @@ class PhotoAnswers:
         if item.reply is not None:
             return item.reply
         seed = None if self._seed is None else self._seed + item.question.draw
-        return self.model.ask(Question(messages=message(item.question.text, item.url), seed=seed))
+        question = Question(messages=message(item.question.text, item.url), seed=seed)
+        reply = self.model.ask(question)
+        with self._lock:
+            self._keep(item, reply)  # here, as nobody may be left to take the reply
+        return reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

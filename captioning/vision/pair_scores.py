@@ -65,6 +65,8 @@ class PairScores:
     def scores(self, pairs: Sequence[Pair]) -> Tensor:
         """``(N,) float32``, higher is a better fit. Every process gives the same pairs.
 
+        A scorer that ``leaves_out`` pairs, such as a served judge, gives NaN for them.
+
         Raises:
             FileNotFoundError: a photo is not there.
             ValueError: a photo that cannot be opened, a blank caption, or a score that is NaN.
@@ -147,7 +149,8 @@ class PairScores:
         photo_of, keys, captions = zip(*wanted, strict=True)
         with refusals_named(paths, photos):
             scores = self.scorer.score_pairs(photos, captions, photo_of)
-        if not bool(torch.isfinite(scores).all()):
+        leaves_out = getattr(self.scorer, "leaves_out", False)
+        if not leaves_out and not bool(torch.isfinite(scores).all()):
             position = int(torch.nonzero(~torch.isfinite(scores))[0])
             raise ValueError(
                 f"{paths[photo_of[position]]}: {self.name} is {float(scores[position])} for "

@@ -114,8 +114,9 @@ def better(
     found = []
     for texts in options:
         own, *new = [next(scores) for _ in range(1 + len(texts))]
-        ranked = sorted(zip(new, texts, strict=True), key=lambda pair: -pair[0])
-        found.append([text for score, text in ranked if score > own])
+        # a pair without a score (NaN) is no better, and better than none
+        fitting = [pair for pair in zip(new, texts, strict=True) if pair[0] > own]
+        found.append([text for _, text in sorted(fitting, key=lambda pair: -pair[0])])
     return found
 
 
@@ -194,7 +195,7 @@ class CapFilt(AbstractAmender):
         if not caption:
             choice = replace(choice, reason="the captioner wrote no further caption")
             return [context.edit(choice, "remove")], "no caption was written"
-        if self.pairs is not None and fit is not None and fit < self.threshold:
+        if self.pairs is not None and fit is not None and not fit >= self.threshold:
             reason = f"{below(self.pairs, fit, self.threshold)}: {caption}"
             return [context.edit(replace(choice, reason=reason), "remove")], "made caption dropped"
         if self.pairs is not None and fit is not None:

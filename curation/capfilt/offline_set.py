@@ -8,6 +8,7 @@ What captioner and filter say of each photo is in shards that grow by appending.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -430,6 +431,7 @@ def _counts(outcome: Outcome, records: Records) -> dict[str, Any]:
     after = outcome.view.samples()
     written = [score for line in records.values() for score in line["written"]]
     made = [score for line in records.values() for _, score in line["made"]]
+    all_scores = [*written, *made]
     return {
         "photos": len(records),
         "written": sum(sample.origin != UNPAIRED for sample in before),
@@ -437,12 +439,15 @@ def _counts(outcome: Outcome, records: Records) -> dict[str, Any]:
         "made": len(made),
         "made accepted": sum(map(_is_made, after)),
         "captions": len(after),
+        "photos without a made caption": sum(not line["made"] for line in records.values()),
+        "without a score": sum(score is not None and math.isnan(score) for score in all_scores),
         "scores written": _histogram(written),
         "scores made": _histogram([score for score in made if score is not None]),
     }
 
 
 def _histogram(scores: Sequence[float]) -> dict[str, Any]:
+    scores = [score for score in scores if not math.isnan(score)]  # of no score, see `PairScores`
     if not scores:
         return {}
     counts, edges = np.histogram(scores, BINS)

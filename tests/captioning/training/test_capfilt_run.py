@@ -10,6 +10,7 @@ import pytest
 from captioning.runtime.files import read_json
 from tests.matching_folders import save_blip_matching
 from tests.run_calls import train
+from tests.served_model import chat, photo_of, served
 
 
 @pytest.fixture
@@ -68,3 +69,23 @@ def test_replaced_by_a_models_captions(small, first, tmp_path):
     assert edits
     assert all(e["action"] == "replace_caption" for e in edits)
     assert all(e["origin"].startswith("model:updown_tiny@") for e in edits)
+
+
+def test_replaced_by_a_served_models_captions(small, tmp_path):
+    def answer(body):
+        text = f"Photo {len(photo_of(body)) % 97} as it is."
+        return chat(text, tokens=50 if photo_of(body) else 5)
+
+    with served(answer) as server:
+        settings = (
+            "num_epochs=2",
+            "curation=replace_caption_model",
+            "caption_source@curation.amend.source=server",
+            "curation.select.ratio=0.2",
+            f'curation.amend.source.captioner.name="{server.address}#m"',
+        )
+        train(small(*settings, folder="second"))
+    edits = journal(tmp_path / "second")
+    assert edits
+    assert all(e["value"].endswith("as it is.") for e in edits)
+    assert all(e["origin"] == "model:m" for e in edits)

@@ -14,11 +14,13 @@ from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.steps.add_pairs import AddPairs
 from captioning.data.steps.base import StepContext
 from captioning.runtime.files import read_json
+from captioning.served.photo_answers import data_url
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.pair_scores import PairScores
 from curation.capfilt import offline_set
 from curation.capfilt.offline_set import capfilt, summary
 from tests.matching_folders import save_blip_captioner, save_blip_matching
+from tests.served_model import asked, chat, photo_of, served
 from tests.task_calls import call
 from tests.tiny import CAPTIONS
 
@@ -94,6 +96,52 @@ def test_counts_are_those_of_the_scores(run, data, middle):
     assert summary(card).startswith(f"{counts['written kept']} of 14 written captions kept")
     assert all((data / "out" / name).is_file() for name in SET_FILES)
     assert read_json(data / "out/card.json")["counts"] == counts
+
+
+def test_captioner_and_filter_may_be_behind_an_address(data, monkeypatch):
+    """Photo 0 is refused a caption; of photo 1 no score can be read."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    photos = {data_url(data / f"{n}.png", (data / f"{n}.png").read_bytes()): n for n in range(7)}
+
+    def answer(body):
+        number = photos.get(photo_of(body), -1)
+        text = f"Photo {number} is shown."
+        if "100" in asked(body):
+            text = "It depends." if number == 1 else "90" if "is shown" in asked(body) else "20"
+        elif number == 0:
+            text = "I'm sorry, I can't help with that."
+        return chat(text, tokens=50 if photo_of(body) else 5)
+
+    with served(answer) as server:
+        place = f'"{server.address}#m"'
+        options = (
+            "data=jsonl",
+            f"data.root={data}",
+            f"data.train.annotations={data / 'train.jsonl'}",
+            f"data.train.image_folder={data}",
+            f"paths.cache={data / 'cache'}",
+            "caption_source@captioner=server",
+            f"captioner.captioner.name={place}",
+            "matching@filter=server",
+            f"filter.scorer.name={place}",
+            f"out={data / 'out'}",
+        )
+        card = call(capfilt, compose_config("capfilt", options))
+        num = len(server.bodies)
+        (data / "out/shards/0001-of-0001.jsonl").unlink()  # the answers are kept beside it
+        assert call(capfilt, compose_config("capfilt", options))["counts"] == card["counts"]
+        assert len(server.bodies) == num
+    counts = card["counts"]
+    assert counts["photos without a made caption"] == 1
+    assert counts["made accepted"] == 5  # none for 0, none that is scored for 1
+    assert counts["written kept"] == 2  # photo 1's, which no score speaks against
+    assert counts["without a score"] == 3
+    kept = [line["caption"] for line in read_json(data / "out/captions.json")["annotations"]]
+    assert "Photo 2 is shown." in kept
+    assert "Photo 1 is shown." not in kept
+    assert card["config"]["captioner"]["captioner"]["name"] == place.strip('"')
+    files = [file for file in data.rglob("*") if file.is_file()]
+    assert not [file for file in files if b"sk-secret" in file.read_bytes()]
 
 
 @pytest.mark.long
