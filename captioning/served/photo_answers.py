@@ -106,7 +106,7 @@ class PhotoAnswers:
             OSError: answers cannot be kept.
         """
         progress = Progress(len(questions), shown=self._shows_progress)
-        num_new = num_good = 0
+        tally = _Tally(self.model.address)
         opened = done_ahead(
             self._opened,
             enumerate(questions),
@@ -119,12 +119,7 @@ class PhotoAnswers:
         try:
             for item, reply in answers:
                 if item.reply is None:
-                    num_new, num_good = num_new + 1, num_good + (not reply.problem)
-                    if num_new >= MAX_WITHOUT_ANSWER and not num_good:
-                        raise ValueError(
-                            f"{self.model.address}: none of {num_new} new answers can be used, the "
-                            f"last: {reply.problem}; change the question or the model"
-                        )
+                    tally.add(reply)
                 self.counts[reply.problem.partition(" (")[0]] += 1
                 progress.step(reply, is_new=item.reply is None)
                 yield item.number, reply
@@ -174,6 +169,26 @@ class PhotoAnswers:
         with self._lock:
             self._keep(item, reply)  # here, as nobody may be left to take the reply
         return reply
+
+
+class _Tally:
+    """New answers, some of which must be good."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._num, self._num_good = address, 0, 0
+
+    def add(self, reply: Reply) -> None:
+        """Count one.
+
+        Raises:
+            ValueError: none of `MAX_WITHOUT_ANSWER` is good.
+        """
+        self._num, self._num_good = self._num + 1, self._num_good + (not reply.problem)
+        if self._num >= MAX_WITHOUT_ANSWER and not self._num_good:
+            raise ValueError(
+                f"{self._address}: none of {self._num} new answers can be used, the last: "
+                f"{reply.problem}; change the question or the model"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from captioning.commands.command import HydraCommand
 from captioning.config.compose import compose_config
 from captioning.runtime.processors import image_text_folder
 from captioning.served.judge import ServedJudge, read_score
@@ -85,6 +86,13 @@ def test_wrong_questions_and_places_are_refused() -> None:
         ServedJudge(name="http://h/v1#m", scale="stars")  # pyright: ignore
     with pytest.raises(ValueError, match="an address, and this part computes by itself"):
         image_text_folder("http://h/v1#m")
+
+
+def test_a_place_needs_no_quotes_on_the_command_line() -> None:
+    command = HydraCommand(name="x", summary="", config="train", task="x")
+    assert command.with_key("a.name=http://h:1/v1#o/m:7b") == 'a.name="http://h:1/v1#o/m:7b"'
+    for other in ("a=http://h/v1", 'a="http://h/v1#m"', "a=http://h/v1#m,http://h/v1#n"):
+        assert command.with_key(other) == other
 
 
 def test_a_grade_is_a_score_of_curation() -> None:
