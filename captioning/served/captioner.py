@@ -100,12 +100,24 @@ class ServedCaptioner:
     def prepare_photos(self, photos: Sequence[Path], *, keys: Sequence[str]) -> None:
         """Nothing: photos are opened as they are sent."""
 
-    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
+    def write_captions(
+        self,
+        photos: Sequence[Path],
+        *,
+        keys: Sequence[str],
+        beginnings: Sequence[str] | None = None,
+    ) -> list[list[str]]:
         """Captions of each photo; see `CaptionWriter`.
 
         Raises:
-            ConnectionError, ValueError: see `PhotoAnswers.as_they_come`.
+            ConnectionError, ValueError: see `PhotoAnswers.as_they_come`; or beginnings, which
+                servers of chats do not continue.
         """
+        if beginnings is not None:
+            raise ValueError(
+                f"{self._model}: a served model continues no caption; use a local one, by "
+                "caption_source@...=image_text"
+            )
         written = [
             [reply.text for reply in replies if not reply.problem]
             for replies in self.in_order(photos)

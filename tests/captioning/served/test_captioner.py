@@ -227,6 +227,13 @@ def test_refusals_alone_end_the_run(photos) -> None:
         assert len(of_user(server)) < MAX_WITHOUT_ANSWER + 6
 
 
+def test_captions_are_not_continued() -> None:
+    with pytest.raises(ValueError, match="m: a served model continues no caption; use a local"):
+        ServedCaptioner(name="http://h/v1#m").write_captions(
+            [Path("a.png")], keys=["a"], beginnings=["A dog."]
+        )
+
+
 def test_draws_are_asked_one_by_one(photos) -> None:
     with served(by_number) as server:
         search = Sampling.with_settings(num_captions=3, temperature=0.5, top_p=0.9, seed=4)
