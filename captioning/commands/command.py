@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ class HydraCommand:
             all jobs so before the first begins.
         typed: keys of the config by the names that they have on the command line, where these are
             names of config groups, whose values Hydra would look for among its files.
+        words: makes settings of words without ``=``, which stand before the first option.
     """
 
     name: str
@@ -45,6 +46,17 @@ class HydraCommand:
     show: Show = show_nothing
     check: Callable[[Any], None] | None = None
     typed: Mapping[str, str] = field(default_factory=dict)
+    words: Callable[[Sequence[str]], list[str]] | None = None
+
+    def as_settings(self, arguments: Sequence[str]) -> list[str]:
+        """Arguments with settings in the place of words and of the names that are typed."""
+        given, words = list(arguments), []
+        if self.words is not None:
+            end = next((n for n, text in enumerate(given) if text[:1] == "-"), len(given))
+            words = [text for text in given[:end] if "=" not in text and text[:1].isalnum()]
+            given = [text for text in given[:end] if text not in words] + given[end:]
+            given = self.words(words) + given if words else given
+        return [self.with_key(argument) for argument in given]
 
     def with_key(self, argument: str) -> str:
         """An argument with the config's key in the place of the name that is typed for it.

@@ -44,6 +44,39 @@ def _show_exported(folder: Path, arguments: Mapping[str, Any]) -> None:
     print(f"exported to {folder}")
 
 
+def _metrics_named(names: Sequence[str]) -> list[str]:
+    """Settings of names of metrics: the standard ones in any case of letters, and all others."""
+    known = {name.lower(): name for name in METRIC_NAMES}
+    standard = [known[name.lower()] for name in names if name.lower() in known]
+    further = [name for name in names if name.lower() not in known]
+    extra = [f"extra_metrics=[{','.join(further)}]"] if further else []
+    return [f"scores=[{','.join(standard)}]", *extra]
+
+
+def _show_assessed(result: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    published = result["published"]
+    names = {"tau_b": "tau-b", "tau_c": "tau-c"}
+    shown = f"{names[published]} is what papers report; all times 100"
+    table = Table(title=f"{result['data']}: {result['judgements']} judgements", caption=shown)
+    table.add_column("metric")
+    for name in names.values():
+        table.add_column(name, justify="right")
+    table.add_column(f"95% interval of {names[published]} over photos")
+    for metric, found in result["agreement"].items():
+        ends = found.get(f"{published}_interval")
+        spread = f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}" if ends else ""
+        table.add_row(metric, *(f"{100 * found[name]:.1f}" for name in names), spread)
+    console = Console()
+    console.print(table)
+    for metric, reason in result["missing"].items():
+        console.print(f"{metric} is missing: {reason}", markup=False, soft_wrap=True)
+    if arguments["out"] is not None:
+        console.print(f"written: {arguments['out']}", markup=False, soft_wrap=True)
+
+
 def _compare_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
@@ -147,6 +180,19 @@ COMPARE = PlainCommand(
     summary="Say whether one run is better than another, on photos that both have never seen.",
     add_arguments=_compare_arguments,
     call=_compare,
+)
+ASSESS = HydraCommand(
+    name="assess",
+    summary="Say how far metrics agree with people's judgements of captions.",
+    config="assess",
+    task="captioning.evaluation.assess.assess_metrics",
+    show=_show_assessed,
+    typed={"data": "judgements"}
+    | {
+        f"data.{key}": f"judgements.{key}"
+        for key in ("annotations", "captions", "photos", "folder")
+    },
+    words=_metrics_named,
 )
 IMAGE_DISTANCE = HydraCommand(
     name="image-distance",

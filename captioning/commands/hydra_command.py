@@ -56,7 +56,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from captioning.commands.sweep import Sweep, sweeping
     from captioning.config.compose import VERSION_BASE, search_user_folder
 
-    arguments = [command.with_key(argument) for argument in arguments]
+    arguments = command.as_settings(arguments)
     options = _parsed(command, arguments)
     search_user_folder()
     full_error = bool(os.environ.get(FULL_ERROR))

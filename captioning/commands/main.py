@@ -30,6 +30,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "train": "training.TRAIN",
         "evaluate": "evaluation.EVALUATE",
         "compare": "evaluation.COMPARE",
+        "assess": "evaluation.ASSESS",
         "demo": "training.DEMO",
         "find-lr": "training.FIND_LR",
         "train-space": "training.TRAIN_SPACE",

@@ -1,0 +1,476 @@
+"""How well metrics agree with people: ``captioning assess METRIC... data=NAME``.
+
+People rated captions of photos. Kendall's rank correlation of their ratings with a metric's scores
+tells how far the metric orders captions as they do. Each set is read as the papers that report on
+it read it (Anderson et al., 2016; Hessel et al., 2021, appendix A, and their code).
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import track
+
+from captioning.config.build import build_part
+from captioning.config.loadable import loadable
+from captioning.config.ranges import Name, NonNegativeInt, Seed
+from captioning.config.setting_error import SettingError
+from captioning.config.tasks import recorded
+from captioning.data.line_files import read_lines, read_text
+from captioning.data.readers.coco import read_coco
+from captioning.data.readers.flickr8k import read_flickr8k
+from captioning.data.roster import Roster
+from captioning.metrics.bootstrap import Bootstrap, resampled
+from captioning.metrics.coco import MetricName, MetricResult, evaluate_captions
+from captioning.metrics.evaluation import AbstractMetric, with_further
+from captioning.results.versions import versions
+from captioning.runtime.files import write_json
+from captioning.training.settings import Metrics, Part
+from captioning.types import Sample
+
+Tau = Literal["b", "c"]
+Ints = NDArray[np.int64]
+
+# Columns that Amazon Mechanical Turk writes before those of the task.
+_TASK = 27
+# Papers leave out Composite's fourth caption; the first is one of the photo's references.
+_COMPOSITE_CAPTIONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedCaption:
+    """A caption of a photo that people rated.
+
+    Attributes:
+        photo: the photo's path.
+        caption: raw text.
+        ratings: one or more; higher is better.
+        references: raw captions of the photo that the metrics get.
+    """
+
+    photo: Path
+    caption: str
+    ratings: tuple[float, ...]
+    references: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgements:
+    """What people said of captions.
+
+    Attributes:
+        name: of the set.
+        captions: in the order of the file.
+        tau: the form of Kendall's tau that papers report on this set.
+        left_out: captions that papers leave out, as the references hold them.
+    """
+
+    name: str
+    captions: Sequence[JudgedCaption]
+    tau: Tau
+    left_out: int = 0
+
+
+@loadable
+def read_flickr8k_expert(
+    *, annotations: str | Path, captions: str | Path, photos: str | Path
+) -> Judgements:
+    """Flickr8k-Expert (Hodosh et al., 2013): three ratings from 1 to 4 of each caption.
+
+    Captions of the photo itself are left out (158 of 5,822), as SPICE's paper does. Each rating
+    counts by itself.
+
+    Args:
+        annotations: ``ExpertAnnotations.txt``: photo, caption id and three ratings by tabs.
+        captions: ``Flickr8k.token.txt``.
+        photos: the folder of the photos.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: a line in another form, or of an unknown photo or caption.
+    """
+    judged, left_out = [], 0
+    texts = _Flickr8k(captions)
+    for where, columns in _lines(annotations, 5, "photo, caption id and three ratings"):
+        caption, references = texts(where, columns)
+        if caption in references:
+            left_out += 1
+            continue
+        ratings = tuple(_rating(text, where, low=1, high=4) for text in columns[2:])
+        photo = Path(photos, columns[0])
+        one = JudgedCaption(photo=photo, caption=caption, ratings=ratings, references=references)
+        judged.append(one)
+    return Judgements(name="Flickr8k-Expert", captions=judged, tau="c", left_out=left_out)
+
+
+@loadable
+def read_flickr8k_cf(
+    *, annotations: str | Path, captions: str | Path, photos: str | Path
+) -> Judgements:
+    """Flickr8k-CF (CrowdFlower): the share of people who said that the caption is right.
+
+    A caption of the photo itself stays and leaves the photo's references, as in CLIPScore's code.
+
+    Args:
+        annotations: ``CrowdFlowerAnnotations.txt``: photo, caption id, share and numbers of yes and
+            no by tabs.
+        captions, photos: see `read_flickr8k_expert`.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: a line in another form, of an unknown photo or caption, or with a share that is
+            not that of its numbers.
+    """
+    rows, texts = [], _Flickr8k(captions)
+    for where, columns in _lines(annotations, 5, "photo, caption id, share, yes and no"):
+        share, yes, no = (_rating(text, where, low=0) for text in columns[2:])
+        if yes + no == 0 or abs(share - yes / (yes + no)) > 1e-5:
+            problem = f"the share {share:g} is not that of {yes:g} yes and {no:g} no"
+            raise SettingError(where, problem, "get the published file")
+        rows.append((columns[0], *texts(where, columns), share))
+    judged_of: dict[str, set[str]] = {}
+    for photo, caption, _, _ in rows:
+        judged_of.setdefault(photo, set()).add(caption)
+    return Judgements(
+        name="Flickr8k-CF",
+        captions=[
+            JudgedCaption(
+                photo=Path(photos, photo),
+                caption=caption,
+                ratings=(share,),
+                references=tuple(text for text in references if text not in judged_of[photo]),
+            )
+            for photo, caption, references, share in rows
+        ],
+        tau="b",
+    )
+
+
+@loadable
+def read_composite(
+    *,
+    folder: str | Path,
+    flickr8k: str | Path,
+    flickr30k: str | Path,
+    coco: str | Path,
+    flickr8k_photos: str | Path,
+    flickr30k_photos: str | Path,
+    coco_photos: str | Path,
+) -> Judgements:
+    """Composite (Aditya et al., 2015): ratings from 1 to 5 of how correct a caption is.
+
+    The first three captions of a photo count, 11,985 in all. The first is one of the photo's own:
+    the reference most like it leaves the references, as in CLIPScore's paper.
+
+    Args:
+        folder: has ``8k_correctness.csv``, ``30k_correctness.csv`` and ``coco_correctness.csv``:
+            batches of Mechanical Turk, separated by ``;``, with the photo's address in column 28,
+            then the captions, then their ratings.
+        flickr8k, flickr30k: captions as ``NAME.jpg#K TAB CAPTION``.
+        coco: captions JSON of COCO's validation set of 2014.
+        flickr8k_photos, flickr30k_photos, coco_photos: folders of the photos.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: a row in another form, or of an unknown photo.
+    """
+    rosters: dict[str, Callable[[], Roster]] = {
+        "8k": lambda: read_flickr8k(name="8k", token_file=flickr8k, image_folder=None),
+        "30k": lambda: read_flickr8k(name="30k", token_file=flickr30k, image_folder=None),
+        "coco": lambda: read_coco(name="coco", annotations=str(coco), image_folder=None),
+    }
+    photos = {"8k": flickr8k_photos, "30k": flickr30k_photos, "coco": coco_photos}
+    judged: list[JudgedCaption] = []
+    for part, roster in rosters.items():
+        rows = list(_turk_rows(Path(folder) / f"{part}_correctness.csv"))
+        judged += _composite_part(rows, roster(), Path(photos[part]))
+    return Judgements(name="Composite", captions=judged, tau="c")
+
+
+def _composite_part(
+    rows: Sequence[tuple[str, str, list[str], list[float]]], roster: Roster, photos: Path
+) -> Iterator[JudgedCaption]:
+    of_stem: dict[str, tuple[str, list[str]]] = {}
+    for sample in roster.samples:
+        name = sample.image_path.name
+        of_stem.setdefault(Path(name).stem, (name, []))[1].append(sample.caption)
+    for where, stem, captions, ratings in rows:
+        if stem not in of_stem:
+            remedy = "give the captions that the set was made of"
+            raise SettingError(where, f"the photo {stem!r} has no references", remedy)
+        name, references = of_stem[stem]
+        own = max(references, key=lambda text: _likeness(text, captions[0]))
+        rest = list(references)
+        rest.remove(own)
+        for caption, rating in list(zip(captions, ratings, strict=True))[:_COMPOSITE_CAPTIONS]:
+            yield JudgedCaption(
+                photo=photos / name, caption=caption, ratings=(rating,), references=tuple(rest)
+            )
+
+
+def _likeness(first: str, second: str) -> float:
+    return difflib.SequenceMatcher(None, first.lower(), second.lower(), autojunk=False).ratio()
+
+
+def _turk_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float]]]:
+    """Place, photo without suffix, captions and ratings of each row that names a photo."""
+    # the file's last rows are blank but for their semicolons
+    for number, row in enumerate(csv.reader(io.StringIO(read_text(path)), delimiter=";"), start=1):
+        cells = [cell.strip() for cell in row[_TASK:]]
+        if number == 1 or not any(cells):
+            continue
+        where, (address, *rest) = f"{path}: row {number}", cells
+        size = next((n for n, cell in enumerate(rest) if cell.isdecimal()), 0)
+        if size < _COMPOSITE_CAPTIONS or not all(rest[:size]) or len(rest) < 2 * size:
+            problem = f"must be a photo, captions and as many ratings from column {_TASK + 1} on"
+            raise SettingError(where, f"{problem}: got {cells!r:.80}", "get the published file")
+        ratings = [_rating(text, where, low=1, high=5) for text in rest[size : 2 * size]]
+        yield where, Path(address.rpartition("/")[2]).stem, rest[:size], ratings
+
+
+class _Flickr8k:
+    """Finds a judged caption and its photo's references."""
+
+    def __init__(self, token_file: str | Path) -> None:
+        roster = read_flickr8k(name="flickr8k", token_file=token_file, image_folder=None)
+        self._path, self._captions = token_file, roster.by_id
+        self._references = {photo: tuple(texts) for photo, texts in roster.references().items()}
+
+    def __call__(self, where: str, columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        photo, caption, *_ = columns
+        for name, known in ((photo, self._references), (caption, self._captions)):
+            if name not in known:
+                raise SettingError(where, f"{self._path} has no {name!r}", "give Flickr8k's own")
+        return self._captions[caption].caption, self._references[photo]
+
+
+def _lines(path: str | Path, size: int, what: str) -> Iterator[tuple[str, list[str]]]:
+    """Place and columns of each line."""
+    for number, line in read_lines(path):
+        columns = line.split("\t")
+        if len(columns) != size:
+            problem = f"must be {what}, by tabs: got {line[:60]!r}"
+            raise SettingError(f"{path}:{number}", problem, "is the line cut?")
+        yield f"{path}:{number}", columns
+
+
+def _rating(text: str, where: str, *, low: float, high: float = math.inf) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high or value == math.inf:
+        limits = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+        raise SettingError(where, f"a number must be {limits}: got {text!r}", "correct it")
+    return value
+
+
+def kendall_taus(table: Ints) -> tuple[float, float]:
+    """Kendall's tau-b and tau-c (Stuart, 1953) of two orders.
+
+    Args:
+        table: ``(R, C)`` how often the r-th value of one came with the c-th of the other, both in
+            ascending order; rows and columns may be empty.
+
+    Returns:
+        Both in [-1, 1]; NaN where one order has a single value.
+    """
+    below = np.cumsum(table, axis=0) - table
+    smaller = np.cumsum(below, axis=1) - below
+    larger = below.sum(axis=1, keepdims=True) - below - smaller
+    surplus = float((table * smaller).sum() - (table * larger).sum())
+    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    size, least = int(rows.sum()), min(np.count_nonzero(rows), np.count_nonzero(columns))
+    if least < 2:
+        return math.nan, math.nan
+    # pairs that differ in one order, and in the other; Python's numbers do not overflow
+    untied = [(size**2 - int((counts**2).sum())) // 2 for counts in (rows, columns)]
+    tau_c = 2 * surplus / size**2 * least / (least - 1)
+    return surplus / math.sqrt(untied[0] * untied[1]), tau_c
+
+
+class _Agreement:
+    """Both taus of a metric's scores with people's ratings, each rating a judgement.
+
+    Args:
+        people: ratings of the captions.
+    """
+
+    def __init__(self, people: Judgements) -> None:
+        counts = [len(one.ratings) for one in people.captions]
+        ratings = [rating for one in people.captions for rating in one.ratings]
+        self._caption = np.repeat(np.arange(len(counts)), counts)
+        levels, self._level = np.unique(ratings, return_inverse=True)
+        self._levels = len(levels)
+        photos = dict.fromkeys(one.photo for one in people.captions)
+        numbers = {photo: number for number, photo in enumerate(photos)}
+        self._photo = np.repeat([numbers[one.photo] for one in people.captions], counts)
+        self.photos, self.judgements = len(numbers), len(ratings)
+
+    def measure(self, scores: Sequence[float], bootstrap: Bootstrap | None) -> dict[str, Any]:
+        """Taus of scores in the order of the captions, with their intervals over photos."""
+        values, ranks = np.unique(np.asarray(scores, np.float64), return_inverse=True)
+        cells = ranks[self._caption] * self._levels + self._level
+        shape = (len(values), self._levels)
+
+        def taus(times: Ints | None) -> tuple[float, float]:
+            weights = None if times is None else times[self._photo]
+            table = np.bincount(cells, weights, minlength=shape[0] * shape[1])
+            return kendall_taus(table.astype(np.int64).reshape(shape))
+
+        found: dict[str, Any] = dict(zip(("tau_b", "tau_c"), taus(None), strict=True))
+        if bootstrap is None or math.isnan(found["tau_b"]):
+            return found
+        generator = np.random.default_rng(bootstrap.seed)
+        blocks = resampled(self.photos, bootstrap.resamples, generator)
+        drawn = (np.bincount(row, minlength=self.photos) for block in blocks for row in block)
+        both = np.array([taus(times) for times in drawn])
+        both = both[np.isfinite(both).all(axis=1)]  # one photo alone may leave nothing to order
+        tails = [(1 - bootstrap.confidence) / 2, (1 + bootstrap.confidence) / 2]
+        for name, column in zip(tuple(found), both.T, strict=True):
+            found[f"{name}_interval"] = np.quantile(column, tails).tolist() if len(both) else None
+        return found
+
+
+def assess_metrics(
+    *,
+    judgements: Part,
+    metrics: Metrics,
+    scores: Sequence[MetricName],
+    extra_metrics: Mapping[str, Part] | None = None,
+    resamples: NonNegativeInt = 1000,
+    seed: Seed = 0,
+    out: Name | None = None,
+) -> dict[str, Any]:
+    """Correlate metrics with people's ratings of captions.
+
+    Args:
+        judgements: builds `Judgements`.
+        metrics: whose tokenizer is taken.
+        scores: standard scores.
+        extra_metrics: further metrics by name.
+        resamples: of the photos, for the 95% intervals; 0 for none.
+        seed: of the resamples.
+        out: a JSON file for the result.
+
+    Returns:
+        Numbers of ``photos``, ``captions`` and ``judgements``, ``published`` (``tau_b`` or
+        ``tau_c``), and by score in ``agreement`` both taus with their intervals.
+
+    Raises:
+        ValueError: no metric, one without a score of each caption, or a file in another form.
+        FileNotFoundError: a file or photo that is not there.
+    """
+    used = recorded(locals(), groups=("extra_metrics",))
+    if not scores and not extra_metrics:
+        raise ValueError("no metric: name some, such as `captioning assess BLEU METEOR`")
+    further = {name: build_part(part) for name, part in (extra_metrics or {}).items()}
+    people: Judgements = build_part(judgements)
+    agreement, bootstrap = _Agreement(people), None
+    if resamples:
+        bootstrap = Bootstrap(resamples=resamples, seed=seed)
+    print(
+        f"{people.name}: {agreement.judgements} judgements of {len(people.captions)} captions of "
+        f"{agreement.photos} photos; {people.left_out} captions left out, as their photos' own"
+    )
+    found: dict[str, dict[str, Any]] = {}
+    missing: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for name, result in _scored(people, further, scores, metrics):
+        settings[name] = {k: value for k, value in result.settings.items() if k != "missing"}
+        missing |= result.missing
+        for score, column in _columns(name, result, len(people.captions)).items():
+            measured = agreement.measure(column, bootstrap)
+            if math.isnan(measured["tau_b"]):
+                missing[score] = "all captions have the same score, or all the same rating"
+            else:
+                found[score] = measured
+    assessed = {
+        "data": people.name,
+        "photos": agreement.photos,
+        "captions": len(people.captions),
+        "judgements": agreement.judgements,
+        "left_out": people.left_out,
+        "published": f"tau_{people.tau}",
+        "agreement": found,
+        "missing": missing,
+        "settings": settings,
+    }
+    if out is not None:
+        write_json(Path(out), assessed | {"assessed": used, "versions": versions()})
+    return assessed
+
+
+def _scored(
+    people: Judgements,
+    further: Mapping[str, AbstractMetric],
+    scores: Sequence[MetricName],
+    metrics: Metrics,
+) -> Iterator[tuple[str, MetricResult]]:
+    """Scores of each metric; further ones first, as a photo may be missing."""
+    several = [name for name, metric in further.items() if metric.min_captions > 1]
+    if several:
+        raise ValueError(
+            f"extra_metrics.{several[0]} compares several captions of a photo, and people rated "
+            "single ones; leave it out"
+        )
+    images = _images(people)
+    references = images.references()
+    captions = {str(number): one.caption for number, one in enumerate(people.captions)}
+    for name in track([*further, *scores], description="metrics", transient=True):
+        start = time.monotonic()
+        if name in further:
+            none = MetricResult(
+                corpus={}, per_image={number: {} for number in captions}, settings={"missing": {}}
+            )
+            groups = {number: [text] for number, text in captions.items()}
+            result = with_further(none, groups, images, extra={name: further[name]})
+        else:
+            options = {"metrics": [name], "tokenizer": metrics.tokenizer}
+            result = evaluate_captions(captions, references, **options)
+        print(f"{name}: {time.monotonic() - start:.0f} s")
+        yield name, result
+
+
+def _images(people: Judgements) -> Roster:
+    """Each judged caption as an image of its own, with the photo and its references."""
+    samples: list[Sample] = []
+    for number, one in enumerate(people.captions):
+        for text in one.references:
+            row = len(samples)
+            samples.append(
+                Sample(
+                    row=row,
+                    sample_id=f"{number}#{row}",
+                    image_id=str(number),
+                    image_path=one.photo,
+                    caption=text,
+                )
+            )
+    return Roster(name=people.name, samples=tuple(samples))
+
+
+def _columns(name: str, result: MetricResult, size: int) -> dict[str, list[float]]:
+    """Scores by name in the order of the captions.
+
+    Raises:
+        ValueError: no score is of each caption.
+    """
+    rows = [result.per_image.get(str(number), {}) for number in range(size)]
+    names = [score for score in rows[0] if all(score in row for row in rows)]
+    if not names and not result.missing:
+        raise ValueError(
+            f"{name} gives no score of each caption (per_image), so it cannot be compared with "
+            "people's ratings; leave it out"
+        )
+    return {score: [row[score] for row in rows] for score in names}
