@@ -24,7 +24,7 @@ from rich.progress import track
 from captioning.config.build import build_part
 from captioning.config.loadable import loadable
 from captioning.config.ranges import Name, NonNegativeInt, Seed
-from captioning.config.setting_error import SettingError
+from captioning.config.setting_error import Setting, SettingError, SettingNotFoundError
 from captioning.config.tasks import recorded
 from captioning.data.line_files import read_lines, read_text
 from captioning.data.readers.coco import read_coco
@@ -45,6 +45,7 @@ Ints = NDArray[np.int64]
 _TASK = 27
 # Papers leave out Composite's fourth caption; the first is one of the photo's references.
 _COMPOSITE_CAPTIONS = 3
+FLICKR8K = "Flickr8k_text.zip of Hodosh et al."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,7 @@ def read_flickr8k_expert(
         ValueError: a line in another form, or of an unknown photo or caption.
     """
     judged, left_out = [], 0
+    _check_there(annotations, "annotations", FLICKR8K)
     texts = _Flickr8k(captions)
     for where, columns in _lines(annotations, 5, "photo, caption id and three ratings"):
         caption, references = texts(where, columns)
@@ -131,6 +133,7 @@ def read_flickr8k_cf(
         ValueError: a line in another form, of an unknown photo or caption, or with a share that is
             not that of its numbers.
     """
+    _check_there(annotations, "annotations", FLICKR8K)
     rows, texts = [], _Flickr8k(captions)
     for where, columns in _lines(annotations, 5, "photo, caption id, share, yes and no"):
         share, yes, no = (_rating(text, where, low=0) for text in columns[2:])
@@ -190,6 +193,11 @@ def read_composite(
         "coco": lambda: read_coco(name="coco", annotations=str(coco), image_folder=None),
     }
     photos = {"8k": flickr8k_photos, "30k": flickr30k_photos, "coco": coco_photos}
+    for part in rosters:
+        _check_there(Path(folder) / f"{part}_correctness.csv", "folder", "AMT_eval of its authors")
+    own = {"flickr8k": flickr8k, "flickr30k": flickr30k, "coco": coco}
+    for key, path in own.items():
+        _check_there(path, key, "the captions of that set")
     judged: list[JudgedCaption] = []
     for part, roster in rosters.items():
         rows = list(_turk_rows(Path(folder) / f"{part}_correctness.csv"))
@@ -238,10 +246,17 @@ def _turk_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float]]]:
         yield where, Path(address.rpartition("/")[2]).stem, rest[:size], ratings
 
 
+def _check_there(path: str | Path, key: str, source: str) -> None:
+    if not Path(path).is_file():
+        setting = Setting(key, "PLACE")
+        raise SettingNotFoundError(path, "no such file", f"get {source}, or give ", setting)
+
+
 class _Flickr8k:
     """Finds a judged caption and its photo's references."""
 
     def __init__(self, token_file: str | Path) -> None:
+        _check_there(token_file, "captions", FLICKR8K)
         roster = read_flickr8k(name="flickr8k", token_file=token_file, image_folder=None)
         self._path, self._captions = token_file, roster.by_id
         self._references = {photo: tuple(texts) for photo, texts in roster.references().items()}
@@ -434,7 +449,13 @@ def _scored(
                 corpus={}, per_image={number: {} for number in captions}, settings={"missing": {}}
             )
             groups = {number: [text] for number, text in captions.items()}
-            result = with_further(none, groups, images, extra={name: further[name]})
+            try:
+                result = with_further(none, groups, images, extra={name: further[name]})
+            except FileNotFoundError as error:
+                if str(people.captions[0].photo.parent) not in str(error):
+                    raise
+                remedy = "give the folder of the photos, such as data.photos=FOLDER"
+                raise FileNotFoundError(f"{error}; {remedy}") from error
         else:
             options = {"metrics": [name], "tokenizer": metrics.tokenizer}
             result = evaluate_captions(captions, references, **options)
