@@ -94,7 +94,7 @@ def test_a_command_of_a_page_is_understood(page: str, command: str) -> None:
     assert known is not None, f"{page}: no such command"
     if isinstance(known, HydraCommand):
         if not any(own in command for own in READERS_OWN) and "--help" not in arguments:
-            settings = [known.with_key(first_of_sweep(argument)) for argument in arguments]
+            settings = known.as_settings([first_of_sweep(argument) for argument in arguments])
             compose_config(known.config, settings)
         return
     parser = ArgumentParser(exit_on_error=False)

@@ -445,22 +445,28 @@ def _scored(
     for name in track([*further, *scores], description="metrics", transient=True):
         start = time.monotonic()
         if name in further:
-            none = MetricResult(
-                corpus={}, per_image={number: {} for number in captions}, settings={"missing": {}}
-            )
-            groups = {number: [text] for number, text in captions.items()}
-            try:
-                result = with_further(none, groups, images, extra={name: further[name]})
-            except FileNotFoundError as error:
-                if str(people.captions[0].photo.parent) not in str(error):
-                    raise
-                remedy = "give the folder of the photos, such as data.photos=FOLDER"
-                raise FileNotFoundError(f"{error}; {remedy}") from error
+            result = _further_scores(name, further[name], people, images)
         else:
             options = {"metrics": [name], "tokenizer": metrics.tokenizer}
             result = evaluate_captions(captions, references, **options)
         print(f"{name}: {time.monotonic() - start:.0f} s")
         yield name, result
+
+
+def _further_scores(
+    name: str, metric: AbstractMetric, people: Judgements, images: Roster
+) -> MetricResult:
+    groups = {str(number): [one.caption] for number, one in enumerate(people.captions)}
+    none = MetricResult(
+        corpus={}, per_image={number: {} for number in groups}, settings={"missing": {}}
+    )
+    try:
+        return with_further(none, groups, images, extra={name: metric})
+    except FileNotFoundError as error:
+        if str(people.captions[0].photo.parent) not in str(error):
+            raise
+        remedy = "give the folder of the photos, such as data.photos=FOLDER"
+        raise FileNotFoundError(f"{error}; {remedy}") from error
 
 
 def _images(people: Judgements) -> Roster:
