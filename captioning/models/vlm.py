@@ -24,6 +24,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from captioning.config.ranges import DropRate, PositiveInt
+from captioning.config.setting_error import SettingError
 from captioning.models.adapt import merged_low_rank
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers import quantized
@@ -305,18 +306,19 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         super().on_save_checkpoint(checkpoint)
         sums = self._sums_of_frozen()
         frozen = {name: value for name, value in sums.items() if name not in self._changed}
-        checkpoint["captioner"]["frozen"] = frozen
+        checkpoint["captioner"] |= {"frozen": frozen, "quantize": self.quantize}
         weights = checkpoint.get("state_dict", {})
         checkpoint["state_dict"] = {n: v for n, v in weights.items() if n not in frozen}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse weights of another model, vocabulary or ``pretrained``.
+        """Refuse weights of another model, vocabulary, ``pretrained`` or ``quantize``.
 
         Raises:
             ValueError: the checkpoint does not belong to this model.
         """
         super().on_load_checkpoint(checkpoint)
         saved, here = checkpoint["captioner"].get("frozen", {}), self._sums_of_frozen()
+        self._refuse_another_kind(checkpoint["captioner"])
         own = {name: value for name, value in self.state_dict().items() if name in saved}
         known = {name: here[name] if name in here else _sum(value) for name, value in own.items()}
         known |= {name: here[name] for name in here.keys() & saved.keys()}  # quantized ones, too
@@ -328,6 +330,25 @@ class Vlm(AbstractCaptioner[SpeakerState]):
                 "folder that the run began with"
             )
         self._left_out = set(saved)
+
+    def _refuse_another_kind(self, saved: Mapping[str, Any]) -> None:
+        """Refuse what was trained on a base of other bits: its additions would fit, and be wrong.
+
+        Args:
+            saved: class, vocabulary and frozen weights of a checkpoint.
+
+        Raises:
+            SettingError: ``quantize`` is not the checkpoint's.
+        """
+        kind = saved.get("quantize")
+        if kind != self.quantize:
+            was, here = kind or "null", self.quantize or "null"
+            raise SettingError(
+                "model.quantize",
+                f"got {here}, and the weights to load were trained with model.quantize={was}",
+                f"set model.quantize={was}, or export that run and give its folder as "
+                "model.pretrained",
+            )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False

@@ -147,6 +147,20 @@ def test_checkpoints_hold_additions_alone_and_load_into_equal_bases(
 
 
 @every_kind
+def test_additions_to_a_base_of_other_bits_are_refused(kind: str) -> None:
+    folder = model_folder("llava")
+    models = {chosen: with_additions(captioner(folder, chosen)) for chosen in (kind, None)}
+    for saved, other in ((kind, None), (None, kind)):
+        checkpoint: dict[str, Any] = {"state_dict": models[saved].state_dict()}
+        models[saved].on_save_checkpoint(checkpoint)
+        models[saved].on_load_checkpoint(checkpoint)
+        was, here = saved or "null", other or "null"
+        message = f"model.quantize: got {here}, .* trained with model.quantize={was}; set .*{was}"
+        with pytest.raises(ValueError, match=message):
+            models[other].on_load_checkpoint(checkpoint)
+
+
+@every_kind
 def test_whole_weights_of_quantized_layers_are_refused(kind: str) -> None:
     folder = model_folder("llava")
     weights = captioner(folder, None).state_dict()
