@@ -186,6 +186,8 @@ def _write(captioner: Captioner, folder: Path, *, onnx: bool) -> list[str]:
         weights = {**(weights or {}), **of_features}
     checkpoint: dict[str, Any] = {}
     model.on_save_checkpoint(checkpoint)
+    if note is None:
+        checkpoint["captioner"].pop("quantize", None)  # as in the settings
     parts = {"config": OmegaConf.create(values), "captioner": checkpoint["captioner"]}
     bundle = Bundle(folder=folder, weights=weights, **parts)
     write_bundle(bundle, {key: value for key, value in versions().items() if key != "command"})
@@ -259,10 +261,12 @@ def _write_adapter(captioner: Captioner, folder: Path) -> list[str]:
     write_json(folder / "adapter_config.json", {**written, "target_modules": layers})
     tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     write_tensors(folder / "adapter_model.safetensors", tensors, {"format": "pt"})
+    kind = config.model.get("quantize")
+    base = f", quantized as by `model.quantize={kind}`: on dense weights it differs" if kind else ""
     return [
         "## Adapter",
         "",
-        f"`{ADAPTER}/` has the low-rank additions alone, for `{pretrained.name}`: "
+        f"`{ADAPTER}/` has the low-rank additions alone, for `{pretrained.name}`{base}: "
         f'`PeftModel.from_pretrained(BASE, "{ADAPTER}")` of peft. The model\'s own files have them '
         "merged.",
         "",

@@ -104,6 +104,9 @@ def test_a_run_on_quantized_weights_is_evaluated_and_exported_with_its_losses(
     with pytest.raises(ValueError, match="model.quantize=int8: quantized weights do not train"):
         train(vlm(*chosen))
     train(vlm(f"+model.lora={{kind:dora,{LORA[1:]}", *chosen, folder="quantized"))
+    added = f"+model.lora={{kind:dora,{LORA[1:]}"
+    with pytest.raises(ValueError, match=r"start_from=.*got null, .* model\.quantize=int8; set"):
+        train(vlm(added, f"start_from={tmp_path / 'quantized'}", folder="dense"))
     weights = checkpoint(tmp_path / "quantized")["state_dict"]
     assert weights
     assert all(".lora_" in name for name in weights)
@@ -115,6 +118,7 @@ def test_a_run_on_quantized_weights_is_evaluated_and_exported_with_its_losses(
         group[0].image_id: group[0].caption for group in groups
     }
     target = export(str(tmp_path / "quantized"), str(tmp_path / "captioner"))
+    assert "quantized as by `model.quantize=int8`" in (Path(target) / "README.md").read_text()
     dense, own = Captioner.load(target).model, load_run(tmp_path / "quantized").model
     batch = batch_of(target, own.tokenizer)
     losses = [model.eval().losses(batch).per_sample for model in (dense, own)]
