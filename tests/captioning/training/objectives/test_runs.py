@@ -14,6 +14,8 @@ from tests.run_calls import train
 
 CRITICAL = ("objective=self_critical", "objective.num_samples=3", "optimizer.lr=1e-3")
 CRITICAL += ("steps=[plant_swap20]", "curation=remove", "curation.select.ratio=0.1")
+GROUPED = ("objective=grpo", "objective.num_updates=2", "curation/score=reward")
+GROUPED += ("curation.score.of=gap",)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -32,8 +34,12 @@ def test_a_run_goes_on_with_rewards(small, trained, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_run_with_rewards_resumes_to_the_bit(small, trained, tmp_path, monkeypatch) -> None:
-    chosen = (*CRITICAL, "num_epochs=3", f"start_from={trained('num_epochs=1', folder='start')}")
+@pytest.mark.parametrize("grouped", [(), GROUPED], ids=["self_critical", "grpo"])
+def test_a_run_with_rewards_resumes_to_the_bit(
+    grouped, small, trained, tmp_path, monkeypatch
+) -> None:
+    start = trained("num_epochs=1", folder="start")
+    chosen = (*CRITICAL, *grouped, "num_epochs=3", f"start_from={start}")
     train(small(*chosen, folder="complete"))
     original = callbacks.Speed.on_train_batch_end
 
