@@ -23,7 +23,7 @@ from captioning.data.photo_folder import PHOTO_SUFFIXES, UNREAD_SUFFIXES
 
 if TYPE_CHECKING:
     from captioning.inference.captioner import CaptionedPhoto
-    from captioning.served.captioner import ServedCaptioner
+    from captioning.served.caption_writer import ServedCaptioner
     from captioning.types import Box
 
 FORMATS = ("text", "csv", "json")
@@ -155,7 +155,7 @@ def _caption_by_server(options: Namespace) -> int:
     with quick_imports():
         from captioning.decoding.sampling import Sampling
         from captioning.runtime.files import write_text
-        from captioning.served.captioner import ServedCaptioner
+        from captioning.served.caption_writer import ServedCaptioner
 
     given = {"num_parallel": options.parallel, "max_tokens": options.max_tokens}
     draws = {"num_captions": options.n_best, "seed": options.seed or 0}

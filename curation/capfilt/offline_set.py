@@ -287,8 +287,16 @@ class RecordedCaptions:
             for image_id, line in records.items()
         }
 
-    def captions(self, photos: Sequence[Path]) -> list[list[str]]:
-        """See `CaptionSource`."""
+    def captions(
+        self, photos: Sequence[Path], beginnings: Sequence[str] | None = None
+    ) -> list[list[str]]:
+        """See `CaptionSource`.
+
+        Raises:
+            ValueError: beginnings, as whole captions were written.
+        """
+        if any(beginnings or ()):
+            raise ValueError(f"{self.name} wrote whole captions into shards, and continues none")
         return [list(self._made[path]) for path in photos]
 
     def release(self) -> None:

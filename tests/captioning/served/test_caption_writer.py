@@ -17,7 +17,7 @@ from captioning.decoding.beam import BeamSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.sampling import Sampling
 from captioning.served.answer_text import CUT, REFUSED
-from captioning.served.captioner import REQUEST, ServedCaptioner
+from captioning.served.caption_writer import REQUEST, ServedCaptioner
 from captioning.served.photo_answers import MAX_WITHOUT_ANSWER, data_url
 from tests.served_model import Answers, Body, asked, chat, photo_of, served
 
