@@ -153,7 +153,7 @@ def _of_optimizer(
     """Bytes of an optimiser's states, and the most beside them and gradients in an update.
 
     A real update is that of a small tensor, and the states of all are a multiple of it. Optimisers
-    of other libraries than torch cannot update tensors without content.
+    of other libraries than torch make one: they may take memory without asking torch for it.
     """
     optimizer = model._optimizer([nn.Parameter(torch.zeros(1))])
     is_real = is_real or not type(optimizer).__module__.startswith("torch.")

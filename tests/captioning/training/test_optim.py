@@ -148,5 +148,13 @@ def test_states_in_8_bits_take_a_quarter_and_resume_to_the_bit() -> None:
     states = [v for v in optimizer.state[weight].values() if isinstance(v, torch.Tensor)]
     size = sum(value.nbytes for value in states)
     assert size == pytest.approx(weight.numel() * 2, rel=0.05)
-    model: Any = SimpleNamespace(_optimizer=lambda values: adamw8bit(values, lr=1e-3))
+    built: list[torch.optim.Optimizer] = []
+
+    def build(values: list[nn.Parameter]) -> torch.optim.Optimizer:
+        built.append(adamw8bit(values, lr=1e-3))
+        return built[-1]
+
+    model: Any = SimpleNamespace(_optimizer=build)
     assert _of_optimizer(model, [weight], is_real=False)[0] == pytest.approx(size, rel=0.05)
+    (state,) = built[-1].state.values()
+    assert type(state["state1"]) is torch.Tensor  # of a real update
