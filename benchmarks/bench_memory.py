@@ -37,6 +37,7 @@ CHANGES = {
     "lora, nf4": [*LORA, "model.quantize=nf4"],
     "dora": [*LORA, "model.lora.kind=dora"],
     "full": FULL,
+    "full, adamw8bit": [*FULL, "optimizer=adamw8bit"],
     "full, checkpointing": [*FULL, "model.checkpointing=true"],
 }
 
@@ -119,10 +120,12 @@ def row(form: str, words: int, change: str, options: argparse.Namespace) -> dict
             "captions": 1,
             "photos": options.photos,
             "seed": options.seed,
+            "size": "small",
+            "device": "cpu",
         }
         vocabulary = vocabulary_of(1000, options.seed)
         save_data(Path(name) / "data", spec, vocabulary)
-        save_model(Path(name) / "model", form, vocabulary, options.seed)
+        save_model(Path(name) / "model", spec, vocabulary)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         command = [sys.executable, __file__, "--child", json.dumps(spec)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -1,14 +1,59 @@
-"""Learning-rate schedules over an explicit horizon of updates, or over epochs."""
+"""Learning-rate schedules over a horizon of updates or over epochs, and optimisers in 8 bits."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from captioning.config.loadable import loadable
-from captioning.config.ranges import DropRate, Fraction, PositiveFloat, PositiveInt
+from captioning.config.ranges import (
+    DropRate,
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+)
+from captioning.config.setting_error import SettingError
+from captioning.runtime.extras import import_extra
+
+
+@loadable
+def adamw8bit(
+    parameters: Iterable[nn.Parameter],
+    *,
+    lr: NonNegativeFloat,
+    weight_decay: NonNegativeFloat = 0.01,
+    paged: bool = False,
+) -> Optimizer:
+    """AdamW of bitsandbytes, whose two means take a byte a weight each, not four.
+
+    Blocks of 256 values share a scale. Tensors of fewer than 4,096 weights keep means in 32 bits.
+
+    Args:
+        parameters: what trains.
+        lr: learning rate.
+        weight_decay: at each update, times the learning rate.
+        paged: keep the means in memory that the driver moves between a GPU and the host.
+
+    Raises:
+        ModuleNotFoundError: bitsandbytes is not installed.
+        SettingError: weights are divided among processes.
+    """
+    purpose = f"optimizer={'paged_' * paged}adamw8bit"
+    library = import_extra("bitsandbytes.optim", extra="quantize", purpose=purpose)
+    chosen = list(parameters)
+    if any(hasattr(parameter, "full_tensor") for parameter in chosen):
+        raise SettingError(
+            "optimizer",
+            "means in 8 bits cannot be divided among processes",
+            "choose optimizer=adamw, or another trainer than fsdp",
+        )
+    kind = library.PagedAdamW8bit if paged else library.AdamW8bit
+    return kind(chosen, lr=lr, weight_decay=weight_decay)
 
 
 class EpochLR(LambdaLR):

@@ -21,6 +21,7 @@ from captioning.config.build import build_part
 from captioning.config.check.check import check_config
 from captioning.config.check.rules import nearest
 from captioning.config.plugins import locate
+from captioning.config.setting_error import SettingError
 from captioning.decoding.search import AbstractSearch
 from captioning.interfaces import AbstractStepper
 from captioning.metrics.coco import scores_of
@@ -29,7 +30,7 @@ from captioning.metrics.java import JavaError, find_java
 from captioning.training.loggers import need
 from captioning.training.rosters import check_data
 from captioning.training.settings import Features, Part, TrainSettings
-from captioning.training.speed import can_fuse
+from captioning.training.speed import can_fuse, uses_cuda
 from captioning.training.start import check_start
 from captioning.training.trainer import check_trainer, ignore_srun_advice
 
@@ -58,6 +59,12 @@ def check_run(settings: TrainSettings) -> None:
         ValueError, OSError: see `check_settings`; or devices that this machine does not have.
     """
     check_settings(settings)
+    if settings.optimizer.get("paged") and not uses_cuda(settings.accelerator):
+        raise SettingError(
+            "optimizer.paged",
+            "got true, and this run trains on no GPU of CUDA, whose driver moves pages",
+            "choose optimizer=adamw8bit, which has the same states",
+        )
     _try("trainer", lambda: _build_trainer(settings.trainer))
     if NEEDS_JAVA & set(settings.metrics.test):
         try:

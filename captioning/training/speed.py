@@ -72,7 +72,8 @@ def can_fuse(optimizer: Part, trainer: Part) -> bool:
     Not all optimisers can, and none can with ``16-mixed`` and clipping.
     """
     name = str(optimizer._target_).rpartition(".")[2]
-    known = inspect.signature(getattr(torch.optim, name, dict)).parameters
+    found = getattr(torch.optim, name, None)
+    known = inspect.signature(found).parameters if found else ()
     scaled = trainer.precision in ("16-mixed", "16", 16)
     clipped = bool(trainer.get("gradient_clip_val"))
     accelerator = str(trainer.get("accelerator", "auto"))

@@ -152,8 +152,11 @@ def _of_optimizer(
 ) -> tuple[int, int]:
     """Bytes of an optimiser's states, and the most beside them and gradients in an update.
 
-    A real update is that of a small tensor, and the states of all are a multiple of it.
+    A real update is that of a small tensor, and the states of all are a multiple of it. Optimisers
+    of other libraries than torch make one: they may take memory without asking torch for it.
     """
+    optimizer = model._optimizer([nn.Parameter(torch.zeros(1))])
+    is_real = is_real or not type(optimizer).__module__.startswith("torch.")
     number = sum(value.numel() for value in trained)
     values = [torch.zeros(2**16, device=trained[0].device)] if is_real else trained
     with torch.no_grad(), _Live(values, words=(), is_real=is_real) as live:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
-from captioning.training.optim import cosine, cosine_by_epoch, linear, rounds
+from captioning.config.compose import compose_config
+from captioning.training import preflight
+from captioning.training.optim import adamw8bit, cosine, cosine_by_epoch, linear, rounds
+from captioning.training.step_memory import _of_optimizer
 
 
 def rates(schedule, horizon: int, **settings) -> list[float]:
@@ -81,3 +91,70 @@ def test_a_warm_up_may_be_of_so_many_updates(schedule) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     with pytest.raises(ValueError, match=r"warmup_steps must be below the 10 updates .* got 10"):
         schedule(optimizer, horizon=10, warmup_steps=10)
+
+
+@pytest.mark.parametrize("name", ["adamw8bit", "paged_adamw8bit"])
+def test_states_in_8_bits_need_their_package(name: str, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    config = compose_config("train", [f"optimizer={name}", "speed=gpu"])
+    with pytest.raises(ModuleNotFoundError, match=f"optimizer={name}: .*extra 'quantize'"):
+        preflight.check_settings(preflight.settings_of(config))
+
+
+def test_pages_need_a_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(preflight, "check_settings", lambda _: None)
+    chosen = ("optimizer=paged_adamw8bit", "trainer.accelerator=cpu")
+    with pytest.raises(ValueError, match=r"optimizer\.paged: .*; choose optimizer=adamw8bit"):
+        preflight.check_run(preflight.settings_of(compose_config("train", list(chosen))))
+
+
+def test_states_in_8_bits_are_given_what_the_config_says(monkeypatch) -> None:
+    given: dict[str, Any] = {}
+    for kind in ("AdamW8bit", "PagedAdamW8bit"):
+        given[kind] = lambda values, _kind=kind, **options: (_kind, len(values), options)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", SimpleNamespace(**given))
+    values = [nn.Parameter(torch.zeros(2))]
+    built: Any = adamw8bit(iter(values), lr=0.1)
+    assert built == ("AdamW8bit", 1, {"lr": 0.1, "weight_decay": 0.01})
+    built = adamw8bit(values, lr=0.1, weight_decay=0.0, paged=True)
+    assert built == ("PagedAdamW8bit", 1, {"lr": 0.1, "weight_decay": 0.0})
+    shard: Any = SimpleNamespace(full_tensor=None)
+    with pytest.raises(ValueError, match="optimizer: .* divided .* another trainer than fsdp"):
+        adamw8bit([shard], lr=0.1)
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="needs bitsandbytes")
+def test_states_in_8_bits_take_a_quarter_and_resume_to_the_bit() -> None:
+    def begun() -> tuple[nn.Parameter, torch.optim.Optimizer]:
+        weight = nn.Parameter(torch.ones(256, 512))
+        return weight, adamw8bit([weight], lr=1e-3)
+
+    def update(weight: nn.Parameter, optimizer: torch.optim.Optimizer, number: int) -> None:
+        weight.grad = torch.randn(256, 512, generator=torch.Generator().manual_seed(number))
+        optimizer.step()
+
+    weight, optimizer = begun()
+    update(weight, optimizer, 0)
+    file = io.BytesIO()
+    torch.save({"weight": weight.detach(), "states": optimizer.state_dict()}, file)
+    update(weight, optimizer, 1)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    again, resumed = begun()
+    again.data.copy_(saved["weight"])
+    resumed.load_state_dict(saved["states"])
+    update(again, resumed, 1)
+    assert torch.equal(again, weight)
+    states = [v for v in optimizer.state[weight].values() if isinstance(v, torch.Tensor)]
+    size = sum(value.nbytes for value in states)
+    assert size == pytest.approx(weight.numel() * 2, rel=0.05)
+    built: list[torch.optim.Optimizer] = []
+
+    def build(values: list[nn.Parameter]) -> torch.optim.Optimizer:
+        built.append(adamw8bit(values, lr=1e-3))
+        return built[-1]
+
+    model: Any = SimpleNamespace(_optimizer=build)
+    assert _of_optimizer(model, [weight], is_real=False)[0] == pytest.approx(size, rel=0.05)
+    (state,) = built[-1].state.values()
+    assert type(state["state1"]) is torch.Tensor  # of a real update
