@@ -142,7 +142,8 @@ class PhotoAnswers:
             content = _bytes_of(question.photo)
             digest = hashlib.blake2b(content, digest_size=16).hexdigest()
             key = key_of(digest, question.text, str(question.draw), self.settings)
-            kept = self._store.get(key)
+            with self._lock:  # the first one reads the file
+                kept = self._store.get(key)
             if kept is not None:
                 reply = Reply(text=kept["text"], problem=kept["problem"])
                 return _Opened(number=number, question=question, key=key, reply=reply)

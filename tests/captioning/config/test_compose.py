@@ -22,6 +22,7 @@ TO_FILL = [
     ("evaluate", ("search=constrained", "constraints=detections"), "constraints.forms"),
     ("capfilt", (), "captioner.captioner.template"),
     ("capfilt", (), "captioner.captioner.options"),
+    ("capfilt", ("caption_source@captioner=server",), "captioner.captioner.extra_body"),
     ("capfilt", ("matching@filter=yes_no",), "filter.scorer.template"),
     ("augmentation", ("method=ssa_published",), "method.rules.min_noun_similarity_of"),
 ]
