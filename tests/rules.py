@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "captioning.metrics": (
         *(*CONTRACTS, "captioning.vision.photos", "captioning.vision.photo_keys"),
-        "captioning.text.spaceless",
+        *("captioning.text.spaceless", "captioning.text.sentence_spans", "captioning.served"),
     ),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),

@@ -71,6 +71,10 @@ def _show_assessed(result: dict[str, Any], arguments: Mapping[str, Any]) -> None
         table.add_row(metric, *(f"{100 * found[name]:.1f}" for name in names), spread)
     console = Console()
     console.print(table)
+    for metric, found in result["agreement"].items():
+        if "captions" in found:
+            scored = f"{found['captions']} of {result['captions']} captions have a score"
+            console.print(f"{metric}: {scored}; the others are left out", markup=False)
     for metric, reason in result["missing"].items():
         console.print(f"{metric} is missing: {reason}", markup=False, soft_wrap=True)
     if arguments["out"] is not None:

@@ -333,17 +333,26 @@ class _Agreement:
         self.photos, self.judgements = len(numbers), len(ratings)
 
     def measure(self, scores: Sequence[float], bootstrap: Bootstrap | None) -> dict[str, Any]:
-        """Taus of scores in the order of the captions, with their intervals over photos."""
-        values, ranks = np.unique(np.asarray(scores, np.float64), return_inverse=True)
-        cells = ranks[self._caption] * self._levels + self._level
+        """Taus of scores in the order of the captions, with their intervals over photos.
+
+        Captions whose score is NaN are left out, and ``captions`` says how many are not.
+        """
+        column = np.asarray(scores, np.float64)
+        has_score = np.isfinite(column)
+        is_used = has_score[self._caption]
+        values, ranks = np.unique(np.nan_to_num(column), return_inverse=True)
+        cells = (ranks[self._caption] * self._levels + self._level)[is_used]
+        photo = self._photo[is_used]
         shape = (len(values), self._levels)
 
         def taus(times: Ints | None) -> tuple[float, float]:
-            weights = None if times is None else times[self._photo]
+            weights = None if times is None else times[photo]
             table = np.bincount(cells, weights, minlength=shape[0] * shape[1])
             return kendall_taus(table.astype(np.int64).reshape(shape))
 
         found: dict[str, Any] = dict(zip(("tau_b", "tau_c"), taus(None), strict=True))
+        if not has_score.all():
+            found["captions"] = int(has_score.sum())
         if bootstrap is None or math.isnan(found["tau_b"]):
             return found
         generator = np.random.default_rng(bootstrap.seed)
@@ -352,7 +361,7 @@ class _Agreement:
         both = np.array([taus(times) for times in drawn])
         both = both[np.isfinite(both).all(axis=1)]  # one photo alone may leave nothing to order
         tails = [(1 - bootstrap.confidence) / 2, (1 + bootstrap.confidence) / 2]
-        for name, column in zip(tuple(found), both.T, strict=True):
+        for name, column in zip(("tau_b", "tau_c"), both.T, strict=True):
             found[f"{name}_interval"] = np.quantile(column, tails).tolist() if len(both) else None
         return found
 
@@ -380,10 +389,11 @@ def assess_metrics(
 
     Returns:
         Numbers of ``photos``, ``captions`` and ``judgements``, ``published`` (``tau_b`` or
-        ``tau_c``), and by score in ``agreement`` both taus with their intervals.
+        ``tau_c``), and by score in ``agreement`` both taus with their intervals, and ``captions``
+        where some have no score.
 
     Raises:
-        ValueError: no metric, one without a score of each caption, or a file in another form.
+        ValueError: no metric, one without scores of single captions, or a file in another form.
         FileNotFoundError: a file or photo that is not there.
     """
     used = recorded(locals(), groups=("extra_metrics",))
@@ -439,6 +449,8 @@ def _scored(
             f"extra_metrics.{several[0]} compares several captions of a photo, and people rated "
             "single ones; leave it out"
         )
+    for metric in further.values():
+        metric.check_ready()
     images = _images(people)
     references = images.references()
     captions = {str(number): one.caption for number, one in enumerate(people.captions)}
@@ -488,16 +500,16 @@ def _images(people: Judgements) -> Roster:
 
 
 def _columns(name: str, result: MetricResult, size: int) -> dict[str, list[float]]:
-    """Scores by name in the order of the captions.
+    """Scores by name in the order of the captions; NaN of a caption that has none.
 
     Raises:
-        ValueError: no score is of each caption.
+        ValueError: no score is of single captions.
     """
     rows = [result.per_image.get(str(number), {}) for number in range(size)]
-    names = [score for score in rows[0] if all(score in row for row in rows)]
+    names = dict.fromkeys(score for row in rows for score in row)
     if not names and not result.missing:
         raise ValueError(
-            f"{name} gives no score of each caption (per_image), so it cannot be compared with "
+            f"{name} gives no scores of single captions (per_image), so it cannot be compared with "
             "people's ratings; leave it out"
         )
-    return {score: [row[score] for row in rows] for score in names}
+    return {score: [row.get(score, math.nan) for row in rows] for score in names}

@@ -82,6 +82,8 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     metrics, seed = settings.metrics, settings.seed or 0
     resamples = Bootstrap(resamples=settings.resamples, seed=seed) if settings.resamples else None
     [(read, place)] = given
+    for metric in extra.values():
+        metric.check_ready()
     found = read(place, settings)
     captions, roster, out = found.captions, found.roster, found.out
     result = evaluate_all(

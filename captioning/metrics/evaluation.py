@@ -44,6 +44,14 @@ class AbstractMetric(ABC):
 
     min_captions: ClassVar[int] = 1
 
+    def check_ready(self) -> None:
+        """Look whether what is needed beyond captions is there; called before captions are made.
+
+        Raises:
+            ConnectionError, ValueError: it is not.
+        """
+        return None
+
     @abstractmethod
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score captions.

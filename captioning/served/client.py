@@ -52,6 +52,7 @@ _KEPT = "what was answered before is kept, and the same command resumes there"
 _STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 _BROKEN = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 Message = Mapping[str, Any]
+TokenChances = tuple[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,8 @@ class Reply:
         is_failed: the request failed, so that the same question may be answered later.
         prompt_tokens, completion_tokens: by the server; 0 where it does not say.
         model: by which the server says that it answered; empty where it does not say.
+        tokens: of the answer as it came, each with log-probabilities of the likeliest tokens in its
+            place; empty where they were not asked for, or the server gives none.
     """
 
     text: str = ""
@@ -87,6 +90,7 @@ class Reply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     model: str = ""
+    tokens: Sequence[TokenChances] = ()
 
 
 def split_place(place: str) -> tuple[str, str]:
@@ -603,7 +607,18 @@ def _reply(body: Any) -> Reply:
         problem = REFUSED
     else:
         problem = CUT if ended == "length" else problem_of(text)
-    return Reply(text=text, problem=problem, **used)
+    return Reply(text=text, problem=problem, tokens=_token_chances(choice), **used)
+
+
+def _token_chances(choice: Mapping[str, Any]) -> list[TokenChances]:
+    """Tokens with log-probabilities; none where the server gives none, or in another form."""
+    try:
+        return [
+            (one["token"], {each["token"]: float(each["logprob"]) for each in one["top_logprobs"]})
+            for one in choice["logprobs"]["content"]
+        ]
+    except (LookupError, TypeError, ValueError):
+        return []
 
 
 def _text(content: Any) -> str:

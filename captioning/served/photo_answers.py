@@ -39,12 +39,12 @@ class PhotoQuestion:
     """A question about a photo.
 
     Attributes:
-        photo: its file, or the photo itself.
+        photo: its file, or the photo itself; None: the question is of texts alone.
         text: what is asked.
         draw: number of the answer, where several are drawn.
     """
 
-    photo: str | Path | Image.Image
+    photo: str | Path | Image.Image | None
     text: str
     draw: int = 0
 
@@ -90,6 +90,12 @@ class PhotoAnswers:
         shown |= {"longest_side": self._longest_side, "seed": self._seed}
         return json.dumps(shown, sort_keys=True)
 
+    def check_once(self, text: str) -> None:
+        """Check that the model sees photos, unless that was done; see `check_sight`."""
+        if not self._is_checked:
+            check_sight(self.model, text)
+            self._is_checked = True
+
     def ask(self, questions: Sequence[PhotoQuestion]) -> list[Reply]:
         """A reply a question, in order; see `as_they_come`."""
         replies = dict(self.as_they_come(questions))
@@ -131,23 +137,25 @@ class PhotoAnswers:
     def _keep(self, item: _Opened, reply: Reply) -> None:
         if not reply.is_failed:
             date = datetime.now(UTC).isoformat(timespec="seconds")
-            self._store.put(
-                {item.key: {"text": reply.text, "problem": reply.problem, "date": date}}
-            )
+            kept = {"text": reply.text, "problem": reply.problem, "date": date}
+            self._store.put({item.key: kept | ({"tokens": reply.tokens} if reply.tokens else {})})
 
     def _opened(self, numbered: tuple[int, PhotoQuestion]) -> _Opened:
         """A question with its photo as it is sent, or its reply where there is one."""
         number, question = numbered
         try:
-            content = _bytes_of(question.photo)
+            content = b"" if question.photo is None else _bytes_of(question.photo)
             digest = hashlib.blake2b(content, digest_size=16).hexdigest()
             key = key_of(digest, question.text, str(question.draw), self.settings)
             with self._lock:  # the first one reads the file
                 kept = self._store.get(key)
             if kept is not None:
-                reply = Reply(text=kept["text"], problem=kept["problem"])
+                tokens = [(token, chances) for token, chances in kept.get("tokens", ())]
+                reply = Reply(text=kept["text"], problem=kept["problem"], tokens=tokens)
                 return _Opened(number=number, question=question, key=key, reply=reply)
-            url = data_url(question.photo, content, longest_side=self._longest_side)
+            url = ""
+            if question.photo is not None:
+                url = data_url(question.photo, content, longest_side=self._longest_side)
         except (OSError, ValueError) as error:
             reply = Reply(problem=str(error), is_failed=True)
             return _Opened(number=number, question=question, reply=reply)
@@ -156,9 +164,8 @@ class PhotoAnswers:
     def _checked(self, opened: Iterable[_Opened]) -> Iterator[_Opened]:
         """The same; the model is checked before the first one that is sent."""
         for item in opened:
-            if item.reply is None and not self._is_checked:
-                check_sight(self.model, item.question.text)
-                self._is_checked = True
+            if item.url:
+                self.check_once(item.question.text)
             yield item
 
     def _answered(self, item: _Opened) -> Reply:
@@ -200,7 +207,7 @@ class _Opened:
         number: of the question.
         question: about the photo.
         key: of its answer.
-        url: of the photo, in JPEG.
+        url: of the photo, in JPEG; empty where it need not be sent.
         reply: None where it must be asked for.
     """
 

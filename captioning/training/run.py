@@ -253,12 +253,15 @@ def build(settings: TrainSettings, run: RunFolder, signals: StopSignals) -> Expe
         _write_steps(inputs.steps, run.path)
         model, datamodule = build_captioner(settings, inputs, run.path)
     suit_machine(settings, model)
+    extra = {name: build_part(part) for name, part in (settings.extra_metrics or {}).items()}
+    for metric in extra.values():
+        metric.check_ready()
     evaluation = CaptionEvaluation(
         folder=run.path,
         metrics=settings.metrics.test,
         val_metrics=settings.metrics.val,
         tokenizer=settings.metrics.tokenizer,
-        extra={name: build_part(part) for name, part in (settings.extra_metrics or {}).items()},
+        extra=extra,
         decoding={"search": OmegaConf.to_container(settings.search, resolve=True), "rerank": None},
         plugins=settings.plugins,
     )

@@ -29,6 +29,7 @@ from captioning.evaluation.assess import (
     read_flickr8k_expert,
 )
 from captioning.metrics.bootstrap import Bootstrap
+from tests.served_model import Body, asked, served
 
 TOKENS = """\
 a_1.jpg#0\tA dog runs .
@@ -263,6 +264,35 @@ def test_the_command_writes_what_it_shows(
     assert f"{100 * found['tau_c']:.1f}" in shown
     assert kept["assessed"]["scores"] == ["ROUGE-L", "BLEU"]
     assert kept["versions"]["commit"]
+
+
+def test_a_served_judge_is_assessed_on_the_captions_that_it_scored(
+    tmp_path: Path, small: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = iter([10, 90, 80])
+
+    def answer(body: Body) -> str:
+        if "JSON" not in asked(body):
+            return "Yes."
+        number = next(numbers, None)  # the last caption has no score
+        return "Hm." if number is None else json.dumps({"score": number, "reason": "x"})
+
+    out = tmp_path / "out.json"
+    with served(answer) as server:
+        options = ["metrics.tokenizer=python", "resamples=20", f"out={out}"]
+        judge = [
+            f"extra_metrics.judge.name={server.address}#m",
+            "extra_metrics.judge.forms=[clair]",
+            "extra_metrics.judge.cache_folder=null",
+            "extra_metrics.judge.num_parallel=1",
+        ]
+        assert main(["assess", "judge", *small, *judge, *options]) == 0
+    found = json.loads(out.read_text())["agreement"]["CLAIR(m)"]
+    assert found["captions"] == 3
+    # 10, 90 and 80 with the ratings of the first three captions, nine in all
+    ratings, scores = [1, 2, 1, 4, 4, 3, 3, 4, 2], np.repeat([10, 90, 80], 3)
+    assert found["tau_b"] == pytest.approx(kendalltau(scores, ratings)[0])
+    assert "CLAIR(m): 3 of 4 captions have a score" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
