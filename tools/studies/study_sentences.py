@@ -23,7 +23,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from captioning.config.compose import compose_config
 from captioning.data.roster import CurationView
 from captioning.results.runs import read_run
 from captioning.results.table_formats import markdown_lines
+from captioning.results.versions import versions
 from captioning.runtime.files import write_lines
 from captioning.training.rosters import read_train
 from captioning.training.settings import DataSettings
@@ -155,16 +155,15 @@ def judge(data: str, seed: int, records: Path, extra: Sequence[str]) -> None:
         name: detect_sentences(score, context, roster_kinds(context))
         for name, score in scores_of(UNTRAINED_SCORES, extra).items()
     }
-    versions = {"date": f"{date.today():%Y-%m-%d}", "commit": head_commit()}
-    line = {**head, "found": found, "settings": {"first_images": 600}, "versions": versions}
+    about = versions()
+    line = {
+        **head,
+        "found": found,
+        "settings": {"first_images": 600},
+        "versions": {key: about[key] for key in ("commit", "machine", "date")},
+    }
     write_lines(records, [json.dumps(one) for one in [*read_records(records), line]])
     print(json.dumps(line), flush=True)
-
-
-def head_commit() -> str:
-    """The commit of the checkout."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def scores_of(names: Sequence[str], extra: Sequence[str]) -> dict[str, AbstractSentenceScore]:
