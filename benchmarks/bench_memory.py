@@ -56,12 +56,12 @@ def child(spec: dict[str, Any]) -> None:
 
     from captioning.config.compose import compose_config
     from captioning.results.run_folder import RunFolder
-    from captioning.training import run
+    from captioning.training import run, step_memory
     from captioning.training.preflight import check_run, settings_of
     from captioning.training.signals import StopSignals
-    from captioning.training.step_memory import SayStepMemory
 
     torch.set_num_threads(1)
+    step_memory.LEAST = 0  # small quantized models, too
     folder = spec["folder"]
     overrides = [
         *CHANGES[spec["change"]],
@@ -102,7 +102,7 @@ def child(spec: dict[str, Any]) -> None:
         trainer: Any = experiment.trainer
         trainer.callbacks.append(Begin())
         run.fit(trainer, experiment.model, experiment.datamodule, checkpoint=None, signals=signals)
-    (said,) = (c.needed for c in trainer.callbacks if isinstance(c, SayStepMemory))
+    (said,) = (c.needed for c in trainer.callbacks if isinstance(c, step_memory.SayStepMemory))
     most = ended[0] - began[0]
     found = {name: getattr(said, name) for name in said.__dataclass_fields__}
     found |= {"said": said.weights + said.beside_weights + said.image_states}

@@ -127,6 +127,41 @@ def test_a_run_on_quantized_weights_is_evaluated_and_exported_with_its_losses(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kind, package", [("int8", "torchao"), ("nf4", "bitsandbytes")])
+def test_a_quantized_run_resumes_to_the_bit(
+    kind: str, package: str, vlm, tmp_path: Path, monkeypatch
+) -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    pytest.importorskip(package, reason=f"needs {package}")
+    dropped = LORA.replace("dropout:0.0", "dropout:0.1")
+    chosen = (
+        f"+model.lora={dropped}",
+        f"model.quantize={kind}",
+        "loader.like_lengths=true",
+        "curation=remove",
+    )
+    train(vlm(*chosen, folder="complete"))
+    original = callbacks.Speed.on_train_batch_end
+
+    def interrupt(self, trainer, *args) -> None:
+        if trainer.current_epoch == 1 and args[-1] == 1:
+            raise KeyboardInterrupt
+        original(self, trainer, *args)
+
+    monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(vlm(*chosen, folder="halves"))
+    monkeypatch.undo()
+    train(vlm(*chosen, folder="halves"))
+    complete, halves = tmp_path / "complete", tmp_path / "halves"
+    for name in ("curation.jsonl", "metrics.json", "predictions.json", "history.json"):
+        assert (complete / name).read_bytes() == (halves / name).read_bytes(), name
+    first, second = (checkpoint(folder)["state_dict"] for folder in (complete, halves))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.long
 def test_frozen_weights_that_training_converts_are_still_known(vlm, tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="needs peft")
     train(vlm(f"+model.lora={LORA}", "num_epochs=1", "trainer.precision=bf16-true"))
