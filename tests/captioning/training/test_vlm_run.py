@@ -127,7 +127,7 @@ def test_a_run_on_quantized_weights_is_evaluated_and_exported_with_its_losses(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind, package", [("int8", "torchao"), ("nf4", "bitsandbytes")])
+@pytest.mark.parametrize(("kind", "package"), [("int8", "torchao"), ("nf4", "bitsandbytes")])
 def test_a_quantized_run_resumes_to_the_bit(
     kind: str, package: str, vlm, tmp_path: Path, monkeypatch
 ) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools" / "studies"))
-import bench_tables  # noqa: E402
+import bench_tables
 
 
 @pytest.mark.parametrize(
-    "page, name, build, keys",
+    ("page", "name", "build", "keys"),
     [
         ("vlm.md", "fine_tuning", bench_tables.fine_tuning, ("form", "captions", "words", "way")),
         ("speed.md", "memory", bench_tables.memory, ("form", "words", "change")),
