@@ -152,7 +152,7 @@ FOUND := detection.auc@1 detection.auc@2 detection.auc@3 detection.precision_at_
 .PHONY: tables
 tables: env
 	$(TABLE) $(RECORDS)/flickr8k.jsonl --only updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
-	$(TABLE) $(RECORDS)/flickr8k.jsonl --only updown_small-none-none --group model.name --metrics $(SCORES) --into README.md
+	$(BIN)/python -m tests.front_page
 	$(TABLE) $(RECORDS)/own.jsonl --group start_from num_epochs --metrics $(SCORES) --into docs/own_photos.md
 	@set -e; for data in flickr8k miniworld; do for noise in swap20 none; do \
 	  against=; [ $$data-$$noise != flickr8k-swap20 ] || against="--against track"; \

@@ -60,13 +60,14 @@ TRAINED = (
 MIN_ORACLE_GAIN = 0.01
 # Number of epochs whose losses are drawn in long runs, the first and the last among them.
 MAX_EPOCHS_DRAWN = 5
-# What the README shows: a noise, and its policies.
+# What the README shows, of a fifth of the captions swapped: data set, policy, and its name there.
+SUMMARY_NOISE = "swap20"
 SUMMARY = (
-    "swap20",
-    (
-        *("track", "remove_random", "remove_top_loss_10", "remove_visual_gain", "remove_siblings"),
-        *("remove_sibling_words", "remove_similarity", "remove_oracle"),
-    ),
+    ("flickr8k_2000", RECOMMENDED, "`recommended`, 2,000 photos with five captions"),
+    ("flickr8k_one", RECOMMENDED, "`recommended`, 6,000 photos with one caption"),
+    ("flickr8k", "remove_siblings", "`siblings`: unlike the photo's other captions"),
+    ("flickr8k", "remove_visual_gain", "`visual_gain`: the photo hardly lowers the loss"),
+    ("flickr8k", "remove_top_loss_10", "plain loss: the highest 10% after each epoch"),
 )
 
 Panel = Callable[[plt.Axes], None]
@@ -91,13 +92,11 @@ def keep(data: str, runs: Path) -> None:
 
 
 def report(data: str) -> None:
-    """Write the page of a data set, and the README's table, from the records."""
+    """Write the page of a data set from the records."""
     table = read_table(studies(RECORDS, f"{data}-*"))
     lines = [f"# Benchmark of curation on {data}", ""]
     command = f"python tools/studies/study_curation.py --data {data} --report"
     lines += head(command, table)
-    if data == "flickr8k":
-        put_between_marks(ROOT / "README.md", summary(table, command), "curation")
     if data in CAPTIONS_OF:
         put_between_marks(PAGE, recommended(), "recommended")
     print(write_page(f"curation_{data}", [*lines, *won_back(table), *detection_tables(table)]))
@@ -237,13 +236,25 @@ def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -
     return markdown_lines(columns, cells)
 
 
-def summary(table: Table, command: str) -> str:
-    """The rows of the README, with where they come from."""
-    noise, shown = SUMMARY
-    rows = {name: runs for (planted, name), runs in table.items() if planted == noise}
-    shown_table = {(noise, name): rows[name] for name in shown if name in rows}
-    lines = [*head(command, shown_table), *_rows(noise, rows, [name for _, name in shown_table])]
-    return "\n".join(lines) + "\n"
+def summary() -> str:
+    """The rows of the README, a policy each, beside no curation and the oracle of its data."""
+    rows = []
+    for data, name, shown in SUMMARY:
+        table = read_table(studies(RECORDS, f"{data}-{SUMMARY_NOISE}"))
+        policies = ("track", name, _oracle_of(name))
+        runs = [table[SUMMARY_NOISE, policy] for policy in policies]
+        seeds = sorted(set.intersection(*(set(scores(by_seed)) for by_seed in runs)))
+        plain, policy, oracle = ([scores(by_seed)[s] for s in seeds] for by_seed in runs)
+        cells = [spread(values, ".3f") for values in (plain, policy, oracle)]
+        share = _share(*(scores(by_seed) for by_seed in (runs[1], runs[0], runs[2])))
+        rows.append((shown, *cells, share, _precision(runs[1])))
+    columns = ("removed by", "no curation", "curated", "oracle", "won back", "precision")
+    return "\n".join(markdown_lines(columns, rows)) + "\n"
+
+
+def _oracle_of(name: str) -> str:
+    """The row that removes exactly the faults when this one acts."""
+    return ORACLE if name.endswith("_before") else "remove_oracle"
 
 
 def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, str]:
@@ -252,8 +263,7 @@ def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, 
     gain = spread([row[seed] - plain[seed] for seed in sorted(row.keys() & plain.keys())], "+.4f")
     if noise in PER_IMAGE:
         return gain, interval(rows.get("track", {}), rows[name])
-    best = "remove_oracle_before" if name.endswith("_before") else "remove_oracle"
-    return gain, _share(row, plain, scores(rows.get(best, {})))
+    return gain, _share(row, plain, scores(rows.get(_oracle_of(name), {})))
 
 
 def _precision(runs: dict[int, Run]) -> str:
