@@ -43,7 +43,7 @@ def found() -> str:
         shares += [share_of(right, sums["planted"]), share_of(right, sums["removed"])]
     return (
         "Of captions that were swapped between photos (20% of Flickr8k's) it finds "
-        "{} at a precision of {}\nwhere photos have five captions, {} at {} where they have one "
+        "{} at a precision of {} where photos have five captions, {} at {} where they have one "
         "([how measured](docs/curation.md#recommended)).\n".format(*shares)
     )
 

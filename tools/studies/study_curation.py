@@ -7,7 +7,7 @@ faults (``captioning curate detect``); then the policies, which share its first 
 (``branch_from``), all with the same number of updates; ``--policies`` without names leaves them
 out. What is finished is not made again. Then records go to docs/results/records, and the figure is
 drawn (docs/images/curation_DATA.png). At the end, or alone with ``--report``, the records become
-docs/results/curation_DATA.md and the README's table. What follows ``--`` goes to train.py, such as
+docs/results/curation_DATA.md. What follows ``--`` goes to train.py, such as
 ``-- threads=1 first_images=500``.
 
 ``curation=recommended`` against no curation and the oracle; once more with ``--data flickr8k_one``,
