@@ -246,7 +246,7 @@ def summary() -> str:
         seeds = sorted(set.intersection(*(set(scores(by_seed)) for by_seed in runs)))
         plain, policy, oracle = ([scores(by_seed)[s] for s in seeds] for by_seed in runs)
         cells = [spread(values, ".3f") for values in (plain, policy, oracle)]
-        share = _share(*(scores(by_seed) for by_seed in (runs[1], runs[0], runs[2])))
+        share = _share(scores(runs[1]), scores(runs[0]), scores(runs[2]))
         rows.append((shown, *cells, share, _precision(runs[1])))
     columns = ("removed by", "no curation", "curated", "oracle", "won back", "precision")
     return "\n".join(markdown_lines(columns, rows)) + "\n"
