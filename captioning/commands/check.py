@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +27,10 @@ from captioning.config.setting_error import AbstractSettingError, Setting
 from captioning.data.readers.own.root import check_root
 
 if TYPE_CHECKING:
+    from captioning.served.judge import ServedJudge
     from curation.check.generator_folder import Purpose
     from curation.check.result import CheckResult
+    from curation.export.tool_files import Style
 
 LAYOUTS = (
     "concepts", "imagefolder", "token_file", "karpathy", "coco", "jsonl", "table", "arrow",
@@ -124,8 +128,19 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--class-word", action="append", default=[], metavar="WORD",
         help="of such a folder: what every caption should have")  # fmt: skip
     add("--bucket", type=int, metavar="N", help="of such a folder: resolution in pixels (512)")
+    _add_judge(parser)
     add("--cache", metavar="FOLDER", help="where embeddings of captions are kept (cache)")
     add("--seed", type=int, default=0, help="of random pairs (0)")
+
+
+def _add_judge(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--judge",
+        metavar="PLACE",
+        help="a second look at what is flagged, by a model at http://HOST:PORT/v1#NAME",
+    )
+    add("--parallel", type=int, default=8, metavar="N", help="of --judge: requests at a time (8)")
 
 
 def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> None:
@@ -166,7 +181,38 @@ def _check(options: Namespace) -> None:
         check_root(Path(options.folder), options.annotations)
     with quick_imports():
         from curation.check.check_files import check_place, export_cleaned, write_result
-        from curation.export.tool_files import Style
+
+    style, judge = _checked_options(options), _judge_of(options)
+    draw = held_out_of(options)
+    if options.export:
+        style.check(options.export)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    folder = Path(options.folder)
+    out = Path(options.out or f"{folder.resolve().name}-check")
+    cleaned = out / "cleaned"
+    if options.export and cleaned.exists():
+        raise ValueError(f"{cleaned} is there already; remove it, or choose another --out")
+    check_place(out)
+    result, stopped = _result(options), None
+    if judge is not None:
+        result, stopped = judged(result, judge)
+    print(result.summary())
+    for path in write_result(result, out, num_shown=options.shown):
+        print(path)
+    if stopped is not None:
+        raise stopped
+    if options.export:
+        kept = export_cleaned(
+            result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
+            seed=options.seed, style=style, **draw,
+        )  # fmt: skip
+        without = without_photos(options.export, options.photos)
+        print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed{without}")
+
+
+def _checked_options(options: Namespace) -> Style:
+    """The style of the set that is written; options that need one are refused without it."""
+    from curation.export.tool_files import Style
 
     if options.shown < 1:
         raise ValueError(f"--shown must be at least 1: got {options.shown}")
@@ -179,27 +225,64 @@ def _check(options: Namespace) -> None:
         raise ValueError("--form, --question and --repeats are for the set that --export writes")
     if options.held_out is not None and not options.export:
         raise ValueError("--held-out is for the set that --export writes: choose its format")
-    draw = held_out_of(options)
-    if options.export:
-        style.check(options.export)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    folder = Path(options.folder)
-    out = Path(options.out or f"{folder.resolve().name}-check")
-    cleaned = out / "cleaned"
-    if options.export and cleaned.exists():
-        raise ValueError(f"{cleaned} is there already; remove it, or choose another --out")
-    check_place(out)
-    result = _result(options)
-    print(result.summary())
-    for path in write_result(result, out, num_shown=options.shown):
-        print(path)
-    if options.export:
-        kept = export_cleaned(
-            result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
-            seed=options.seed, style=style, **draw,
-        )  # fmt: skip
-        without = without_photos(options.export, options.photos)
-        print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed{without}")
+    return style
+
+
+def _judge_of(options: Namespace) -> ServedJudge | None:
+    """The judge that is asked for, before the work."""
+    if options.parallel < 1:
+        raise ValueError(f"--parallel must be at least 1: got {options.parallel}")
+    if options.judge is None:
+        return None
+    with quick_imports():
+        from captioning.served.judge import ServedJudge
+
+    try:
+        return ServedJudge(
+            name=options.judge,
+            cache_folder=cache_of(options) / "served",
+            num_parallel=options.parallel,
+        )
+    except ValueError as error:
+        raise ValueError(f"--judge: {error}") from error
+
+
+def judged(result: CheckResult, judge: ServedJudge) -> tuple[CheckResult, BaseException | None]:
+    """The result with what a judge says of flagged captions, and what stopped it, if something did.
+
+    Before it asks about all, it says how many requests it makes and, from the first ones, how long
+    they take.
+    """
+    from curation.check.result import Judgement
+
+    rows = result.flagged.nonzero()[0].tolist()
+    samples = [result.roster.samples[row] for row in rows]
+    questions = [judge.question(sample.image_path, sample.caption) for sample in samples]
+    new = [place for place, question in enumerate(questions) if not judge.answers.is_kept(question)]
+    kept = [place for place in range(len(rows)) if place not in set(new)]
+    print(
+        f"judge {judge.name}: {len(rows):,} suspects, at most {len(new):,} requests"
+        + (f"; {len(kept):,} were answered before" if kept else "")
+    )
+    first = new[: max(4, judge.answers.model.num_parallel)]
+    said = {row: Judgement(problem="not asked") for row in rows}
+    stopped: BaseException | None = None
+    start = time.monotonic()
+    try:
+        for places in (kept, first, new[len(first) :]):
+            if places and places is not kept and places is not first:
+                seconds = (time.monotonic() - start) / len(first) * len(places)
+                print(f"judge: about {seconds:,.0f} s for the other {len(places):,}", flush=True)
+            for place, reply in judge.answers.as_they_come([questions[place] for place in places]):
+                score, problem = judge.read(reply)
+                said[rows[places[place]]] = Judgement(score=score, problem=problem)
+            if places is kept:
+                start = time.monotonic()
+    except (KeyboardInterrupt, ConnectionError, ValueError) as error:
+        stopped = error
+        why = "stopped" if isinstance(error, KeyboardInterrupt) else str(error)
+        print(f"judge: {why}; what it said is kept, and the same command asks for the rest")
+    return replace(result, judge=judge.name, judgements=said), stopped
 
 
 def _result(options: Namespace) -> CheckResult:

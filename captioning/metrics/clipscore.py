@@ -7,6 +7,7 @@ same formulas give the ``joint-space score``, which is no CLIPScore.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from captioning.metrics.coco import MetricResult, hash_references
+from captioning.text.lengths import count_words
+from captioning.text.sentence_spans import sentence_spans
+
+Fits = Callable[[Sequence[str]], Sequence[bool]]
 
 WEIGHT = 2.5  # stretches CLIP's cosines, which seldom pass .4, to [0, 1] (section 3)
 PROMPT = "A photo depicts "
 JOINT_SPACE = "joint-space"
+log = logging.getLogger(__name__)
 
 
 def clip_scores(images: Tensor, captions: Tensor, *, weight: float = WEIGHT) -> Tensor:
@@ -91,11 +97,14 @@ def evaluate_similarity(
     references: Mapping[str, Sequence[str]] | None = None,
     prompt: str | None = None,
     weight: float = WEIGHT,
+    fits: Fits | None = None,
 ) -> MetricResult:
     """Score one caption an image by its likeness to the photo, and to references if there are any.
 
     A caption that is empty scores 0, as in every other metric here: embedded, the prompt alone
-    would be like every photo a little.
+    would be like every photo a little. A caption that does not fit the encoder has the mean of the
+    scores of its sentences, by their numbers of words; a reference that does not fit is as many
+    references as it has sentences. The papers cut both.
 
     Args:
         candidates: caption of each image, raw text.
@@ -106,9 +115,11 @@ def evaluate_similarity(
         prompt: goes before every caption and reference; None for the paper's ``"A photo depicts "``
             in a CLIP space and nothing in the joint space.
         weight: see `clip_scores`.
+        fits: whether the encoder reads texts to their ends; None: longer ones are cut.
 
     Returns:
-        Means and per-image scores, with the space, prompt and weight in the settings.
+        Means and per-image scores, with the space, prompt, weight, and the numbers of captions and
+        references that were scored by parts in the settings.
 
     Raises:
         ValueError: no candidates, an image without embedding, or one without references although
@@ -125,20 +136,95 @@ def evaluate_similarity(
     if prompt is None:
         prompt = "" if space == JOINT_SPACE else PROMPT
     ids, texts = list(candidates), list(candidates.values())
-    captions = embed_texts([prompt + text for text in texts])
+    parts = _parted(texts, prompt, fits)
+    captions = embed_texts([prompt + part for part in parts.texts])
     is_text = torch.tensor([bool(text.strip()) for text in texts])
     plain, with_references = score_names(space)
-    pictures = torch.stack([images[image_id] for image_id in ids])
-    columns = {plain: clip_scores(pictures, captions, weight=weight) * is_text}
+    pictures = torch.stack([images[ids[owner]] for owner in parts.owners])
+    columns = {plain: parts.mean(clip_scores(pictures, captions, weight=weight)) * is_text}
     settings: dict[str, Any] = {"space": space, "prompt": prompt, "weight": weight, "missing": {}}
     settings |= {"num_images": len(ids), "num_empty_candidates": int((~is_text).sum())}
+    by_parts = {"num_captions_by_parts": parts.num_parted}
     if references is not None:
         non_empty = _non_empty_references(ids, references)
-        vectors = _embedded(non_empty, prompt, embed_texts)
-        reference_likeness = reference_scores(captions, vectors) * is_text
+        flat = _parted([text for texts in non_empty for text in texts], prompt, fits)
+        by_parts["num_references_by_parts"] = flat.num_parted
+        vectors = _embedded(flat.joined(non_empty), prompt, embed_texts)
+        of_parts = reference_scores(captions, [vectors[owner] for owner in parts.owners])
+        reference_likeness = parts.mean(of_parts) * is_text
         columns[with_references] = harmonic_mean(columns[plain], reference_likeness)
         settings["references_hash"] = hash_references(ids, non_empty)
+    if fits is not None:
+        settings |= by_parts
+        if any(by_parts.values()):
+            log.warning(
+                f"{plain}: {parts.num_parted} of {len(texts)} captions and "
+                f"{by_parts.get('num_references_by_parts', 0)} references are longer than its text "
+                "encoder reads, and scored by parts (long_texts=cut: by their beginnings)"
+            )
     return _result(ids, columns, settings)
+
+
+class _Parts:
+    """Texts as the parts that fit an encoder.
+
+    Args:
+        parts: of each text, one or more.
+
+    Attributes:
+        texts: all parts in order.
+        owners: of each part the number of its text.
+        num_parted: texts of several parts.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[str]]) -> None:
+        self._parts = parts
+        self.texts = [part for each in parts for part in each]
+        self.owners = [number for number, each in enumerate(parts) for _ in each]
+        self.num_parted = sum(len(each) > 1 for each in parts)
+        weights = [[max(1, count_words(part)) for part in each] for each in parts]
+        shares = [weight / sum(each) for each in weights for weight in each]
+        self._shares = torch.tensor(shares)
+
+    def mean(self, scores: Tensor) -> Tensor:
+        """``(N,)`` of the texts, by ``(P,)`` of their parts."""
+        total = torch.zeros(len(self._parts))
+        return total.index_add(0, torch.tensor(self.owners), scores * self._shares)
+
+    def joined(self, groups: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The parts of the texts of each group."""
+        rest = iter(self._parts)
+        return [[part for _ in group for part in next(rest)] for group in groups]
+
+
+def _parted(texts: Sequence[str], prompt: str, fits: Fits | None) -> _Parts:
+    """Texts that fit as they are, others by sentences, and a sentence too long by halves."""
+    parts = [[text] for text in texts]
+    todo = list(range(len(parts))) if fits is not None else []
+    while fits is not None and todo:
+        asked = [(number, part) for number in todo for part in parts[number]]
+        answers = fits([prompt + part for _, part in asked])
+        smaller: dict[int, list[str]] = {number: [] for number in todo}
+        again = set()
+        for (number, part), does_fit in zip(asked, answers, strict=True):
+            pieces = [part] if does_fit else _split(part)
+            smaller[number] += pieces
+            again |= {number} if len(pieces) > 1 else set()
+        for number in todo:
+            parts[number] = smaller[number]
+        todo = sorted(again)
+    return _Parts(parts)
+
+
+def _split(text: str) -> list[str]:
+    """Sentences, of one sentence its halves, of one word itself."""
+    spans = sentence_spans(text)
+    if len(spans) > 1:
+        return [text[start:stop] for start, stop in spans]
+    words = text.split()
+    middle = len(words) // 2
+    halves = (words[:middle], words[middle:])
+    return [" ".join(half) for half in halves] if middle else [text]
 
 
 def _unit(vectors: Tensor, name: str) -> Tensor:

@@ -50,6 +50,7 @@ class Similarity(AbstractMetric):
         weight: PositiveFloat = WEIGHT,
         prompt: str | None = None,
         batch_size: PositiveInt = 64,
+        long_texts: Literal["parts", "cut"] = "parts",
     ) -> None:
         """See `captioning.metrics.clipscore.evaluate_similarity`.
 
@@ -57,7 +58,16 @@ class Similarity(AbstractMetric):
             encoder: the space.
             weight, prompt: as there.
             batch_size: photos that are opened at once.
+            long_texts: of texts that the encoder does not read to their ends: ``"parts"`` scores
+                their sentences, ``"cut"`` their beginnings, as papers do.
+
+        Raises:
+            ValueError: another ``long_texts``.
         """
+        if long_texts not in ("parts", "cut"):
+            raise ValueError(f"long_texts must be 'parts' or 'cut': got {long_texts!r}")
+        # an encoder of the user's own may not tell
+        self._fits = getattr(encoder, "fits", None) if long_texts == "parts" else None
         self._encoder = encoder
         self._settings = {"weight": weight, "prompt": prompt}
         self._batch_size = batch_size
@@ -71,6 +81,7 @@ class Similarity(AbstractMetric):
             embed_texts=self._encoder.embed_texts,
             space=self._encoder.space,
             references=images.references(),
+            fits=self._fits,
             **self._settings,
         )
         leave_device(self._encoder)

@@ -18,7 +18,7 @@ from captioning.config.ranges import (
     PositiveFloat,
     PositiveInt,
 )
-from captioning.served.client import ServedModel, split_place
+from captioning.served.client import Reply, ServedModel, split_place
 from captioning.served.photo_answers import LONGEST_SIDE, PhotoAnswers, PhotoQuestion
 
 Scale = Literal["graded", "yes_no"]
@@ -139,6 +139,15 @@ class ServedJudge:
             )
             log.warning("%s: %d of %d: %s (%s)", self.name, unread, len(scores), UNREAD, shown)
         return torch.tensor([torch.nan if score is None else score for score in scores])
+
+    def question(self, photo: Path, caption: str) -> PhotoQuestion:
+        """What is asked about a pair."""
+        return PhotoQuestion(photo=photo, text=self._question.replace(MARK, caption))
+
+    def read(self, reply: Reply) -> tuple[float | None, str]:
+        """The score of an answer in [0, 1], or None and why there is none."""
+        score = None if reply.problem else read_score(reply.text, self._scale)
+        return score, "" if score is not None else reply.problem or f"{UNREAD}: {reply.text[:80]!r}"
 
     def release(self) -> None:
         """Nothing is held."""

@@ -145,14 +145,9 @@ class PhotoAnswers:
         number, question = numbered
         try:
             content = b"" if question.photo is None else _bytes_of(question.photo)
-            digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-            key = key_of(digest, question.text, str(question.draw), self.settings)
-            with self._lock:  # the first one reads the file
-                kept = self._store.get(key)
-            if kept is not None:
-                tokens = [(token, chances) for token, chances in kept.get("tokens", ())]
-                reply = Reply(text=kept["text"], problem=kept["problem"], tokens=tokens)
-                return _Opened(number=number, question=question, key=key, reply=reply)
+            key = self._key(question, content)
+            if (kept := self._kept(key)) is not None:
+                return _Opened(number=number, question=question, key=key, reply=kept)
             url = ""
             if question.photo is not None:
                 url = data_url(question.photo, content, longest_side=self._longest_side)
@@ -160,6 +155,26 @@ class PhotoAnswers:
             reply = Reply(problem=str(error), is_failed=True)
             return _Opened(number=number, question=question, reply=reply)
         return _Opened(number=number, question=question, key=key, url=url)
+
+    def _key(self, question: PhotoQuestion, content: bytes) -> str:
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        return key_of(digest, question.text, str(question.draw), self.settings)
+
+    def _kept(self, key: str) -> Reply | None:
+        with self._lock:  # the first one reads the file
+            kept = self._store.get(key)
+        if kept is None:
+            return None
+        tokens = [(token, chances) for token, chances in kept.get("tokens", ())]
+        return Reply(text=kept["text"], problem=kept["problem"], tokens=tokens)
+
+    def is_kept(self, question: PhotoQuestion) -> bool:
+        """Whether the answer is there, so that no request is made; False of a photo that is not."""
+        try:
+            content = b"" if question.photo is None else _bytes_of(question.photo)
+        except (OSError, ValueError):
+            return False
+        return self._kept(self._key(question, content)) is not None
 
     def _checked(self, opened: Iterable[_Opened]) -> Iterator[_Opened]:
         """The same; the model is checked before the first one that is sent."""

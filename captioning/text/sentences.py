@@ -111,6 +111,11 @@ class SentenceEncoder:
             del self._embeddings[self._unsaved.popleft()]
         return embeddings
 
+    def fits(self, texts: Sequence[str]) -> list[bool]:
+        """Whether each text has fewer tokens than are read."""
+        tokens = self.tokenizer(list(texts), truncation=True, max_length=self.max_tokens)
+        return [len(ids) < self.max_tokens for ids in tokens["input_ids"]]
+
     def _add(self, texts: dict[bytes, str]) -> None:
         """Compute sentences and keep them in memory; many at once are also written to a file."""
         tokens = self.tokenizer(list(texts.values()), truncation=True, max_length=self.max_tokens)

@@ -197,11 +197,20 @@ class ClipEncoder:
 
         def prepared(batch: Sequence[str]) -> Tensor:
             ids = self._tokenize(list(batch))
-            if ids.shape[1] >= self._limit.most:  # shorter texts end with padding, twice the same
-                self._limit.look((ids[:, -2] != ids[:, -1]).tolist())
+            self._limit.look(self._reaches(ids))
             return ids
 
         return self._embed(texts, prepared, "encode_text")
+
+    def fits(self, texts: Sequence[str]) -> list[bool]:
+        """Whether each text has fewer tokens than are read."""
+        return [not reaches for reaches in self._reaches(self._tokenize(list(texts)))]
+
+    def _reaches(self, ids: Tensor) -> list[bool]:
+        """Whether texts have as many tokens as are read: shorter ones end with padding, twice."""
+        if ids.shape[1] < self._limit.most:
+            return [False] * len(ids)
+        return (ids[:, -2] != ids[:, -1]).tolist()
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""

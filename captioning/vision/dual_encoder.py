@@ -107,15 +107,26 @@ class DualEncoder:
             raise TypeError("texts must be a list of text: put a single text into a list")
 
         def prepared(batch: Sequence[str]) -> Any:
-            inputs = self._processor(text=list(batch), return_tensors="pt", **self._text_options)
-            ids = inputs["input_ids"]
-            if ids.shape[1] >= self._limit.most:  # the last of them may be an end, or padding
-                self._limit.look((ids[:, -2] != self._processor.tokenizer.pad_token_id).tolist())
+            inputs = self._tokens(batch)
+            self._limit.look(self._reaches(inputs["input_ids"]))
             if self.sigmoid:
                 inputs.pop("attention_mask", None)
             return inputs
 
         return self._embed(texts, prepared, "get_text_features")
+
+    def fits(self, texts: Sequence[str]) -> list[bool]:
+        """Whether each text has fewer tokens than are read."""
+        return [not reaches for reaches in self._reaches(self._tokens(texts)["input_ids"])]
+
+    def _tokens(self, texts: Sequence[str]) -> Any:
+        return self._processor(text=list(texts), return_tensors="pt", **self._text_options)
+
+    def _reaches(self, ids: Tensor) -> list[bool]:
+        """Whether texts have as many tokens as are read; the last may be an end, or padding."""
+        if ids.shape[1] < self._limit.most:
+            return [False] * len(ids)
+        return (ids[:, -2] != self._processor.tokenizer.pad_token_id).tolist()
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""

@@ -179,6 +179,11 @@ class JointSpaceEncoder:
         with self._heads.used() as heads:
             return heads.embed_sentences(vectors.to(self._heads.device)).cpu()
 
+    def fits(self, texts: Sequence[str]) -> list[bool]:
+        """Whether the sentence encoder reads each text to its end; True where it does not tell."""
+        fits = getattr(self._sentences, "fits", None)
+        return [True] * len(texts) if fits is None else fits(texts)
+
     def release(self) -> None:
         """Leave the device; the next call comes back."""
         for place in (self._heads, self._backbone):

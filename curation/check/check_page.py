@@ -56,6 +56,10 @@ class Checked(Flagged, Protocol):
         """The sentence of a long caption that fits its photo least."""
         ...
 
+    def second_look(self, row: int) -> str:
+        """What a judge says of a caption."""
+        ...
+
     def told(self) -> Sequence[str]:
         """Notes on the whole set."""
         ...
@@ -168,6 +172,7 @@ def _item(
         "caption": short(sample.caption),
         "file": sample.image_path.name,
         "reason": short(result.reason(check.name, row)),
+        "judged": short(result.second_look(row)),
         "value": _shown(check, float(result.scores[check.name].values[row])),
         "photo": numbers.get(sample.image_path, -1),
         "link": _link(sample.image_path, home),

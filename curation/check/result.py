@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,9 +33,12 @@ LEFT_OUT = "left_out"
 HEAD = ("file", "name", "sample_id", "caption", "flag", "suspicion", "issues", "reason")
 WORD_COLUMNS = ("word", "word_start", "replacement")
 SENTENCE_COLUMNS = ("sentence", "sentence_start")
+JUDGE_COLUMNS = ("judge", "judge_said")
+FITS = 0.5  # score of a judge from which on a caption fits
 POLICY = "check"
 # Arrow's types of columns, also where all values are empty; checks have floats.
 _KINDS: dict[str, str] = dict.fromkeys((*HEAD, "word", "replacement", "sentence"), "string")
+_KINDS |= {"judge_said": "string"}
 _KINDS |= {"flag": "bool", "suspicion": "float64", "word_start": "int64", "sentence_start": "int64"}
 
 
@@ -115,6 +119,26 @@ def _cell(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What a judge says of a flagged caption.
+
+    Attributes:
+        score: in [0, 1], higher is a better fit; None: not judged.
+        problem: why it was not judged.
+    """
+
+    score: float | None = None
+    problem: str = ""
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        if self.score is None:
+            return f"not judged: {self.problem}"
+        return "fits" if self.score >= FITS else "does not fit"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckResult:
     """What checks found.
 
@@ -129,6 +153,8 @@ class CheckResult:
         is_whole: whether a folder was read, with all its splits, and not a roster.
         questions: whose answers the captions are, by sample id, where the folder asks them.
         notes: on the folder as a whole.
+        judge: who took a second look at flagged captions; empty: nobody.
+        judgements: by row, of all flagged captions where there is a judge.
     """
 
     roster: Roster
@@ -141,6 +167,8 @@ class CheckResult:
     remove: Collection[str] = ()
     is_whole: bool = False
     notes: Sequence[Note] = ()
+    judge: str = ""
+    judgements: Mapping[int, Judgement] = field(default_factory=dict)
 
     @property
     def checks(self) -> list[Check]:
@@ -207,9 +235,10 @@ class CheckResult:
                     **{name: _number(self.scores[name].values[sample.row]) for name in names},
                     **self._word(sample.row),
                     **self._sentence(sample.row),
+                    **self._judged(sample.row),
                 }
             )
-        columns = (*HEAD, *names, *self._word(0), *self._sentence(0))
+        columns = (*HEAD, *names, *self._word(0), *self._sentence(0), *self._judged(0))
         nothing = dict.fromkeys(columns)
         for item in self.roster.dropped:
             head = (item.item, item.item, "", "", True, 1.0, LEFT_OUT, item.rule)
@@ -240,6 +269,22 @@ class CheckResult:
         values = (None, None) if worst is None else (worst.sentence, worst.start)
         return dict(zip(SENTENCE_COLUMNS, values, strict=True))
 
+    def _judged(self, row: int) -> dict[str, Any]:
+        """What the judge says of a caption, for the table; nothing where there is no judge."""
+        if not self.judge:
+            return {}
+        one = self.judgements.get(row)
+        values = (None, None) if one is None else (one.score, one.said)
+        return dict(zip(JUDGE_COLUMNS, values, strict=True))
+
+    def second_look(self, row: int) -> str:
+        """What the judge says of a caption, for people; empty where it was not asked."""
+        one = self.judgements.get(row)
+        if one is None:
+            return ""
+        number = "" if one.score is None else f" ({one.score:.2f})"
+        return f"{self.judge}: {one.said}{number}"
+
     def replacement(self, row: int) -> Replacement | None:
         """A caption with its most doubted word replaced; None where no word was judged."""
         doubts = self.scores[WORDS].words.get(row) if WORDS in self.scores else None
@@ -268,7 +313,13 @@ class CheckResult:
     def told(self) -> list[str]:
         """Notes on the whole set, a line each."""
         lines = [f"{name}: {scores.note}" for name, scores in self.scores.items() if scores.note]
-        return lines + [f"{note.name}: {note.said}" for note in self.notes]
+        lines += [f"{note.name}: {note.said}" for note in self.notes]
+        if not self.judge:
+            return lines
+        counts = Counter(one.said.partition(":")[0] for one in self.judgements.values())
+        told = f"{counts['does not fit']:,} do not fit, {counts['fits']:,} fit"
+        without = f", {counts['not judged']:,} not judged" if counts["not judged"] else ""
+        return [*lines, f"{self.judge}: of {len(self.judgements):,} suspects {told}{without}"]
 
     def _line(self, check: Check) -> str:
         """What a check flags, in the summary."""

@@ -16,6 +16,7 @@ function card(entry, item, pictures) {
     make("p", {}, item.changed ? mended(item.changed) : item.marked ? marked(item.marked) : foreign(item.caption)),
     make("p", { class: "small" }, `${entry.measures}: `, value),
     make("p", { class: "small" }, foreign(item.reason)),
+    item.judged ? make("p", { class: "small judged" }, foreign(item.judged)) : null,
     others.length ? make("div", { class: "small soft others" }, others.length > 1 ? "The photo's other captions:" : "The photo's other caption:", make("ul", {}, others)) : null,
     make("p", { class: "small soft" }, opened(foreign(item.file)))));
 }

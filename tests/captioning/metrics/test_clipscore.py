@@ -172,3 +172,66 @@ def test_wrong_references_are_named() -> None:
         reference_scores(captions, [captions, torch.ones(0, 3)])
     with pytest.raises(ValueError, match=r"references\[0\]: 1 of 2 embeddings are 0"):
         reference_scores(captions, [torch.tensor([[1.0, 0, 0], [0, 0, 0]]), captions])
+
+
+def few_words(texts: Sequence[str]) -> list[bool]:
+    return [len(text.split()) <= 3 for text in texts]
+
+
+def test_what_does_not_fit_is_scored_by_its_sentences(caplog: pytest.LogCaptureFixture) -> None:
+    places = {
+        "A dog runs.": (1.0, 0.0),  # cosine .6, 3 words
+        "It barks.": (0.0, 1.0),  # .8, 2 words
+        "a cat": (1.0, 0.0),
+        "one two": (1.0, 0.0),
+        "three four": (0.0, 1.0),
+        "Two.": (1.0, 0.0),
+        "Three four five.": (0.0, 1.0),
+    }
+    images = {name: torch.tensor([3.0, 4.0]) for name in "abc"}
+    captions = {"a": "A dog runs. It barks.", "b": "a cat", "c": "one two three four"}
+    references = {"a": ["a cat"], "b": ["Two. Three four five."], "c": ["a cat"]}
+    space = Space(places)
+    options = {"space": "S", "prompt": "", "weight": 1.0, "references": references}
+    result = evaluate_similarity(captions, images, embed_texts=space, fits=few_words, **options)
+    scores = {name: row["CLIPScore(S)"] for name, row in result.per_image.items()}
+    assert scores == pytest.approx({"a": (3 * 0.6 + 2 * 0.8) / 5, "b": 0.6, "c": 0.7})
+    # likeness to the references: 3/5 of a's words are in the cat's place, half of c's; b's parts
+    # are references of their own, the nearer of which counts
+    reference = {name: row["RefCLIPScore(S)"] for name, row in result.per_image.items()}
+    by_hand = {"a": 2 * 0.68 * 0.6 / 1.28, "b": 2 * 0.6 / 1.6, "c": 2 * 0.7 * 0.5 / 1.2}
+    assert reference == pytest.approx(by_hand)
+    settings = result.settings
+    assert settings["num_captions_by_parts"] == 2
+    assert settings["num_references_by_parts"] == 1
+    assert "2 of 3 captions and 1 references are longer" in caplog.text
+
+
+def test_what_fits_is_scored_as_published_to_the_bit(caplog: pytest.LogCaptureFixture) -> None:
+    vectors = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    images = {str(number): vectors[number] for number in range(3)}
+    captions = {str(number): f"text {number}" for number in range(3)}
+    table = {f"text {number}": tuple(vectors[number + 3].tolist()) for number in range(3)}
+    options = {"space": "S", "prompt": "", "references": {name: ["text 0"] for name in captions}}
+    cut = evaluate_similarity(captions, images, embed_texts=Space(table), **options)
+    parts = evaluate_similarity(
+        captions, images, embed_texts=Space(table), fits=few_words, **options
+    )
+    assert parts.per_image == cut.per_image
+    assert parts.settings["num_captions_by_parts"] == 0
+    assert not caplog.text
+    assert "num_captions_by_parts" not in cut.settings
+
+
+def test_a_word_that_does_not_fit_stays_as_it_is() -> None:
+    space = Space({"endless": (1.0, 0.0), "no": (1.0, 0.0)})
+    result = evaluate_similarity(
+        {"a": "endless no"},
+        {"a": torch.tensor([1.0, 0.0])},
+        embed_texts=space,
+        space="S",
+        prompt="",
+        fits=lambda texts: [text == "no" for text in texts],
+    )
+    assert space.asked == ["endless", "no"]
+    assert result.corpus == {"CLIPScore(S)": pytest.approx(2.5)}

@@ -22,12 +22,15 @@ from PIL import Image
 from captioning.commands import check as command
 from captioning.commands.main import main
 from captioning.data.readers.own.own import read_own
+from captioning.served.client import Reply
+from captioning.served.judge import ServedJudge
 from captioning.vision import clip, joint_space
 from curation.check import check, folder_check
 from curation.check.check_files import check_place, export_cleaned, write_result
 from curation.check.checks import CHECKS, TELLING, THRESHOLDS
 from curation.check.evidence import Scores
 from curation.check.result import CheckResult
+from tests.served_model import Body, asked, chat, photo_of, served
 
 EVIL = "<script>alert(1)</script> a dog"
 
@@ -433,3 +436,86 @@ def test_the_page_lists_what_was_found_and_names_the_rest_in_a_line(
     assert rest.startswith("Nothing flagged: ")
     assert "Tiny photos" in rest
     assert "Blank photos" not in rest
+
+
+def grades(body: Body) -> object:
+    """Two captions fit, one gets no number, and the others do not fit."""
+    answers = {"number 6": "80", "IMG_0003": "It depends.", "number 8": "50"}
+    text = asked(body)
+    found = next((answer for part, answer in answers.items() if part in text), "10")
+    return chat(found, tokens=50 if photo_of(body) else 5)
+
+
+def judged_rows(out: Path) -> dict[str, tuple[str, str]]:
+    with (out / "issues.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["sample_id"]]
+    return {Path(row["file"]).stem: (row["judge"], row["judge_said"]) for row in rows}
+
+
+def test_a_judge_takes_a_second_look_at_suspects_alone(
+    folder: Path, tmp_path: Path, capsys
+) -> None:
+    out = tmp_path / "out"
+    with served(grades) as server:
+        arguments = ["check", str(folder), "--space", "none", "--out", str(out)]
+        arguments += ["--cache", str(tmp_path / "cache"), "--judge", f"{server.address}#m"]
+        assert main(arguments) == 0
+        shown = capsys.readouterr().out
+        assert "judge grade (m): 6 suspects, at most 6 requests" in shown
+        assert "grade (m): of 6 suspects 2 do not fit, 2 fit, 2 not judged" in shown
+        found = judged_rows(out)
+        assert found["6"] == ("0.8", "fits")
+        assert found["8"] == ("0.5", "fits")
+        assert found["2"] == ("0.1", "does not fit")
+        assert found["3"] == ("", "not judged: no score could be read: 'It depends.'")
+        assert found["7"][1].startswith("not judged: ")  # a broken photo, which is not sent
+        assert found["5"] == ("", "")  # no suspect
+        asked_about = {asked(body) for body in server.bodies if photo_of(body)}
+        assert not any("number 5" in text for text in asked_about)
+        assert len(server.bodies) == 5 + 3  # and two unlike photos and none, as a check
+        assert "does not fit (0.10)" in json.dumps(facts_of(out / "report.html"))
+        assert main(arguments) == 0
+        assert "6 suspects, at most 1 requests; 5 were answered before" in capsys.readouterr().out
+        assert len(server.bodies) == 8
+
+
+@pytest.mark.parametrize("fault", ["interrupt", "server"])
+def test_a_judge_that_stops_leaves_the_table_and_asks_for_the_rest_later(
+    folder: Path, tmp_path: Path, capsys, monkeypatch, fault: str
+) -> None:
+    out, broken = tmp_path / "out", {"is": True}
+
+    def answer(body: Body) -> object:
+        if broken["is"] and photo_of(body) and "number 8" in asked(body):
+            return 401, {}, b"no key"
+        return grades(body)
+
+    read = ServedJudge.read
+
+    def interrupted(self: ServedJudge, reply: Reply) -> tuple[float | None, str]:
+        if broken["is"] and reply.text == "80":
+            raise KeyboardInterrupt
+        return read(self, reply)
+
+    if fault == "interrupt":
+        monkeypatch.setattr(ServedJudge, "read", interrupted)
+    with served(answer if fault == "server" else grades) as server:
+        arguments = ["check", str(folder), "--space", "none", "--out", str(out), "--parallel", "1"]
+        arguments += ["--cache", str(tmp_path / "cache"), "--judge", f"{server.address}#m"]
+        assert main(arguments) == (130 if fault == "interrupt" else 1)
+        shown = capsys.readouterr().out
+        assert "what it said is kept, and the same command asks for the rest" in shown
+        found = judged_rows(out)
+        assert found["2"] == ("0.1", "does not fit")
+        assert found["8"] == ("", "not judged: not asked")
+        num = len(server.bodies)
+        broken["is"] = False
+        assert main(arguments) == 0
+        assert judged_rows(out)["8"] == ("0.5", "fits")
+        again = {asked(body) for body in server.bodies[num:]}
+        assert not any(EVIL in text for text in again)
+
+
+def test_a_place_that_is_none_is_refused_before_the_work(folder: Path, capsys) -> None:
+    assert main(["check", str(folder), "--judge", "http://h/v1"]) == 1
+    assert "--judge: http://h/v1: names no model" in capsys.readouterr().err
