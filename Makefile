@@ -10,6 +10,7 @@
 # make mutants  60 mutations of the product, each tried on the tests that evaluate it (the suite's time and half an hour)
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
 #             then work over a Ray cluster of two nodes; needs the extra ray
+# make server-test  captioning caption against transformers serve and llama.cpp, in an environment of their own, and a stand-in
 # make fuzz   60,000 damaged files for every reader, and more for the tests of some (half an hour)
 # make chaos  commands are killed and restarted, disks are full, clocks set back (an hour); disks need root
 # make soak   six hours of training, sampled
@@ -77,6 +78,15 @@ families: env
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0
 	$(BIN)/python -m tests.cluster.page
+
+# Servers and what they need, in an environment of their own that sees the project's; the table in docs/serve.md
+.PHONY: server-test
+SERVER_PACKAGES := fastapi==0.163.2 uvicorn==0.54.0 opentelemetry-api==1.45.2 openai==3.51.0 gguf==0.19.0 xllamacpp==2026.10.11549
+server-test: env
+	@test -x .venv/servers/bin/python || { $(BIN)/python -m venv .venv/servers && \
+	  $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo .venv/servers/lib/python*/site-packages)/project.pth; }
+	.venv/servers/bin/python -m pip install --disable-pip-version-check --quiet $(SERVER_PACKAGES)
+	$(BIN)/python -m tests.servers
 
 # Their records and docs/reliability.md
 fuzz: env
