@@ -94,6 +94,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.config.plugins",  # where the user's data lie
         *("captioning.vision.photos", "captioning.vision.photo_places"),
         *("captioning.vision.photo_keys", "captioning.metrics.detection"),
+        "captioning.served.photo_answers",  # counts, for records
         *(
             "captioning.text.word_rows",
             "captioning.text.word_forms",

@@ -36,7 +36,7 @@ _ABOUT = """examples:
   captioning caption holidays --model http://localhost:8000/v1#NAME --out captions.csv
 exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
 Format = Literal["text", "csv", "json"]
-_OF_SERVERS = ("parallel", "max_tokens")
+_OF_SERVERS = ("parallel", "max_tokens", "language")
 # Options that a server knows nothing of, with their defaults.
 _NOT_OF_SERVERS: Mapping[str, Any] = {
     **dict.fromkeys(("beam", "min_length", "max_length", "boxes", "precision", "batch_size")),
@@ -94,6 +94,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add("--batch-size", type=_at_least(1), metavar="N", help="photos at a time (16; 64 on a GPU)")
     add("--parallel", type=_at_least(1), metavar="N", help="requests at a time to a server (8)")
     add("--max-tokens", type=_at_least(1), metavar="N", help="of a server's answer (256)")
+    add("--language", metavar="CODE", help="of a server's captions (the prompt's), such as en; any")
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of your own, of the model")
 
 
@@ -158,6 +159,7 @@ def _caption_by_server(options: Namespace) -> int:
         from captioning.served.caption_writer import ServedCaptioner
 
     given = {"num_parallel": options.parallel, "max_tokens": options.max_tokens}
+    given["language"] = options.language
     draws = {"num_captions": options.n_best, "seed": options.seed or 0}
     cache = Path(os.environ.get("CAPTIONING_CACHE") or "cache") / "served"
     captioner = ServedCaptioner(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 REFUSED = "the model declined"
 FILTERED = "the server's filter took the answer"
@@ -65,6 +67,69 @@ _REFUSALS = re.compile(
     rf"no {_PHOTO} (?:(?:was|were|is|has been|have been) )?{_SENT})",
     re.I,
 )
+
+# Words that one of these languages has often and the others do not.
+_COMMON: Mapping[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "de": "der das und ist ein eine einen einem einer eines mit auf im dem den von zwei sitzt "
+        "steht sich vor wird sind neben ihr sein nicht durch über auch zu",
+        "en": "the a is are and of with on at while his her their by from two through to it "
+        "there near over next wearing",
+        "es": "el los las y con una uno del está están por se su al dos hay sobre que mientras "
+        "junto en un",
+        "fr": "le les un une et est sont avec sur dans des du aux deux il elle qui par devant au "
+        "près sa son assis",
+        "it": "il gli una uno è sono con su della nel nella di che e un due sulla alla da mentre "
+        "sul si",
+        "nl": "het een en van op met zijn er aan door bij naar die voor hun twee over zit staat "
+        "is loopt",
+        "pt": "o os as um uma e com em no na do da de está estão por que dois duas ao enquanto "
+        "seu sua",
+    }.items()
+}
+_SCRIPTS: Mapping[str, re.Pattern[str]] = {
+    "ar": re.compile(r"[\u0600-\u06ff]"),
+    "el": re.compile(r"[\u0370-\u03ff]"),
+    "he": re.compile(r"[\u0590-\u05ff]"),
+    "hi": re.compile(r"[\u0900-\u097f]"),
+    "ja": re.compile(r"[\u3040-\u30ff]"),
+    "ko": re.compile(r"[\uac00-\ud7af]"),
+    "ru": re.compile(r"[\u0400-\u04ff]"),
+    "th": re.compile(r"[\u0e00-\u0e7f]"),
+    "zh": re.compile(r"[\u4e00-\u9fff]"),
+}
+LANGUAGES = tuple(sorted({*_COMMON, *_SCRIPTS}))
+FEWEST_WORDS = 20  # texts of fewer tell no language of Latin letters apart
+
+
+def language_of(texts: Iterable[str], *, beside: str = "", fewest_words: int = FEWEST_WORDS) -> str:
+    """The language that most texts are in, one of `LANGUAGES`; empty where that is unclear.
+
+    Other scripts than the Latin one tell by their letters (Cyrillic counts as Russian). Languages
+    in Latin letters tell by common words: twice as many as any other's, and a tenth of all words.
+
+    Args:
+        texts: together of some sentences.
+        beside: a language; those that look much alike need not be told apart, but from this one.
+        fewest_words: in Latin letters that tell anything.
+    """
+    text = " ".join(texts).lower()
+    num_letters = sum(map(str.isalpha, text))
+    scripts = Counter({name: len(script.findall(text)) for name, script in _SCRIPTS.items()})
+    if scripts["ja"]:  # which has Chinese letters beside its own
+        scripts["ja"] += scripts.pop("zh")
+    name, count = scripts.most_common(1)[0]
+    if 2 * count > num_letters:
+        return name
+    words = Counter(re.findall(r"[^\W\d_]+", text))
+    total = words.total()
+    if total < fewest_words or 4 * count > num_letters:
+        return ""
+    common = Counter({n: sum(words[one] for one in known) for n, known in _COMMON.items()})
+    (best, most), (_, second) = common.most_common(2)
+    second = common[beside] if beside in common and best != beside else second
+    return best if most >= 2 * second and 10 * most >= total else ""
 
 
 def cleaned(text: str) -> str:

@@ -42,6 +42,8 @@ class ServedCaptioner:
             and as many requests a photo as captions. Servers search no beams.
         max_tokens: of a caption; one that is cut is asked for once more with more of them.
         longest_side: of photos as they are sent, in pixels.
+        language: that captions should be in, such as ``"en"``; ``"any"``: not looked at; empty: that
+            of the prompt, where it is clear. Another one ends the run after some answers.
         cache_folder: where answers are kept as they come; None: in memory.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see `ServedModel`.
 
@@ -57,6 +59,7 @@ class ServedCaptioner:
         prompt: str = "",
         max_tokens: PositiveInt = 256,
         longest_side: PositiveInt = LONGEST_SIDE,
+        language: str = "",
         cache_folder: str | Path | None = None,
         num_parallel: PositiveInt = 8,
         timeout: PositiveFloat = 600.0,
@@ -84,6 +87,7 @@ class ServedCaptioner:
             cache_folder=cache_folder,
             longest_side=longest_side,
             seed=seed,
+            language=language,
         )
         self.batch_size = _PHOTOS_AT_ONCE
 

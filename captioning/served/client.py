@@ -48,7 +48,7 @@ _OF_MONEY = re.compile(
     r"insufficient[_ ]quota|billing|credit balance|exceeded your current quota|payment required",
     re.IGNORECASE,
 )
-_KEPT = "what was answered before is kept, and the same command resumes there"
+KEPT = "what was answered before is kept, and the same command resumes there"
 _STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 _BROKEN = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
 Message = Mapping[str, Any]
@@ -63,11 +63,13 @@ class Question:
         messages: turns of a chat.
         seed: of draws; None: the server's own. Servers may ignore it.
         max_tokens: of the answer; None: the client's.
+        is_greedy: asked at temperature 0, whatever the client's.
     """
 
     messages: Sequence[Message]
     seed: int | None = None
     max_tokens: int | None = None
+    is_greedy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +234,7 @@ class ServedModel:
         if has_failed:
             raise ConnectionError(
                 f"{self.address}: {MAX_IN_A_ROW} different questions failed in a row, the last by: "
-                f"{reply.problem}; look at the server's log: {_KEPT}"
+                f"{reply.problem}; look at the server's log: {KEPT}"
             )
         return reply
 
@@ -250,6 +252,9 @@ class ServedModel:
         body = {"model": self.model, "messages": list(question.messages), **self.sampling}
         if question.seed is not None:
             body["seed"] = question.seed
+        if question.is_greedy:
+            body = {name: value for name, value in body.items() if name != "top_p"}
+            body["temperature"] = 0.0
         failure, num_timeouts, number = _Failure(FAILED), 0, 0
         while number <= retries and num_timeouts < 2:
             self._wait_for_server()
@@ -275,7 +280,7 @@ class ServedModel:
             seconds = failure.retry_after
             if seconds > MAX_RETRY_AFTER:
                 raise ConnectionError(
-                    f"{self.address} asks to wait for {seconds:.0f} s ({failure.reason}); {_KEPT}"
+                    f"{self.address} asks to wait for {seconds:.0f} s ({failure.reason}); {KEPT}"
                 )
         if failure.is_busy:
             with self._lock:
@@ -328,7 +333,7 @@ class ServedModel:
         owes = status == 429 and retry_after is None and _OF_MONEY.search(reason)
         if status in _OF_ALL or owes:
             raise ValueError(
-                f"{self.address} refuses requests ({said}){self._remedy(status)}; {_KEPT}"
+                f"{self.address} refuses requests ({said}){self._remedy(status)}; {KEPT}"
             )
         names_other = "max_completion_tokens" in reason and "max_tokens" in reason
         if status == 400 and names_other and self._tokens_field == "max_tokens":

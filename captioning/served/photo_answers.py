@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +22,8 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from captioning.runtime.work_ahead import done_ahead, done_as_they_come
-from captioning.served.client import Message, Question, Reply, ServedModel
+from captioning.served.answer_text import LANGUAGES, language_of
+from captioning.served.client import KEPT, Message, Question, Reply, ServedModel
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_places import open_photo
 from captioning.vision.photos import load_rgb
@@ -30,6 +33,10 @@ QUALITY = 90
 ENCODERS = 2  # threads that open photos
 # A run ends where so many new answers are none, and no other has come.
 MAX_WITHOUT_ANSWER = 20
+# After so many good answers their language is looked at.
+LANGUAGE_AFTER = (12, 40)
+# Draws that are all what temperature 0 gives: the server ignores temperatures, it seems.
+EQUAL_DRAWS = 4
 _CHECK_SIDE = 336
 log = logging.getLogger(__name__)
 
@@ -62,6 +69,8 @@ class PhotoAnswers:
         longest_side: of photos as they are sent, in pixels; larger ones are scaled down.
         seed: of draws; None: not sent.
         shows_progress: on standard error.
+        language: that answers should be in, such as ``"en"``; ``"any"``: not looked at; empty: that
+            of the question, where it is clear.
 
     Attributes:
         counts: answers by problem since this was made; ``""``: good ones.
@@ -75,11 +84,14 @@ class PhotoAnswers:
         longest_side: int = LONGEST_SIDE,
         seed: int | None = None,
         shows_progress: bool = True,
+        language: str = "any",
     ) -> None:
         self.model, self._longest_side, self._seed = model, longest_side, seed
         self._shows_progress = shows_progress
         self._store = LineStore(None if cache_folder is None else Path(cache_folder))
         self._is_checked, self._lock = False, threading.Lock()
+        self._tally, self._language = _Tally(model.address), _Language(model.address, language)
+        self._draws = _Draws(model)
         self.counts: Counter[str] = Counter()
 
     @property
@@ -107,12 +119,11 @@ class PhotoAnswers:
         A photo that cannot be opened has a reply with its problem, and is not sent.
 
         Raises:
-            ConnectionError, ValueError: see `ServedModel.replies`; the model sees no photos, or
-                none of `MAX_WITHOUT_ANSWER` answers is one.
+            ConnectionError, ValueError: see `ServedModel.replies`; the model sees no photos, none of
+                `MAX_WITHOUT_ANSWER` answers is one, or they are in another language.
             OSError: answers cannot be kept.
         """
         progress = Progress(len(questions), shown=self._shows_progress)
-        tally = _Tally(self.model.address)
         opened = done_ahead(
             self._opened,
             enumerate(questions),
@@ -125,14 +136,22 @@ class PhotoAnswers:
         try:
             for item, reply in answers:
                 if item.reply is None:
-                    tally.add(reply)
-                self.counts[reply.problem.partition(" (")[0]] += 1
+                    self._tally.add(reply)
+                    self._draws.add(item, reply)
+                self._language.add(item.question.text, reply)
+                self._count(reply)
                 progress.step(reply, is_new=item.reply is None)
                 yield item.number, reply
         finally:
             answers.close()
             self.model.close()
             progress.end()
+
+    def _count(self, reply: Reply) -> None:
+        reason = reply.problem.partition(" (")[0]
+        self.counts[reason] += 1
+        if (counted := _COUNTED.get()) is not None:
+            counted.setdefault(self.model.model, Counter())[reason] += 1
 
     def _keep(self, item: _Opened, reply: Reply) -> None:
         if not reply.is_failed:
@@ -211,6 +230,73 @@ class _Tally:
             raise ValueError(
                 f"{self._address}: none of {self._num} new answers can be used, the last: "
                 f"{reply.problem}; change the question or the model"
+            )
+
+
+class _Language:
+    """The language of the first good answers.
+
+    Args:
+        address: of the server, for messages.
+        expected: see `PhotoAnswers`.
+    """
+
+    def __init__(self, address: str, expected: str) -> None:
+        self._address, self._expected, self._texts = address, expected, list[str]()
+
+    def add(self, question: str, reply: Reply) -> None:
+        """Look at one more answer.
+
+        Raises:
+            ValueError: they are in another language.
+        """
+        if self._expected == "any" or reply.problem or len(self._texts) >= LANGUAGE_AFTER[-1]:
+            return
+        self._texts.append(reply.text)
+        expected = self._expected or language_of([question], fewest_words=2)
+        if len(self._texts) not in LANGUAGE_AFTER or not expected:
+            return
+        found = language_of(self._texts, beside=expected)
+        # others have words in common with those that are known
+        is_other = found not in ("", expected) and (expected in LANGUAGES or found == "en")
+        if is_other:
+            raise ValueError(
+                f"{self._address}: the first {len(self._texts)} answers are in another language "
+                f"({found!r}, such as {self._texts[-1][:60]!r}) than asked for ({expected!r}); name "
+                f"the language in the question, or take it by language={found}, or any; {KEPT}"
+            )
+
+
+class _Draws:
+    """Whether draws are more than what the model answers at temperature 0.
+
+    Costs a request for each of the first photos, `EQUAL_DRAWS` at most, and ends with the first
+    draw that differs.
+    """
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model, self._num_equal = model, 0
+        self._is_over = not model.sampling.get("temperature")
+        self._greedy: dict[tuple[str, str], str] = {}
+
+    def add(self, item: _Opened, reply: Reply) -> None:
+        """Look at one more draw; warns once."""
+        if self._is_over or reply.problem:
+            return
+        asked = (item.question.text, item.url)
+        if asked not in self._greedy:
+            question = Question(messages=message(*asked), is_greedy=True)
+            self._greedy[asked] = self._model.ask_once(question).text
+        self._num_equal += 1
+        self._is_over = reply.text != self._greedy[asked] or self._num_equal >= EQUAL_DRAWS
+        if reply.text == self._greedy[asked] and self._is_over:
+            log.warning(
+                "%s: the first %d draws are what %s answers at temperature 0: the server seems to "
+                "ignore temperature=%s, so that several captions of a photo may be one",
+                self._model.address,
+                self._num_equal,
+                self._model.model,
+                self._model.sampling["temperature"],
             )
 
 
@@ -367,7 +453,22 @@ class Progress:
             print(f"{mark}{line}", end=" " if mark else "\n", file=sys.stderr, flush=True)
 
 
-def summary(counts: Counter[str]) -> dict[str, Any]:
+# Counts of answers by model and problem, of whoever wants them in his record.
+_COUNTED: ContextVar[dict[str, Counter[str]] | None] = ContextVar("counted", default=None)
+
+
+@contextmanager
+def answers_counted() -> Iterator[dict[str, Counter[str]]]:
+    """Counts of the answers that this thread takes meanwhile, by model and problem."""
+    counted: dict[str, Counter[str]] = {}
+    token = _COUNTED.set(counted)
+    try:
+        yield counted
+    finally:
+        _COUNTED.reset(token)
+
+
+def summary(counts: Mapping[str, int]) -> dict[str, Any]:
     """Counts of answers for a card: all, those that are none by reason, and their share."""
     total = sum(counts.values())
     refused = {reason: number for reason, number in counts.items() if reason}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,8 @@ from captioning.data.steps.hold_out import with_slots
 from captioning.results.versions import versions
 from captioning.runtime.file_lock import locked
 from captioning.runtime.files import write_json, write_lines
+from captioning.served.photo_answers import answers_counted
+from captioning.served.photo_answers import summary as answer_summary
 from captioning.spread.base import AbstractSpread, Job
 from captioning.spread.local import Local, chosen_spread
 from captioning.training.rosters import read_with_steps
@@ -54,6 +57,7 @@ NUM_PICTURES = 600  # on the report
 Records = Mapping[str, Mapping[str, Any]]
 """Lines of shards by ``image_id``."""
 CURATED, MADE = "captions.json", "captions.jsonl"
+SERVED = "served"
 log = logging.getLogger(__name__)
 
 
@@ -127,7 +131,11 @@ class Judge:
         for part in (self.source, self.pairs):
             if part is not None:
                 part.forget()
-        return _judged(items, self.source, self.pairs)
+        with answers_counted() as counted:
+            lines = _judged(items, self.source, self.pairs)
+        if counted:
+            lines[0][SERVED] = {name: dict(counts) for name, counts in counted.items()}
+        return lines
 
 
 def write_shard(
@@ -144,7 +152,8 @@ def write_shard(
     """Caption and score the photos of a shard; go on after the last whole block of a killed run.
 
     The first line says who judged: `Judge.identity`. Each further line is a photo: ``image_id``,
-    the scores of its ``written`` captions, and ``made`` captions with scores.
+    the scores of its ``written`` captions, and ``made`` captions with scores. A block's first photo
+    has the answers of served models to the block, by model and problem, as ``served``.
 
     Args:
         shard: which photos.
@@ -449,9 +458,20 @@ def _counts(outcome: Outcome, records: Records) -> dict[str, Any]:
         "captions": len(after),
         "photos without a made caption": sum(not line["made"] for line in records.values()),
         "without a score": sum(score is not None and math.isnan(score) for score in all_scores),
+        **_answered(records),
         "scores written": _histogram(written),
         "scores made": _histogram([score for score in made if score is not None]),
     }
+
+
+def _answered(records: Records) -> dict[str, Any]:
+    """Answers of served models, and those that are none by reason; nothing without such models."""
+    total: dict[str, Counter[str]] = {}
+    for line in records.values():
+        for name, counts in line.get(SERVED, {}).items():
+            total.setdefault(name, Counter()).update(counts)
+    found = {name: answer_summary(counts) for name, counts in sorted(total.items())}
+    return {SERVED: found} if found else {}
 
 
 def _histogram(scores: Sequence[float]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from captioning.types import CAPTION_REWARD, REWARD
 from captioning.vision.photo_places import photo_exists
 from curation.base import SENTENCE_LOSS
 from curation.loop.curation_files import CurationFiles
-from curation.loop.curator import Curator, Outcome
+from curation.loop.curator import SERVED, Curator, Outcome
 from curation.loop.keep import read_keep
 from curation.loop.planted_faults import check_truth, load_truth
 from curation.loop.policy import CurationPolicy
@@ -270,7 +270,7 @@ def _is_progress_check(batch_idx: int, num_batches: int | float) -> bool:
 
 def _logged(outcome: Outcome) -> dict[str, float]:
     record = outcome.record
-    left_out = ("epoch", "detection", "notes")
+    left_out = ("epoch", "detection", "notes", SERVED)
     values = {f"curation/{key}": value for key, value in record.items() if key not in left_out}
     detection = dict(record.get("detection", {}))
     for kind, scores in detection.pop("by_kind", {}).items():

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from captioning.data.roster import CurationView
+from captioning.served.photo_answers import answers_counted, summary
 from captioning.text.sentence_spans import sentence_spans
 from curation.base import SENTENCE_LOSS, Context
 from curation.journal.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
@@ -24,6 +25,8 @@ from curation.loop.planted_faults import count_mends, detect, faulty_kinds
 from curation.loop.policy import CurationPolicy, Decision
 from curation.loop.replaced_images import PictureFolder
 from curation.score.loss import SUMMED
+
+SERVED = "served"  # in a record: answers of served models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,13 +155,16 @@ class Curator:
         signals = {name: ledger.history()[:num_closed] for name, ledger in self.signals.items()}
         context = self._context(epoch, self.ledger.history()[:num_closed], signals)
         # pictures take long to make and leave much behind, which must be collected
-        with nullcontext() if self.policy.amend.changes_images else _collection_paused():
+        pause = nullcontext() if self.policy.amend.changes_images else _collection_paused()
+        with pause, answers_counted() as counted:
             decision = self.policy.deliberate(context)
             if self.pictures is not None:
                 adopted = tuple(self.pictures.adopt(edit) for edit in decision.edits)
                 decision = replace(decision, edits=adopted)
             self.view = self.view.apply(decision.edits)
         record = _record(context, decision, self.view)
+        if counted:
+            record[SERVED] = {name: summary(counts) for name, counts in counted.items()}
         if self.truth:
             record["detection"] = detect(
                 context=context,

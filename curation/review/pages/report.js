@@ -46,6 +46,9 @@ function showEpochs() {
   }
   const notes = facts.epochs.flatMap((one) => Object.entries(one.notes || {}).map(([note, count]) => [String(one.epoch), foreign(note), number(count)]));
   if (notes.length) box.append(table(["epoch", "noted", "times"], notes));
+  const served = facts.epochs.flatMap((one) => Object.entries(one.served || {}).map(([name, of]) => [String(one.epoch), foreign(name), number(of.answers),
+    Object.entries(of.without).map(([reason, count]) => `${reason} (${count})`).join("; "), percent(of["share without"])]));
+  if (served.length) box.append(table(["epoch", "served model", "answers", "without", "share without"], served));
   if (box.childNodes.length) parts.append(box);
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.served.answer_text import EMPTY, REFUSED, cleaned, problem_of
+from captioning.served.answer_text import EMPTY, REFUSED, cleaned, language_of, problem_of
 
 DOG = "A dog runs."
 
@@ -88,3 +88,37 @@ def test_refusals_are_found(answer: str) -> None:
 @pytest.mark.parametrize("answer", ["", " \n", "<think>I wonder", "</s>", "...", '""', "```\n```"])
 def test_nothing_is_no_answer(answer: str) -> None:
     assert problem_of(cleaned(answer)) == EMPTY
+
+
+LANGUAGES = {
+    "de": "Ein Hund läuft über eine Wiese. Zwei Kinder spielen am Strand. Eine Frau sitzt auf einer "
+    "Bank und liest ein Buch. Der Junge springt in das Wasser.",
+    "en": "A dog runs through the grass. Two children play on a beach. A man in a blue shirt rides. "
+    "A woman sits on a bench and reads.",
+    "fr": "Un chien court dans l'herbe. Deux enfants jouent sur la plage. Une femme est assise sur "
+    "un banc et lit un livre. Le garçon saute dans une rivière.",
+    "ja": "犬が芝生の上を走っている。二人の子供が浜辺で遊んでいる。",
+    "ru": "Собака бежит по траве.",
+    "zh": "一只狗在草地上奔跑。两个孩子在海滩上玩耍。",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_languages_are_told(language: str) -> None:
+    assert language_of([LANGUAGES[language]]) == language
+
+
+@pytest.mark.parametrize(
+    "texts", [[], ["Yes."], ["A dog."], ["Paris, Champs-Élysées"], ["STOP 12:30"], ["7 of 9"]]
+)
+def test_a_few_words_tell_no_language(texts: list[str]) -> None:
+    assert not language_of(texts)
+
+
+def test_a_language_need_be_told_from_one_alone() -> None:
+    alike = [
+        "Un gatto con una sciarpa su un divano.",
+        "Un uomo con una camicia con su hermano.",
+    ] * 2
+    assert not language_of(alike)
+    assert language_of(alike, beside="en") in ("it", "es")

@@ -85,7 +85,7 @@ def test_photos_are_captioned_in_order_and_asked_once(photos, tmp_path: Path) ->
             captioner(server, cache_folder=tmp_path / "kept", **settings).write_captions(
                 photos[:1], keys=["a"]
             )
-        assert len(of_user(server)) == 43
+        assert len(of_user(server)) == 44  # with one that looks whether the temperature is heeded
         assert again.identity == one.identity
 
 
@@ -239,9 +239,66 @@ def test_draws_are_asked_one_by_one(photos) -> None:
         search = Sampling.with_settings(num_captions=3, temperature=0.5, top_p=0.9, seed=4)
         (replies,) = captioner(server, search=search).in_order(photos[:1])
         assert [reply.text for reply in replies] == ["Photo 0."] * 3
-        mine = of_user(server)
+        mine = [body for body in of_user(server) if "seed" in body]
         assert sorted(body["seed"] for body in mine) == [4, 5, 6]
         assert {(body["temperature"], body["top_p"]) for body in mine} == {(0.5, 0.9)}
+
+
+def test_a_temperature_that_is_ignored_is_said_once(photos, caplog) -> None:
+    search = Sampling.with_settings(num_captions=2, temperature=0.5, seed=4)
+
+    def warns(answer: Any, **settings: Any) -> int:
+        """Requests beside those for captions; checks the warning."""
+        caplog.clear()
+        with served(answer) as server:
+            one = captioner(server, num_parallel=1, **settings)
+            one.write_captions(photos[:8], keys=["x"] * 8)
+            return len([body for body in of_user(server) if "seed" not in body])
+
+    assert warns(by_number, search=search) == 2  # photos of four draws
+    (said,) = caplog.messages
+    assert "first 4 draws are what m answers at temperature 0" in said
+
+    def heeds(body: Body) -> Any:
+        is_other = body["temperature"] and body["seed"] == 5
+        return chat("Another one.", tokens=50) if is_other else by_number(body)
+
+    assert warns(heeds, search=search) == 1
+    assert not caplog.messages
+    warns(by_number)  # greedy
+    assert not caplog.messages
+
+
+def test_another_language_ends_the_run_with_what_was_kept(photos, tmp_path: Path) -> None:
+    def german(body: Body) -> Any:
+        return chat("Ein Hund und eine Katze auf dem Sofa.", tokens=50 if photo_of(body) else 5)
+
+    kept = {"cache_folder": tmp_path / "kept", "num_parallel": 2}
+    with served(german) as server:
+        with pytest.raises(ValueError, match=r"first 12 .*'de'.* asked for \('en'\).*kept"):
+            captioner(server, **kept).write_captions(photos, keys=["x"] * 40)
+        num = len(of_user(server))
+        assert 12 <= num < 20
+        with pytest.raises(ValueError, match="language=de"):  # at once: the answers are there
+            captioner(server, **kept).write_captions(photos, keys=["x"] * 40)
+        assert len(of_user(server)) < num + 6
+        for accepted in ({"language": "de"}, {"language": "any"}, {"prompt": "Was ist das?"}):
+            one = captioner(server, **kept, **accepted)
+            assert len(one.write_captions(photos, keys=["x"] * 40)) == 40
+        with pytest.raises(ValueError, match=r"asked for \('fr'\)"):
+            captioner(server, language="fr").write_captions(photos, keys=["x"] * 40)
+
+
+def test_refusals_in_small_calls_end_the_run_too(photos) -> None:
+    def answer(body: Body) -> Any:
+        said = by_number(body)
+        return said if "-1" in json.dumps(said) else chat("I cannot help with that.")
+
+    with served(answer) as server:
+        one = captioner(server)
+        with pytest.raises(ValueError, match=f"none of {MAX_WITHOUT_ANSWER}"):
+            for photo in photos:
+                one.write_captions([photo], keys=["x"])
 
 
 @pytest.mark.parametrize(

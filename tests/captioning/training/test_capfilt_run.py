@@ -72,9 +72,16 @@ def test_replaced_by_a_models_captions(small, first, tmp_path):
 
 
 def test_replaced_by_a_served_models_captions(small, tmp_path):
+    first = []
+
     def answer(body):
-        text = f"Photo {len(photo_of(body)) % 97} as it is."
-        return chat(text, tokens=50 if photo_of(body) else 5)
+        url = photo_of(body)
+        if len(url) > 2000 or not url:  # the check's
+            return chat(f"Check {len(url)}.", tokens=50 if url else 5)
+        first.append(url)
+        if url == first[0]:
+            return 400, {}, {"error": {"message": "too odd"}}
+        return chat(f"Photo {len(url) % 97} as it is.", tokens=50)
 
     with served(answer) as server:
         settings = (
@@ -89,3 +96,8 @@ def test_replaced_by_a_served_models_captions(small, tmp_path):
     assert edits
     assert all(e["value"].endswith("as it is.") for e in edits)
     assert all(e["origin"] == "model:m" for e in edits)
+    records = read_json(tmp_path / "second" / "curation" / "epochs.json")
+    without = [record["served"]["m"]["without"] for record in records if "served" in record]
+    assert without[0] == {"the model failed": 1}
+    assert records[0]["notes"]["left alone: m wrote nothing"] >= 1
+    assert "share without" in (tmp_path / "second" / "curation" / "report.html").read_text()

@@ -14,6 +14,7 @@ from captioning.data.readers.jsonl import read_jsonl
 from captioning.data.steps.add_pairs import AddPairs
 from captioning.data.steps.base import StepContext
 from captioning.runtime.files import read_json
+from captioning.served.answer_text import REFUSED
 from captioning.served.photo_answers import data_url
 from captioning.vision.blip_matching import build_blip_matching
 from captioning.vision.pair_scores import PairScores
@@ -136,6 +137,10 @@ def test_captioner_and_filter_may_be_behind_an_address(data, monkeypatch):
     assert counts["made accepted"] == 5  # none for 0, none that is scored for 1
     assert counts["written kept"] == 2  # photo 1's, which no score speaks against
     assert counts["without a score"] == 3
+    answered = counts["served"]["m"]  # captions of 7 photos, scores of 14 + 6 captions
+    assert answered["answers"] == 7 + 20
+    assert answered["without"] == {REFUSED: 1}
+    assert answered["share without"] == round(1 / 27, 4)
     kept = [line["caption"] for line in read_json(data / "out/captions.json")["annotations"]]
     assert "Photo 2 is shown." in kept
     assert "Photo 1 is shown." not in kept
