@@ -42,8 +42,8 @@ class ServedCaptioner:
             and as many requests a photo as captions. Servers search no beams.
         max_tokens: of a caption; one that is cut is asked for once more with more of them.
         longest_side: of photos as they are sent, in pixels.
-        language: that captions should be in, such as ``"en"``; ``"any"``: not looked at; empty: that
-            of the prompt, where it is clear. Another one ends the run after some answers.
+        language: that captions should be in, such as ``"en"``; ``"any"``: not looked at; empty:
+            that of the prompt, where it is clear. Another one ends the run after some answers.
         cache_folder: where answers are kept as they come; None: in memory.
         num_parallel, timeout, retries, wait, key_variable, extra_body: see `ServedModel`.
 

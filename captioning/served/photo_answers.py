@@ -69,8 +69,8 @@ class PhotoAnswers:
         longest_side: of photos as they are sent, in pixels; larger ones are scaled down.
         seed: of draws; None: not sent.
         shows_progress: on standard error.
-        language: that answers should be in, such as ``"en"``; ``"any"``: not looked at; empty: that
-            of the question, where it is clear.
+        language: that answers should be in, such as ``"en"``; ``"any"``: not looked at; empty:
+            that of the question, where it is clear.
 
     Attributes:
         counts: answers by problem since this was made; ``""``: good ones.
@@ -119,8 +119,8 @@ class PhotoAnswers:
         A photo that cannot be opened has a reply with its problem, and is not sent.
 
         Raises:
-            ConnectionError, ValueError: see `ServedModel.replies`; the model sees no photos, none of
-                `MAX_WITHOUT_ANSWER` answers is one, or they are in another language.
+            ConnectionError, ValueError: see `ServedModel.replies`; the model sees no photos, none
+                of `MAX_WITHOUT_ANSWER` answers is one, or they are in another language.
             OSError: answers cannot be kept.
         """
         progress = Progress(len(questions), shown=self._shows_progress)
@@ -262,8 +262,8 @@ class _Language:
         if is_other:
             raise ValueError(
                 f"{self._address}: the first {len(self._texts)} answers are in another language "
-                f"({found!r}, such as {self._texts[-1][:60]!r}) than asked for ({expected!r}); name "
-                f"the language in the question, or take it by language={found}, or any; {KEPT}"
+                f"({found!r}, such as {self._texts[-1][:60]!r}) than asked for ({expected!r}); "
+                f"name the language in the question, or take it by language={found}, or any; {KEPT}"
             )
 
 

@@ -138,7 +138,7 @@ def _shown(line: str) -> str:
     """A line without what differs from run to run."""
     line = re.sub(r"http://127\.0\.0\.1:\d+/v1", "ADDRESS", line.removeprefix("caption: "))
     line = re.sub(r"/\S*/model\b", "MODEL", line)
-    return f"`{line[:150].replace('|', '/')}`"
+    return f"`{line.partition(';')[0][:150].replace('|', '/')}`"
 
 
 def cut_answers(bench: Bench) -> str:

@@ -5,17 +5,19 @@ A program of the environment of servers, which has `gguf` and `xllamacpp`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import gguf
 import numpy as np
-import xllamacpp
 from safetensors.numpy import load_file
 from transformers import LlavaConfig, LlavaProcessor
 
+gguf: Any = importlib.import_module("gguf")
+xllamacpp: Any = importlib.import_module("xllamacpp")
 CHAT = (
     "{% for m in messages %}{{ m['role'].upper() }}:{% for c in m['content'] %}"
     "{% if c['type']=='media_marker' %} {{ c['text'] }}{% else %} {{ c['text'] }}{% endif %}"
@@ -80,7 +82,8 @@ def turned(weight: np.ndarray, num_heads: int) -> np.ndarray:
 
 def write(model: Path, out: Path) -> tuple[Path, Path]:
     """The two files: text, and sight."""
-    config, processor = LlavaConfig.from_pretrained(model), LlavaProcessor.from_pretrained(model)
+    config: Any = LlavaConfig.from_pretrained(model)
+    processor = LlavaProcessor.from_pretrained(model)
     text = gguf.GGUFWriter(out / "text.gguf", "llama")
     sight = gguf.GGUFWriter(out / "mmproj.gguf", "clip")
     _text_head(text, config.text_config, processor.tokenizer, model)

@@ -116,11 +116,17 @@ def _running(command: list[str], port: int, log: Path) -> Iterator[None]:
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     for _ in range(2 * START_SECONDS):
-        with contextlib.suppress(OSError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
+        if _is_up(port):
+            return
         if process.poll() is not None:
             break
         time.sleep(0.5)
     raise ChildProcessError(f"the server does not run: {log.read_text()[-2000:]}")
+
+
+def _is_up(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False

@@ -91,10 +91,10 @@ def test_nothing_is_no_answer(answer: str) -> None:
 
 
 LANGUAGES = {
-    "de": "Ein Hund läuft über eine Wiese. Zwei Kinder spielen am Strand. Eine Frau sitzt auf einer "
-    "Bank und liest ein Buch. Der Junge springt in das Wasser.",
-    "en": "A dog runs through the grass. Two children play on a beach. A man in a blue shirt rides. "
-    "A woman sits on a bench and reads.",
+    "de": "Ein Hund läuft über eine Wiese. Zwei Kinder spielen am Strand. Eine Frau sitzt auf "
+    "einer Bank und liest ein Buch. Der Junge springt in das Wasser.",
+    "en": "A dog runs through the grass. Two children play on a beach. A man in a blue shirt "
+    "rides. A woman sits on a bench and reads.",
     "fr": "Un chien court dans l'herbe. Deux enfants jouent sur la plage. Une femme est assise sur "
     "un banc et lit un livre. Le garçon saute dans une rivière.",
     "ja": "犬が芝生の上を走っている。二人の子供が浜辺で遊んでいる。",
