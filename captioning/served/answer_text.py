@@ -72,8 +72,8 @@ _REFUSALS = re.compile(
 _COMMON: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
-        "de": "der das und ist ein eine einen einem einer eines mit auf im dem den von zwei sitzt "
-        "steht sich vor wird sind neben ihr sein nicht durch über auch zu",
+        "de": "der das und ein eine einen einem einer eines mit auf im dem den von zwei sitzt "
+        "steht sich wird sind neben ihr sein nicht durch über auch zu",
         "en": "the a is are and of with on at while his her their by from two through to it "
         "there near over next wearing",
         "es": "el los las y con una uno del está están por se su al dos hay sobre que mientras "
