@@ -129,7 +129,7 @@ def row(form: str, words: int, change: str, options: argparse.Namespace) -> dict
         save_model(Path(name) / "model", spec, vocabulary)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         if not options.held:
-            environment |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+            environment |= {"MALLOC_MMAP_THRESHOLD_": "1048576"}
         command = [sys.executable, __file__, "--child", json.dumps(spec)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
