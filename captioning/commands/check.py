@@ -150,8 +150,8 @@ def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> 
         help="of a table or Parquet; several add up",
     )
     add("--caption-per", choices=("line", "file", "cell", "bar", "semicolon"),
-        help="file: a text file beside a photo is one caption (line); bar, semicolon, line: separates "
-        "captions in one cell; cell: nothing does")  # fmt: skip
+        help="file: a text file beside a photo is one caption (line); bar, semicolon, line: "
+        "separates captions in one cell; cell: nothing does")  # fmt: skip
 
 
 def reading_of(options: Namespace, *, annotations: str = "annotations") -> dict[str, Any]:

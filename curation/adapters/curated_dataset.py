@@ -309,8 +309,8 @@ def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> N
     if dataset is None:
         raise ValueError(
             "curation needs a training loader over CuratedDataset(source, curation) of this run: "
-            f"got {type(getattr(loader, 'dataset', loader)).__name__}; removed samples would still be "
-            "trained on"
+            f"got {type(getattr(loader, 'dataset', loader)).__name__}; removed samples would "
+            "still be trained on"
         )
     if getattr(loader, "persistent_workers", False) and not rebuilt:
         raise ValueError(

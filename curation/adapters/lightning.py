@@ -28,8 +28,8 @@ class LightningCuration(pl.Callback):
 
     The decision falls after the last training step of an epoch, before its validation, so the
     checkpoint of epoch k holds the edits of epoch k. With ``ckpt_path`` the checkpoint's state
-    counts, whatever the folder holds. A checkpoint from amid an epoch needs a loader that can resume
-    there, see `on_train_start`.
+    counts, whatever the folder holds. A checkpoint from amid an epoch needs a loader that can
+    resume there, see `on_train_start`.
 
     Args:
         curation: of the run.
