@@ -81,7 +81,7 @@ class Manifest:
             shown = ", ".join(f"{key}: {before.get(key)} -> {now.get(key)}" for key in changed[:4])
             raise ValueError(
                 f"{folder} holds a run of another curation ({shown}): choose another folder, "
-                "repeat those settings, or begin anew with first_epoch=0"
+                "repeat those settings, or start from scratch with first_epoch=0"
             )
 
 

@@ -1,7 +1,7 @@
 """Fine-tune a captioner in a loop of your own, with curation.
 
 python examples/plain_loop.py MODEL PHOTOS RUN   (a GIT; an image folder; a new folder)
-Killed and started again, it goes on after its last epoch and ends with the same weights.
+Killed and started again, it resumes after its last epoch and ends with the same weights.
 """
 
 import sys

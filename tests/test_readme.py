@@ -61,6 +61,14 @@ def test_recommended_removes_nothing_from_sound_captions() -> None:
     assert set(sound) == {0}
 
 
+def test_what_check_prints_is_as_printed() -> None:
+    block = re.search(r"^captioning check my_photos\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    printed = re.search(r"as printed\]\((benchmarks/results/\S+)\)", TEXT)
+    lines = (README.parent / printed[1]).read_text(encoding="utf-8").splitlines()
+    assert len(block[1].splitlines()) == 3
+    assert set(block[1].splitlines()) <= set(lines)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with `my_photos`, of which a fifth of the captions are swapped, and `my_git`."""

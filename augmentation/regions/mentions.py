@@ -134,7 +134,7 @@ def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
         if start < 0 or text[place:start].strip():
             raise ValueError(
                 f"the parse must be of this caption: {token.text!r} does not follow at character "
-                f"{place} of {text!r}; parse the caption anew"
+                f"{place} of {text!r}; parse the caption again"
             )
         place = start + len(token.text)
         starts.append((start, place))

@@ -263,8 +263,8 @@ def _rendered(
     except BrokenProcessPool as error:
         raise ChildProcessError(
             "a process that makes pictures was killed, perhaps for memory (if it failed by itself, "
-            "its error stands above): lower num_processes= or format.num_cached_photos=; the same "
-            "command goes on"
+            "its error is above): lower num_processes= or format.num_cached_photos=; the same "
+            "command resumes"
         ) from error
 
 

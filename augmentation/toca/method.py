@@ -107,7 +107,7 @@ class ToCa(AbstractCorpusMethod):
     """
 
     name = "toca"
-    description = "captions synthesised by a language model, no photo stands behind them"
+    description = "captions synthesised by a language model, no photo belongs to them"
     size_setting = "pace.num_captions"
 
     def __init__(

@@ -22,7 +22,11 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("suspects", nargs="?", help="folder that captioning check wrote, or a run")
     add("--photos", nargs="+", default=[], metavar="FOLDER", help="the set that was checked")
-    add("--decisions", metavar="FILE", help="default SUSPECTS/decisions.json; goes on with it")
+    add(
+        "--decisions",
+        metavar="FILE",
+        help="default SUSPECTS/decisions.json; an existing file is continued",
+    )
     add("--top", type=int, metavar="N", help="of a run: the N captions of the highest loss")
     add(
         "--model", nargs="+", default=[], metavar="FOLDER",
@@ -51,7 +55,7 @@ def _app(options: Namespace) -> None:
     import_plugins(options.plugins)
     with open_app(Settings(models=chosen.pop("model"), **chosen), host=host, port=port) as opened:
         server, about = opened
-        at_end = "ended; decisions are saved, the same command goes on"
+        at_end = "ended; decisions are saved, the same command resumes"
         serve_until_interrupted(server, about=about, at_end=at_end)
 
 

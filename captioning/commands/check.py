@@ -72,8 +72,8 @@ _ABOUT = """checks and their thresholds (--threshold NAME=VALUE, --skip NAME):
   marker=1            marks of chats and tokenizers, such as USER:, <|im_start|>, startseq
   template=1          unfilled places of a template, such as {subject}
   no_caption=1        N/A, none, "no caption" and the like
-  repetition=3        words that only say again what stands before them
-  too_long=3          words over those of the middle caption
+  repetition=3        words that only repeat what is before them
+  too_long=3          times the words of the median caption
   too_short=2         words below this
   other_language=0.6  share that speaks for another language or script than the set's
 of folders for fine-tuning image generators also
@@ -158,10 +158,15 @@ def add_reading(parser: ArgumentParser, *, annotations: str = "annotations") -> 
     )  # fmt: skip
     add("--image-folder", metavar="NAME", help="below FOLDER, that photos' names are relative to")
     add("--file-column", metavar="NAME", help="of a table or Parquet")
-    add("--caption-column", action="append", metavar="NAME", help="likewise; several add up")
+    add(
+        "--caption-column",
+        action="append",
+        metavar="NAME",
+        help="of a table or Parquet; several add up",
+    )
     add("--caption-per", choices=("line", "file", "cell", "bar", "semicolon"),
-        help="file: a text file beside a photo is one caption (line); bar, semicolon, line: stands "
-        "between captions in one cell; cell: nothing does")  # fmt: skip
+        help="file: a text file beside a photo is one caption (line); bar, semicolon, line: "
+        "separates captions in one cell; cell: nothing does")  # fmt: skip
 
 
 def reading_of(options: Namespace, *, annotations: str = "annotations") -> dict[str, Any]:

@@ -22,11 +22,11 @@ _CLASS = re.compile(r"^[\w.]+(Error|Exception): ")
 LOST_LOADER = "DataLoader worker"
 OF_LOADERS = (
     "The system kills processes where memory runs out: lower loader.num_workers or "
-    "loader.batch_size; started again, a run goes on where it was saved"
+    "loader.batch_size; started again, a run resumes where it was saved"
 )
 OF_PROCESSES = (
     "a process that this command started was killed, perhaps for memory (if it failed by itself, "
-    "its error stands above): lower the key num_processes of what starts it, and give the same "
+    "its error is above): lower the key num_processes of what starts it, and give the same "
     "command again"
 )
 # How PyTorch tells that a device is not there: it has no class for it.
@@ -101,7 +101,7 @@ def _parsed(command: HydraCommand, arguments: Sequence[str]) -> Namespace:
     parsed, unknown = parsed_options(arguments)
     if unknown and not unknown[0].startswith("-"):  # Hydra reads one row of settings
         sys.exit(
-            f"{command.name}: {unknown[0]} stands behind an option; write options such as -m "
+            f"{command.name}: {unknown[0]} is behind an option; write options such as -m "
             "before all settings, or after them"
         )
     if unknown:
@@ -128,7 +128,7 @@ def _given(command: HydraCommand, arguments: Sequence[str], options: Namespace) 
 
 
 def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:
-    """What stands before the arguments: program and subcommand."""
+    """The words before the arguments: program and subcommand."""
     program = list(started[: len(started) - len(arguments)])
     if list(started) == [*program, *arguments]:
         return program

@@ -60,7 +60,7 @@ def _show(options: Namespace) -> None:
 
 @contextmanager
 def _alone_with(journal: Path) -> Iterator[None]:
-    """Keep a run that goes on out of the journal, where it is a run folder's."""
+    """Keep a running training out of the journal, where it is a run folder's."""
     from captioning.runtime.file_lock import held, lock_of
     from curation.manifest import is_run_folder
 

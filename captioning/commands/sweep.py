@@ -70,7 +70,7 @@ class SweepCallback(Callback):
         for sweep in _current:
             try:
                 sweep.begin(config)
-            except Exception as error:  # noqa: BLE001 - Hydra would warn of it and go on
+            except Exception as error:  # noqa: BLE001 - Hydra would only warn of it
                 sys.exit(
                     f"the jobs of this sweep cannot be checked: {type(error).__name__}: {error}"
                 )
@@ -180,13 +180,13 @@ def sweeping(sweep: Sweep) -> Iterator[None]:
             raise
         sweep.end()
         sys.exit(
-            f"{sweep.name}: the launcher ended: {_launcher_error(error)}; the same command goes on"
+            f"{sweep.name}: the launcher ended: {_launcher_error(error)}; the same command resumes"
         )
     except KeyboardInterrupt:
         if not sweep.is_open:
             raise
         sweep.end()
-        print("interrupted; the same command goes on; jobs in a queue stay there", file=sys.stderr)
+        print("interrupted; the same command resumes; jobs in a queue stay there", file=sys.stderr)
         sys.exit(INTERRUPTED)
     finally:
         _current.remove(sweep)

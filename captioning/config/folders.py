@@ -19,7 +19,8 @@ def config_folder() -> Path:
         if (folder / "train.yaml").is_file():
             return folder
     raise FileNotFoundError(
-        f"no configs in {folders[0]} or {folders[1]}: the installation is incomplete; install anew"
+        f"no configs in {folders[0]} or {folders[1]}: the installation is incomplete; "
+        "install it again"
     )
 
 

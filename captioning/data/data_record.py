@@ -135,7 +135,7 @@ def check_record(
         setting = "" if accept is None else "; data.accept_changes=true takes them as they are"
         raise ValueError(
             f"{folder}: its data have changed since it began: {changes}. Restore them, or train "
-            f"anew in another folder (run_name=){setting}"
+            f"again in another folder (run_name=){setting}"
         )
     log.warning(f"{folder}: changed data are accepted: {changes}")
     return True
@@ -236,7 +236,7 @@ def _row(line: str) -> tuple[tuple[str, str], _Row]:
 def _damaged(path: Path) -> ValueError:
     return ValueError(
         f"{path} is missing or damaged, so it cannot be said whether the run's data have changed: "
-        f"restore it, or remove it and {path.with_name(FILE_NAME)} to go on without comparing"
+        f"restore it, or remove it and {path.with_name(FILE_NAME)} to resume without comparing"
     )
 
 

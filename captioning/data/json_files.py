@@ -92,7 +92,7 @@ class Record:
         """`identifier`; refused if ``known`` (id to place) has it already, added to it if not."""
         identifier = self.identifier(key)
         if identifier in known:
-            problem = f"{kind} {identifier} stands twice, first at {known[identifier]}"
+            problem = f"{kind} {identifier} occurs twice, first at {known[identifier]}"
             raise SettingError(self.where, problem, "remove one")
         known[identifier] = self.where
         return identifier
@@ -179,7 +179,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {shown(twice)} stands twice in one object", "remove one")
+        raise ValueError(f"key {shown(twice)} occurs twice in one object", "remove one")
     return value
 
 

@@ -34,7 +34,7 @@ def _values(text: str, key: str, where: str, keys: dict[str, Any]) -> Iterator[A
     with explained(where):
         for name in reader.names():
             if name in keys:
-                raise ValueError(f"key {shown(name)} stands twice in one object", "remove one")
+                raise ValueError(f"key {shown(name)} occurs twice in one object", "remove one")
             if name == key and reader.begins("["):
                 keys[name] = []
                 yield from reader.items()

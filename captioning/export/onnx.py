@@ -114,7 +114,7 @@ def write_onnx(captioner: Captioner, folder: Path) -> list[str]:
     own = type(captioner.model.search)
     plain = search.per_node_beam is None and issubclass(own, BeamSearch | GreedySearch)
     other = "" if plain else f" It searches by a plain beam, the run itself by {own.__name__}."
-    note = {"token": "", "prefix": " Each step reads all words anew, so long captions are slow."}
+    note = {"token": "", "prefix": " Each step reads all words again, so long captions are slow."}
     checked = f"Checked against torch: log-probabilities differ by at most {difference:.1e} nats."
     return ["## ONNX", "", USE.format(beam=beam), checked + note[networks.form.reads] + other, ""]
 

@@ -75,7 +75,7 @@ def _upload(folder: Path, kind: Literal["model", "dataset"]) -> Upload:
         if not any(part.startswith(".") for part in name.parts)
     }
     if CARD not in sizes:
-        raise FileNotFoundError(f"{folder}: it has no card ({CARD}); export it anew")
+        raise FileNotFoundError(f"{folder}: it has no card ({CARD}); export it again")
     return Upload(folder=folder, kind=kind, sizes=sizes)
 
 

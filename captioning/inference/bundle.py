@@ -92,29 +92,29 @@ def read_bundle(folder: Path) -> Bundle:
     """
     record = read_json(folder / RECORD)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f"{folder / RECORD}: not of the format {FORMAT}; export the run anew")
+        raise ValueError(f"{folder / RECORD}: not of the format {FORMAT}; export the run again")
     captioner = record.get("captioner")
     if not isinstance(captioner, dict) or not {"class", "tokenizer"} <= captioner.keys():
-        raise ValueError(f"{folder / RECORD}: lacks class or tokenizer; export the run anew")
+        raise ValueError(f"{folder / RECORD}: lacks class or tokenizer; export the run again")
     path = folder / CONFIG
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; export the run anew")
+        raise FileNotFoundError(f"{path} does not exist; export the run again")
     config = read_folder_config(path)
     show_outside(paths_in(OmegaConf.to_container(config)), folder)
     groups = ("model", "features", "search", "optimizer")
     if not all(isinstance(config.get(group), DictConfig) for group in groups):
-        raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run anew")
+        raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run again")
     weights = None if transformers_folder(folder) else _weights(folder / WEIGHTS)
     return Bundle(folder=folder, config=config, captioner=captioner, weights=weights)
 
 
 def _weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; export the run anew")
+        raise FileNotFoundError(f"{path} does not exist; export the run again")
     try:
         return in_full(read_tensors(path)[0])
     except ValueError as error:
-        raise ValueError(f"{error}; export the run anew") from error
+        raise ValueError(f"{error}; export the run again") from error
 
 
 def in_eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:

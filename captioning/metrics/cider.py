@@ -226,7 +226,7 @@ class CiderStatistics:
             if name != _FORMAT or saved.digest() != digest:
                 raise ValueError("its contents do not fit its digest")
         except (*_DAMAGE, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{path} holds no CIDEr statistics ({error}); count anew") from error
+            raise ValueError(f"{path} holds no CIDEr statistics ({error}); count again") from error
         return saved
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

@@ -83,7 +83,7 @@ def _records(settings: Settings, target: Path) -> list[dict[str, Any]]:
     """The annotation lines, checked against the manifest."""
     path = target / ANNOTATIONS
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing; remove {target} and it is drawn anew")
+        raise FileNotFoundError(f"{path} is missing; remove {target} and it is drawn again")
     text = path.read_text(encoding="utf-8")
     try:
         manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ def _records(settings: Settings, target: Path) -> list[dict[str, Any]]:
     if manifest != manifest_of(settings, digest):
         raise ValueError(
             f"{path} does not match {MANIFEST} beside it: it was changed or cut short; "
-            f"remove {target} and it is drawn anew"
+            f"remove {target} and it is drawn again"
         )
     return [json.loads(line) for line in text.splitlines()]
 
@@ -107,7 +107,7 @@ def _read(settings: Settings, target: Path) -> Iterator[Sample]:
     for record in _records(settings, target):
         path = target / "images" / f"{record['image_id']}.jpg"
         if not path.exists():
-            raise FileNotFoundError(f"{path} is missing; remove {target} and it is drawn anew")
+            raise FileNotFoundError(f"{path} is missing; remove {target} and it is drawn again")
         regions = tuple(
             Region(box=_box(region["box"]), label=region["label"]) for region in record["regions"]
         )

@@ -290,7 +290,7 @@ class AbstractCaptioner(Network, AbstractStepper[StateT]):
         if _vocabulary(saved["tokenizer"]) != _vocabulary(self.tokenizer.state()):
             raise ValueError(
                 "checkpoint has another vocabulary than this run; evaluate it with "
-                "`captioning evaluate run=FOLDER`, which uses its own, or train anew"
+                "`captioning evaluate run=FOLDER`, which uses its own, or train from scratch"
             )
 
 

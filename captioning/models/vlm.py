@@ -274,7 +274,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             log.warning(
                 f"{result.family}: captions that share the prompt of a photo have losses that "
                 f"differ by {result.shared:.2g} nats a token from the network's own forward pass, "
-                "so each reads photo and prompt anew"
+                "so each reads photo and prompt again"
             )
         if self.trainer.is_global_zero:
             write_json(path, {**result.as_plain(), "states_differ": states_differ})
@@ -485,7 +485,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if state.cache is None or (torch.is_grad_enabled() and changes_in_place(state.cache)):
             log.warning(
                 f"{type(self.network).__name__} keeps no memory of what it has read that captions "
-                "of a photo could share in training: each reads photo and prompt anew"
+                "of a photo could share in training: each reads photo and prompt again"
             )
             self.shares_prompts = False
             return None

@@ -49,7 +49,7 @@ def script_lines(paper: Paper, scale: str, tasks: Sequence[Task], runs: Path) ->
         "#!/bin/sh",
         f"# {len(tasks)} jobs of {paper.id}, scale {scale}; about {hours:g} h in all.",
         "# Partition, account and the like: SBATCH_PARTITION=..., SBATCH_ACCOUNT=... before it;",
-        "# HOURS_AT_MOST=24: no job asks for more, and what does not end in them is queued anew.",
+        "# HOURS_AT_MOST=24: no job asks for more, and what does not end in them is queued again.",
         "set -eu",
         'hours() { most=${HOURS_AT_MOST:-$1}; echo "$(($1 < most ? $1 : most))"; }',
     ]
@@ -246,7 +246,7 @@ class _Commands:
     def obey(self) -> None:
         """End as the signal asks, if there was one."""
         if self.stopped:
-            print("stopped; the same command goes on", file=sys.stderr)
+            print("stopped; the same command resumes", file=sys.stderr)
         if self.stopped == signal.SIGINT:
             raise KeyboardInterrupt
         if self.stopped:

@@ -39,7 +39,8 @@ def paper_folder() -> Path:
         if any(folder.glob("*/*.yaml")):
             return folder
     raise FileNotFoundError(
-        f"no papers in {folders[0]} or {folders[1]}: the installation is incomplete; install anew"
+        f"no papers in {folders[0]} or {folders[1]}: the installation is incomplete; "
+        "install it again"
     )
 
 

@@ -162,8 +162,8 @@ def _damaged(path: Path, problem: str) -> ValueError:
     """The error of a checkpoint that training cannot go on from, with what it can."""
     paths = [other for other in sorted(path.parent.glob("[!.]*.ckpt")) if other != path]
     others = [other for other in paths if not _problem(other)]
-    remedy = "resume=never trains anew"
+    remedy = "resume=never trains from scratch"
     if others:
         best = max(others, key=progress)
-        remedy = f"resume={best} goes on from epoch {progress(best)[0]}"
+        remedy = f"resume={best} resumes from epoch {progress(best)[0]}"
     return ValueError(f"{path} is damaged ({problem}): {remedy}")

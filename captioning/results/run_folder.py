@@ -250,7 +250,7 @@ class RunFolder:
         if changed:
             raise ValueError(
                 f"{path} is of another config ({_shown(changed)}): it was put there from another "
-                "run; remove it, or give the checkpoint to go on from (resume=PATH)"
+                "run; remove it, or give the checkpoint to resume from (resume=PATH)"
             )
         return path
 

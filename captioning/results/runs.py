@@ -191,7 +191,7 @@ def _of_study(path: Path) -> list[Run]:
         return [_run_of_record(record) for record in records]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{path}: a record of a run is damaged ({error!r}); get the file anew"
+            f"{path}: a record of a run is damaged ({error!r}); get the file again"
         ) from error
 
 
@@ -283,7 +283,7 @@ def read_content(path: Path) -> Any:
         problem = " ".join(str(error).split())
         raise ValueError(
             f"{path}: cannot be read ({problem}): it was damaged or cut off; restore it, or make "
-            "the run anew"
+            "the run again"
         ) from error
 
 
@@ -292,7 +292,7 @@ def _records(path: Path, content: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
         raise ValueError(
             f"{path}: must hold an object an epoch: it was damaged; restore it, or make the run "
-            "anew"
+            "again"
         )
     return tuple(content)
 
@@ -305,7 +305,7 @@ def _content(path: Path, kind: type) -> Any:
     if not isinstance(value, kind):
         raise ValueError(
             f"{path}: must hold a {kind.__name__}: got {type(value).__name__}; it was damaged or "
-            "cut off; restore it, or make the run anew"
+            "cut off; restore it, or make the run again"
         )
     return value
 
@@ -533,7 +533,7 @@ def read_study(path: Path) -> list[dict[str, Any]]:
     try:
         lines = written_lines(path)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error}); get the file anew") from error
+        raise ValueError(f"{path}: not UTF-8 ({error}); get the file again") from error
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)

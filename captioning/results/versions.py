@@ -111,6 +111,6 @@ def warn_of_other_versions(before: Mapping[str, Any], now: Mapping[str, Any]) ->
     ]
     if changed:
         log.warning(
-            f"this run goes on with other software than before ({', '.join(changed)}): it may end "
+            f"this run resumes with other software than before ({', '.join(changed)}): it may end "
             "with other results; bring the former ones back for the same"
         )

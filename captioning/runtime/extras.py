@@ -102,13 +102,13 @@ def checked(path: Path, sha256: str) -> Path:
         ValueError: its SHA-256 is another.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; install its package anew")
+        raise FileNotFoundError(f"{path}: no such file; install its package again")
     state = path.stat()
     digest = _digest(path, (state.st_ino, state.st_size, state.st_mtime_ns))
     if digest != sha256:
         raise ValueError(
             f"{path}: not the file that the project was tested with (SHA-256 {digest}, wanted "
-            f"{sha256}); install its package anew in the version that constraints.txt names"
+            f"{sha256}); install its package again in the version that constraints.txt names"
         )
     return path
 

@@ -230,7 +230,7 @@ def damage_named(name: str, folder: Path | None = None) -> Iterator[None]:
         reason = re.sub(r"\s+", " ", str(error)).strip()[:200]
         raise ValueError(
             f"{name}: a file of the model is damaged or does not fit the others ({reason}); fetch "
-            "or save the model anew"
+            "or save the model again"
         ) from error
 
 
@@ -241,7 +241,7 @@ def refuse_damaged(folder: Path, error: Exception) -> None:
         ValueError: such a file.
     """
     if problem := _damaged_file(folder):
-        raise ValueError(f"{problem}; fetch or save the model anew") from error
+        raise ValueError(f"{problem}; fetch or save the model again") from error
 
 
 def _damaged_file(folder: Path) -> str:

@@ -22,7 +22,7 @@ REFUSED = {
     "diffusion_gemma": "it denoises the tokens of a text together, so a caption has no loss by "
     "token",
     "evolla": "it reads proteins, no photos",
-    "idefics": "each of its steps reads the photo anew; take idefics2 or idefics3",
+    "idefics": "each of its steps reads the photo again; take idefics2 or idefics3",
     "instructblipvideo": "it reads films of four frames; take instructblip",
     "mistral4": "it reads text alone; photos of this text model go through mistral3",
     "pi0": "it moves a robot and writes no words",
@@ -171,7 +171,7 @@ def check_family(folder: Path, name: str) -> None:
     if not kind:
         raise ValueError(
             f"{folder / 'config.json'} names no model_type, by which transformers knows a model; "
-            "fetch or save the model anew"
+            "fetch or save the model again"
         )
     if kind in REFUSED:
         raise ValueError(f"{name}: {kind} is no captioner: {REFUSED[kind]}")
@@ -202,7 +202,7 @@ def model_kind(folder: Path) -> str:
     if not isinstance(settings, dict):
         raise ValueError(
             f"{path} holds a {type(settings).__name__}, not a model's settings; fetch or save the "
-            "model anew"
+            "model again"
         )
     kind = settings.get("model_type")
     return kind if isinstance(kind, str) else ""

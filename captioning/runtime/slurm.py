@@ -32,7 +32,7 @@ def requeue(job: str) -> str:
     """Queue a job of Slurm anew; a line on how it went."""
     if _scontrol("requeue", job) is None:
         return f"job {job} could not be queued anew (scontrol requeue {job}); submit it again"
-    return f"job {job} is queued anew"
+    return f"job {job} is queued again"
 
 
 def _scontrol(*arguments: str) -> str | None:

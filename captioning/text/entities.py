@@ -114,7 +114,7 @@ def _entries(path: Path) -> list[object]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is no JSON ({error}); give the list anew") from error
+        raise ValueError(f"{path}: is no JSON ({error}); give the list again") from error
     if not isinstance(content, list | dict):
         raise ValueError(
             f"{path}: must hold a list of names, or names as keys: got {type(content).__name__}"

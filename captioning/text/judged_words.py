@@ -64,7 +64,7 @@ def kept_judgement(
             arrays, _ = read_tensors(path)
             return JudgedWords(**{name: arrays[name].numpy() for name in names})
     except (ValueError, KeyError, OSError) as error:
-        log.warning(f"{path}: {error}: it is made anew")
+        log.warning(f"{path}: {error}: it is made again")
     judged = judge()
     try:
         write_tensors(path, {name: torch.from_numpy(getattr(judged, name)) for name in names})

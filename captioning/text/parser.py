@@ -177,7 +177,7 @@ def load_pipeline(folder: Path) -> Any:
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ValueError(
             f"{folder}: spaCy {_spacy_version()} cannot load this pipeline ({error}); install it "
-            "anew in the version that this spaCy wants"
+            "again in the version that this spaCy wants"
         ) from error
     missing = [part for part in ("tagger", "parser") if part not in nlp.pipe_names]
     if missing:

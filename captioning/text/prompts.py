@@ -128,7 +128,8 @@ def _check_options(chat: str, options: Mapping[str, Any], folder: Path) -> None:
         names = meta.find_undeclared_variables(environment.parse(source))
     except jinja.TemplateError as error:
         raise ValueError(
-            f"{folder}: its chat template cannot be read ({error}); save the model's processor anew"
+            f"{folder}: its chat template cannot be read ({error}); "
+            "save the model's processor again"
         ) from error
     known = sorted(name for name in names if name not in _GIVEN)
     for name in options:

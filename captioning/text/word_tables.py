@@ -94,7 +94,7 @@ def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
                 remedy="set model.module.embedding_size to the file's size",
             )
     except (UnicodeDecodeError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: damaged ({error}); get the file anew") from error
+        raise ValueError(f"{path}: damaged ({error}); get the file again") from error
     return vectors_by_id
 
 
@@ -194,7 +194,7 @@ class GloveVectors(AbstractWordVectors):
                         size=self._size,
                         place=f"{self._path}, line {number}",
                         word=word,
-                        remedy="fetch the file anew",
+                        remedy="fetch the file again",
                     )
         return vectors
 
@@ -250,11 +250,11 @@ def build_token_table() -> TokenTable:
     purpose = "the table of token vectors (word_vectors=glove reads a GloVe file instead)"
     folder = package_folder(TABLE_PACKAGE, extra="offline", purpose=purpose)
     if not (folder / _TABLE).is_file() or not (folder / _TOKENIZER).is_file():
-        raise ValueError(f"{folder}: holds no {_TABLE} or no {_TOKENIZER}; install it anew")
+        raise ValueError(f"{folder}: holds no {_TABLE} or no {_TOKENIZER}; install it again")
     try:
         [table] = load_file(checked(folder / _TABLE, _TABLE_SHA256)).values()
     except SafetensorError as error:
-        raise ValueError(f"{folder / _TABLE}: damaged ({error}); install it anew") from error
+        raise ValueError(f"{folder / _TABLE}: damaged ({error}); install it again") from error
     return TokenTable(
         table=table,
         tokenizer=Tokenizer.from_file(str(checked(folder / _TOKENIZER, _TOKENIZER_SHA256))),

@@ -42,7 +42,7 @@ def main(overrides: list[str], finished: Finished | None = None, page: Page | No
         console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {choice}")
         folder = folders[policy] = Path(settings.run_dir)
         if settings.resume != "never" and RunFolder(folder).finished():
-            console.print(f"finished: {folder} (resume=never trains it anew)", markup=False)
+            console.print(f"finished: {folder} (resume=never trains it from scratch)", markup=False)
         scores[policy] = train(settings, finished)
     console.print(score_table(scores))
     _compare(console, folders, page)

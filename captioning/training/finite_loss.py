@@ -137,5 +137,5 @@ def _check(step: _Step) -> None:
     raise ValueError(
         f"loss is {loss} at epoch {step.epoch}, step {step.number} "
         f"({len(bad_ids)} captions, such as {bad_ids[:3]}); lower optimizer.lr, or set "
-        "trainer.gradient_clip_val; resume=auto goes on from the last good epoch"
+        "trainer.gradient_clip_val; resume=auto resumes from the last good epoch"
     )

@@ -54,11 +54,11 @@ def memory_advice(settings: TrainSettings, model: nn.Module) -> Iterator[None]:
         if not model.training:
             raise MemoryError(
                 f"out of memory while captions are generated ({reason[:200]}): "
-                f"{_when_generating(settings)}; resume=auto goes on from the last epoch"
+                f"{_when_generating(settings)}; resume=auto resumes from the last epoch"
             ) from error
         raise MemoryError(
             f"out of memory in training ({reason[:200]}): {when_training(settings)}; resume=auto "
-            "goes on from the last epoch where these keys are the same"
+            "resumes from the last epoch where these keys are the same"
         ) from error
 
 

@@ -359,7 +359,7 @@ def download(
             if failures >= attempts:
                 raise ConnectionError(
                     f"{url}: the connection failed {failures} times ({error}); {after} bytes are "
-                    f"kept. Run it again to go on, or put the file at {path} yourself"
+                    f"kept. Run it again to resume, or put the file at {path} yourself"
                 ) from error
         if failures >= attempts:
             raise ConnectionError(f"{url}: refused {failures} times; put the file at {path}")

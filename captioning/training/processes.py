@@ -113,7 +113,7 @@ class Lifeline:
         what = {"failed": " with an error, which it told", "stopped": " by a signal"}
         return (
             f"process {ending.rank} of {self.world_size} (on {ending.host}) ended"
-            f"{what.get(ending.how, '')}, and so does this one; resume=auto goes on from {last}"
+            f"{what.get(ending.how, '')}, and so does this one; resume=auto resumes from {last}"
         )
 
     def _watch(self) -> None:

@@ -148,7 +148,7 @@ def _train(
     _forget_failure(folder)
     if checkpoint is None and folder.finished():
         _check_finished(settings, folder)
-        log.info(f"{folder.path} is finished; resume=never trains it anew")
+        log.info(f"{folder.path} is finished; resume=never trains it from scratch")
         if finished is not None:
             rank_zero_only(finished)(None)
         return {} if ended_untested(folder.path) else folder.scores("test")
@@ -462,9 +462,9 @@ def _stop_at_end(trainer: pl.Trainer) -> int:
 def _how_to_go_on(trainer: pl.Trainer) -> str:
     path = latest_checkpoint(Path(trainer.default_root_dir) / "checkpoints")
     if path is None:
-        return "stopped; resume=auto goes on from the start, as no epoch had ended"
+        return "stopped; resume=auto resumes from the start, as no epoch had ended"
     epoch, updates = progress(path)
-    return f"stopped; resume=auto goes on from {path} (epoch {epoch}, {updates} updates made)"
+    return f"stopped; resume=auto resumes from {path} (epoch {epoch}, {updates} updates made)"
 
 
 @rank_zero_only
@@ -618,5 +618,5 @@ def _read(path: Path, read: Callable[[], Value]) -> Value | None:
     try:
         return read()
     except (ValueError, OSError) as error:
-        log.warning(f"{error}: it is made anew")
+        log.warning(f"{error}: it is made again")
         return None

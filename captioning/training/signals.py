@@ -75,7 +75,7 @@ class StopSignals:
             return
         self.received = number
         if not self.deferred:
-            raise Stopped("stopped outside of training; resume=auto goes on", number=number)
+            raise Stopped("stopped outside of training; resume=auto resumes", number=number)
 
     def obey(self) -> None:
         """From now on obey signals at once, beginning with one that was noted.
@@ -85,7 +85,7 @@ class StopSignals:
         """
         self.deferred = False
         if self.received:
-            raise Stopped("stopped after training; resume=auto goes on", number=self.received)
+            raise Stopped("stopped after training; resume=auto resumes", number=self.received)
 
     def pass_on(self, stopped: Stopped) -> None:
         """Do what the signal asks for beside ending: queue the job anew, as its last act.

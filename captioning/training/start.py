@@ -122,7 +122,7 @@ def load_start(name: str | None, *, features: str) -> Start | None:
         log.warning(
             f"start_from={name}: its captioner was trained on features={start.features}, this run "
             f"has features={features}: unless both come from the same backbone, it has "
-            "to learn to see anew"
+            "to learn to see again"
         )
     return start
 

@@ -38,9 +38,9 @@ class CuratedDataset(Dataset):
             row of the roster in its order. Of those, an edited caption or image takes the place of
             what is under ``caption_key`` and ``image_key``.
         curation: is followed.
-        shuffle: whether the order is drawn anew for every epoch, by its number and the run's seed
+        shuffle: whether each epoch has an order of its own, by its number and the run's seed
             alone: with a loader that does not shuffle, a resumed run sees the same batches.
-        fixed_length: False: the length is that of the live samples; build the loader anew in every
+        fixed_length: False: the length is that of the live samples; build a new loader in every
             epoch.
         caption_key, image_key: of the items of a data set.
 
@@ -300,7 +300,7 @@ def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> N
     Args:
         loader: of the training.
         curation: of the run.
-        rebuilt: whether the loader is made anew in every epoch.
+        rebuilt: whether every epoch has a new loader.
 
     Raises:
         ValueError: another data set, workers that outlive an epoch, or a length that changes.
@@ -309,8 +309,8 @@ def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> N
     if dataset is None:
         raise ValueError(
             "curation needs a training loader over CuratedDataset(source, curation) of this run: "
-            f"got {type(getattr(loader, 'dataset', loader)).__name__}; removed samples would go on "
-            "being trained on"
+            f"got {type(getattr(loader, 'dataset', loader)).__name__}; removed samples would "
+            "still be trained on"
         )
     if getattr(loader, "persistent_workers", False) and not rebuilt:
         raise ValueError(

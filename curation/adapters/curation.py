@@ -92,7 +92,7 @@ class LoopFolder:
         if first_epoch is not None and not 0 <= first_epoch <= closed:
             raise ValueError(
                 f"first_epoch={first_epoch}, but {self.path} holds {closed} epochs: begin with 0 "
-                f"to {closed}, or name the folder of the run that you go on with"
+                f"to {closed}, or name the folder of the run to resume"
             )
         return state and state_before(state, closed if first_epoch is None else first_epoch)
 
@@ -236,7 +236,7 @@ class Curation:
         keep: str | Path | None = None,
         plot: bool = True,
     ) -> Curation:
-        """Begin a run, or go on with the one in ``folder``.
+        """Begin a run, or resume the one in ``folder``.
 
         Args:
             folder: for ``curation.jsonl`` and ``curation/``, with the report.
@@ -246,7 +246,7 @@ class Curation:
             seed: with the epoch it decides all that is random in curation.
             first_epoch: which the loop begins with. None: the one after the last that ``folder``
                 holds. A smaller number, that of your own checkpoint: what came after is forgotten.
-                0: anew; an older run is put aside.
+                0: from scratch; an older run is put aside.
             signals: names of further measurements that `add` gets, such as ``("visual_gain",)``.
             masks: whether the loop leaves masked words and sentences out of its loss, as labels of
                 `curation.adapters.curated_dataset.with_rows` with a tokenizer do. Policies that
@@ -404,7 +404,7 @@ class Curation:
     def end_epoch(self) -> Outcome:
         """Close the epoch: decide, change the samples, and write journal and losses.
 
-        Every process must call it; all come to the same outcome.
+        Every process must call it; all return the same outcome.
 
         Returns:
             What was decided and why, with the new view.
@@ -466,11 +466,11 @@ class Curation:
         return self._curator.state_dict(gathered=gathered)
 
     def load_state_dict(self, state: Mapping[str, Any], *, mid_epoch: bool = False) -> None:
-        """Go on from a checkpoint, whatever the folder holds: its files are written anew.
+        """Resume from a checkpoint, whatever the folder holds: its files are written again.
 
         Args:
             state: of `state_dict`.
-            mid_epoch: whether the loop goes on amid the epoch; otherwise it repeats the epoch, and
+            mid_epoch: whether the loop resumes amid the epoch; otherwise it repeats the epoch, and
                 its losses so far are forgotten.
 
         Raises:

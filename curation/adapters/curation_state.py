@@ -37,7 +37,7 @@ def read_state(path: Path) -> dict[str, Any]:
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise ValueError(
             f"{path}: no state of curation ({error}): it was damaged or cut off; restore it, or "
-            "begin anew with first_epoch=0"
+            "start from scratch with first_epoch=0"
         ) from error
     return state
 

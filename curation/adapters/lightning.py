@@ -28,14 +28,14 @@ class LightningCuration(pl.Callback):
 
     The decision falls after the last training step of an epoch, before its validation, so the
     checkpoint of epoch k holds the edits of epoch k. With ``ckpt_path`` the checkpoint's state
-    counts, whatever the folder holds. A checkpoint from amid an epoch needs a loader that can go on
-    there, see `on_train_start`.
+    counts, whatever the folder holds. A checkpoint from amid an epoch needs a loader that can
+    resume there, see `on_train_start`.
 
     Args:
         curation: of the run.
         losses_of: gives rows and losses, each ``(B,)``, of what ``training_step`` returned and of
             the batch. Default: rows under one of `ROWS` in the result or in the batch, losses under
-            one of `LOSSES` in the result. Further measurements that `Curation.open` was told of
+            one of `LOSSES` in the result. Further measurements that `Curation.open` lists
             are taken from the result under their names.
     """
 
@@ -48,7 +48,7 @@ class LightningCuration(pl.Callback):
         return self.curation.state_dict(gathered=True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from Lightning's checkpoint."""
+        """Resume from Lightning's checkpoint."""
         self.curation.load_state_dict(state_dict, mid_epoch=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -65,8 +65,8 @@ class LightningCuration(pl.Callback):
         if self.curation.epoch != trainer.current_epoch:
             raise ValueError(
                 f"training begins with epoch {trainer.current_epoch}, but {self.curation.folder} "
-                f"goes on with epoch {self.curation.epoch}: give trainer.fit the checkpoint "
-                "(ckpt_path=...), or Curation.open(first_epoch=0) to begin anew"
+                f"resumes with epoch {self.curation.epoch}: give trainer.fit the checkpoint "
+                "(ckpt_path=...), or Curation.open(first_epoch=0) to start from scratch"
             )
 
     def on_train_batch_end(
@@ -115,8 +115,8 @@ def _require_whole_epoch(trainer: pl.Trainer) -> None:
         return
     raise ValueError(
         f"{trainer.ckpt_path or 'the checkpoint'} was saved after batch {num_done} of epoch "
-        f"{trainer.current_epoch}, and this loader can only begin anew, so that captions would be "
-        "measured twice and others not: go on from a checkpoint of an epoch's end "
+        f"{trainer.current_epoch}, and this loader can only start again, so that captions would be "
+        "measured twice and others not: resume from a checkpoint of an epoch's end "
         "(ModelCheckpoint(every_n_epochs=1)), or give a loader with state_dict and "
         "load_state_dict, such as torchdata's StatefulDataLoader"
     )

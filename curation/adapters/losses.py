@@ -111,7 +111,7 @@ def label_spans(labels: Tensor, captions: Sequence[str], tokenizer: Any) -> list
     """Where the tokens of labels stand in their captions.
 
     The first and the last token of a caption may be other ones in the labels, as they may join what
-    stands around the caption.
+    is around the caption.
 
     Args:
         labels: ``(B, T) int64`` in host memory, before words are masked in them.

@@ -23,7 +23,7 @@ def is_writer() -> bool:
 
 
 def wait_for_all() -> None:
-    """Go on once every process has come here."""
+    """Return once every process has come here."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
 
@@ -37,7 +37,7 @@ def summed(values: Tensor) -> Tensor:
 
 
 def check_agreement(lines: Iterable[str], device: torch.device, epoch: int) -> None:
-    """Refuse to go on where processes decided differently.
+    """Stop where processes decided differently.
 
     Args:
         lines: of the journal, in order.

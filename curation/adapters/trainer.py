@@ -39,7 +39,7 @@ class TrainerCuration(TrainerCallback):
     models take no ``num_items_in_batch``: their accumulated updates are means of the batches'
     means. That is logged, and refused together with down-weighting.
 
-    Each checkpoint holds `FILE_NAME`; ``trainer.train(resume_from_checkpoint=...)`` goes on from
+    Each checkpoint holds `FILE_NAME`; ``trainer.train(resume_from_checkpoint=...)`` resumes from
     it, amid an epoch too.
 
     Args:
@@ -108,9 +108,9 @@ class TrainerCuration(TrainerCallback):
             self.curation.load_state_dict(read_state(path), mid_epoch=True)
         if self.curation.epoch != int(epoch):
             raise ValueError(
-                f"training begins with epoch {int(epoch)}, but {self.curation.folder} goes on with "
+                f"training begins with epoch {int(epoch)}, but {self.curation.folder} resumes with "
                 f"epoch {self.curation.epoch}: call trainer.train(resume_from_checkpoint=True), or "
-                "Curation.open(first_epoch=0) to begin anew"
+                "Curation.open(first_epoch=0) to start from scratch"
             )
 
     def on_step_end(

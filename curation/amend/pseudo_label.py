@@ -207,7 +207,7 @@ class PseudoLabel(AbstractAmender):
 def _require_whole_weights(trainer: pl.Trainer) -> None:
     if isinstance(trainer.strategy, ModelParallelStrategy):
         raise ValueError(
-            "captions cannot be written anew in each batch by weights in shards, as all processes "
+            "captions cannot be written again in each batch by weights in shards, as all processes "
             "must gather these at once: choose curation.amend.online=false, or trainer.strategy=ddp"
         )
 

@@ -276,7 +276,7 @@ def _add(
         number += 1
     if number < len(photos):
         raise ValueError(
-            f"shard {shard} has {number} of {len(photos)} photos: run it again, it goes on"
+            f"shard {shard} has {number} of {len(photos)} photos: run it again, it resumes"
         )
 
 

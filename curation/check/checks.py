@@ -172,7 +172,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         name="too_long", title="Captions much longer than the others",
-        measures="words over those of the middle caption", score=texts.too_long, threshold=3,
+        measures="times the words of the median caption", score=texts.too_long, threshold=3,
     ),
     Check(
         name="too_short", title="Captions of too few words",

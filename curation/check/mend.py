@@ -214,7 +214,7 @@ def not_fitting(caption: str, doubt: WordDoubt) -> str:
         return f"{word!r} is part of a compound"
     others = {*tokens[:place], *tokens[place + 1 :]}
     if table.same.get(new, frozenset([new])) & others:
-        return f"{new!r} stands in the caption already"
+        return f"{new!r} is in the caption already"
     if doubt.topic in ("object", "people") and not stands_alone(tokens, place):
         return f"{word!r} may be part of a compound"
     if new in _PLURAL_ONLY and before and before[0] in ("a", "an"):

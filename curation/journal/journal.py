@@ -117,7 +117,7 @@ def append_lines(path: str | Path, lines: Sequence[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        remedy = "free space and resume the run, which writes its journal anew"
+        remedy = "free space and resume the run, which writes its journal again"
         raise OSError(error.errno, f"{error.strerror}; {remedy}", str(path)) from error
 
 
@@ -169,9 +169,9 @@ def _check_once(edits: Sequence[Edit], path: Path) -> None:
         if edit == edits[earlier - 2]:
             remedy = f"remove it with: captioning curate journal repair {path}"
         else:
-            remedy = "resume the run, which writes its journal anew, or remove one of the lines"
+            remedy = "resume the run, which writes its journal again, or remove one of the lines"
         raise ValueError(
-            f"{where} stands in line {earlier} already, as when two programs write one journal; "
+            f"{where} is in line {earlier} already, as when two programs write one journal; "
             f"{remedy}"
         )
 
@@ -327,5 +327,5 @@ def _decoded(content: bytes, path: Path) -> str:
         number = content[: error.start].count(b"\n") + 1
         raise ValueError(
             f"{path} line {number}: not UTF-8; if it is the last line: captioning curate journal "
-            f"repair {path}; else resume the run, which writes its journal anew"
+            f"repair {path}; else resume the run, which writes its journal again"
         ) from error

@@ -341,7 +341,7 @@ def write_results(
     if not used:
         raise ValueError(
             f"no picture has {num_required} annotations yet ({len(annotations)} are finished, in "
-            f"{folder / 'annotations.csv'}); go on annotating, or lower --annotations"
+            f"{folder / 'annotations.csv'}); annotate more, or lower --annotations"
         )
     errors: dict[int, list[int]] = defaultdict(list)
     for annotation in used:

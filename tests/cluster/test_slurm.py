@@ -50,7 +50,7 @@ def test_signal_and_preemption_in_every_epoch_change_no_bit(slurm, base, straigh
     for job in (warned, preempted):
         assert job.wait_until_ended() == "COMPLETED", job.output
         assert slurm.fields(job.number)["Restarts"] == "3"
-        assert job.output.count("is queued anew") == 3
+        assert job.output.count("is queued again") == 3
         assert_same(straight, job.folder)
 
 
@@ -62,7 +62,7 @@ def test_a_run_that_is_terminated_goes_on_when_it_is_submitted_again(slurm, base
         assert job.wait_until_ended() == "FAILED"
         assert slurm.fields(job.number)["ExitCode"] == "143:0"
     assert job.submit().wait_until_ended() == "COMPLETED", job.output
-    assert job.output.count("stopped; resume=auto goes on from") == 3
+    assert job.output.count("stopped; resume=auto resumes from") == 3
     assert_same(straight, job.folder)
 
 
@@ -71,8 +71,8 @@ def test_a_cancelled_run_is_saved_and_does_not_come_back(slurm, base, straight) 
     job.wait_at("1-5")
     slurm.ask("scancel", job.number)
     assert job.wait_until_ended() == "CANCELLED"
-    wait_for(lambda: "stopped; resume=auto goes on from" in job.output)
-    assert "is queued anew" not in job.output
+    wait_for(lambda: "stopped; resume=auto resumes from" in job.output)
+    assert "is queued again" not in job.output
     accounted = ("sacct", "-nXP", "-o", "State", "-j", job.number)
     wait_for(lambda: (slurm.ask(*accounted) or "").startswith("CANCELLED"))
     assert job.submit().wait_until_ended() == "COMPLETED", job.output

@@ -235,7 +235,7 @@ def _read(
             read[number] = TextBlock.open(path, number=size)
         except (ValueError, OSError) as error:
             if tell is not None:
-                tell(f"{error}: it is made anew")
+                tell(f"{error}: it is made again")
     return read
 
 

@@ -168,7 +168,7 @@ class CaptionDataModule(pl.LightningDataModule):
         """
         if any(reader.fixes_captions for reader in self.readers.values()):
             raise ValueError(
-                "captions cannot be written anew in each batch where a model learns from captions "
+                "captions cannot be written again in each batch where a model learns from captions "
                 "alone or from contexts of other photos: choose curation.amend.online=false"
             )
         self._rewrite = rewrite

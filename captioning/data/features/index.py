@@ -164,7 +164,7 @@ def load_index(folder: Path) -> FeatureIndex:
     try:
         index = _read_index(folder, json.loads(path.read_text(encoding="utf-8")))
     except _DAMAGE as error:
-        raise ValueError(f"{path}: damaged ({error!r}); delete {folder} and build anew") from error
+        raise ValueError(f"{path}: damaged ({error!r}); delete {folder} and build again") from error
     _check_files(index, folder)
     return index
 
@@ -247,5 +247,5 @@ def _check_files(index: FeatureIndex, folder: Path) -> None:
         if size < expected:
             raise ValueError(
                 f"{path}: holds {size} bytes where the index names {expected}: the file was cut or "
-                f"not copied in full; copy it again, or delete {folder} and build anew"
+                f"not copied in full; copy it again, or delete {folder} and build again"
             )

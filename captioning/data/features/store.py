@@ -231,7 +231,7 @@ class FeatureStore:
             raise ValueError(
                 f"{self.folder}: {len(damaged)} of {len(self)} records are not what was written "
                 f"(damaged on the disk, or copied in part), such as {names}; copy the folder "
-                "again, or delete it and build anew"
+                "again, or delete it and build again"
             )
 
     def read_boxes(self, positions: np.ndarray | Sequence[int]) -> Tensor:

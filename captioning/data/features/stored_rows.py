@@ -107,7 +107,7 @@ class MappedRows:
                 raise ValueError(
                     f"{self.folder}: the features of {self._name_of(position)} are not what was "
                     "written (damaged on the disk, or copied in part); copy the folder again, or "
-                    "delete it and build anew"
+                    "delete it and build again"
                 )
             self._is_checked[position] = True
 

@@ -235,7 +235,7 @@ class _explained:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             told = (
                 "the disk is full; what was committed before is valid. Free some space or set "
-                "CAPTIONING_CACHE to another disk, and start again: it goes on there"
+                "CAPTIONING_CACHE to another disk, and start again: it resumes there"
             )
         else:
             told = (

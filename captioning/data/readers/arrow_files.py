@@ -103,7 +103,7 @@ def _listed(folder: Path) -> list[str] | None:
     state = load_json(path)
     if any(state.value.get(key) for key in _INDICES):
         problem = "its rows are chosen by a file of indices, which is not read"
-        raise SettingError(path, problem, "save the data set anew with datasets 2 or newer")
+        raise SettingError(path, problem, "save the data set again with datasets 2 or newer")
     return [
         checked_file_name(record.text("filename"), record.where)
         for record in state.records("_data_files")

@@ -195,7 +195,7 @@ def coco_entries(
 def _check_once(key: str, record: Record, known: dict[str, str]) -> None:
     """Refuse a caption that stands in the file twice, with its id."""
     if key in known:
-        problem = f"annotation id {record.identifier('id')} stands twice, first at {known[key]}"
+        problem = f"annotation id {record.identifier('id')} occurs twice, first at {known[key]}"
         raise SettingError(record.where, problem, "remove one")
     known[key] = record.where
 

@@ -88,7 +88,7 @@ class EntitiesFiles:
                 continue
             kind, image_id = match[1], match[2]
             if image_id in members[kind]:
-                raise SettingError(self.path, f"{name} stands twice in it", "remove one")
+                raise SettingError(self.path, f"{name} occurs twice in it", "remove one")
             members[kind][image_id] = name
         boxes, sentences = members["Annotations"].keys(), members["Sentences"].keys()
         unpaired = sorted(boxes ^ sentences)

@@ -117,7 +117,7 @@ def _read_token_file(path: Path, bad_captions: Policy) -> tuple[list[ImageEntry]
         first_places.setdefault(file_name, where)
         key = str(int(match["key"]))
         if key in of_image:
-            problem = f"{file_name}#{key} stands twice"
+            problem = f"{file_name}#{key} occurs twice"
             raise SettingError(where, problem, "renumber or remove one")
         try:
             of_image[key] = normalised(match["caption"], where)

@@ -204,7 +204,7 @@ def columns_of(
         raise SettingError(where, *ADDRESSES)
     file = _position(head, file_column, files, where, "file_column")
     if head.count(head[file]) > 1:
-        raise SettingError(where, f"column {head[file]!r} stands twice", "rename one of the two")
+        raise SettingError(where, f"column {head[file]!r} occurs twice", "rename one of the two")
     if captions is None:
         chosen = usual_captions(head, where)
     else:

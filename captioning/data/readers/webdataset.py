@@ -56,7 +56,7 @@ TEXTS, JSON = ("txt", "caption"), "json"
 CAPTION_KEYS = ("caption", "captions")
 OTHER_KEY = "text"  # where a record has neither of these, not even null, nor caption_0
 MAX_TEXT_BYTES = 1024**2
-TWICE = "stands twice in its shard; the first counts"
+TWICE = "occurs twice in its shard; the first counts"
 _DOTTED = {(".", suffix) for suffix in PHOTOS}
 _VERSION = 7
 
@@ -166,7 +166,7 @@ def _restored(content: Mapping[str, Any]) -> Listing:
         ]
     ]
     if len({item.key for item in items}) != len(items):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return Listing(
         items=items,
         twice=[str(name) for name in content["twice"]],
@@ -460,9 +460,9 @@ def _shard_problems(
         yield Dropped(item=str(shard), rule=f"the rest of the shard: {listing.damage}")
     for member in listing.twice:
         if duplicate_keys == "error":
-            problem = f"{member} stands twice"
+            problem = f"{member} occurs twice"
             raise SettingError(
-                shard, problem, "pack the shard anew, or set ", Setting("duplicate_keys", "drop")
+                shard, problem, "pack the shard again, or set ", Setting("duplicate_keys", "drop")
             )
         yield Dropped(item=f"{shard}/{member}", rule=TWICE)
     for member, rule in listing.left_out:

@@ -79,7 +79,7 @@ def _check_boxes(record: Record, photo: Sample) -> None:
         if not is_known or np.abs(np.subtract(photo.regions[region].box, box)).max() > CLOSE:
             raise ValueError(
                 f"{record.where}: region {region} of {photo.image_id!r} is not that of the data "
-                "that is trained on; make the captions anew from these annotations"
+                "that is trained on; make the captions again from these annotations"
             )
 
 

@@ -76,7 +76,7 @@ class ImageTextParts:
         if self.kind != "blip" and image_token is not None:
             places = after.inputs["input_ids"] == image_token
             if not (places == places[:1]).all():
-                raise ValueError("attention is told of prompts that are alike: one photo a batch")
+                raise ValueError("attention takes prompts that are alike: one photo a batch")
             weights = weights[:, places[0]]
             weights = weights / weights.sum(1, keepdim=True)
         return log_probs, after, weights

@@ -376,7 +376,7 @@ class LatentDecoder(nn.Module, AbstractGraphedPart):
         steps = state.latents.shape[1]
         if state.step >= steps:
             raise ValueError(
-                f"latents are drawn for {steps} words, and a search goes on: lower "
+                f"latents are drawn for {steps} words, and a search continues: lower "
                 "search.max_length, or raise model.module.max_steps"
             )
         language_states, alpha, state = self._advanced(tokens, state)

@@ -111,7 +111,7 @@ def _of_table(path: Path) -> Iterator[Suspect]:
         reader = csv.DictReader(file)
         needed = {"file", "sample_id", "caption", "flag", "suspicion", "issues", "reason"}
         if lacking := needed.difference(reader.fieldnames or ()):
-            raise ValueError(f"{path}: lacks the column {min(lacking)}; check the folder anew")
+            raise ValueError(f"{path}: lacks the column {min(lacking)}; check the folder again")
         of_photo: dict[str, dict[str, str]] = defaultdict(dict)
         flagged = []
         for row in reader:
@@ -149,7 +149,7 @@ def _mended(path: Path, row: Mapping[str, str]) -> str | None:
     except (KeyError, ValueError) as error:
         raise ValueError(
             f"{path}: the wrong word of {row['sample_id']} is not in its caption; check the folder "
-            "anew"
+            "again"
         ) from error
 
 

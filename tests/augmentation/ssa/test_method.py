@@ -267,7 +267,7 @@ def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):
     write_captions(ssa(), folder=tmp_path / "out", roster=roster, settings={})
     moved = tuple(replace(r, box=(0, 0, 90, 90)) for r in roster.samples[0].regions)
     other = build_roster("x", [replace(s, regions=moved) for s in roster.samples])
-    with pytest.raises(ValueError, match="make the captions anew"):
+    with pytest.raises(ValueError, match="make the captions again"):
         read_added_captions(tmp_path / "out", other)
     path = tmp_path / "out" / "captions.jsonl"
     first, *rest = path.read_text().splitlines()

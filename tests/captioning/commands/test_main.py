@@ -149,7 +149,7 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         (["my_photos"], "my_photos: settings are KEY=VALUE"),
         (["--num-epochs", "3"], "there is no option --num-epochs; settings are KEY=VALUE without"),
         (["--num-epochs=3"], "dashes: num_epochs=3"),
-        (["seed=0", "-m", "data=own"], "data=own stands behind an option; write options"),
+        (["seed=0", "-m", "data=own"], "data=own is behind an option; write options"),
         (["plugins=my_package"], "plugins must be a list: got my_package; write plugins=[my_p"),
     ],
 )

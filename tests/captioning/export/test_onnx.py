@@ -68,7 +68,7 @@ def test_onnx_writes_the_same_captions(model, small, small_settings, cache, tmp_
     folder = export(tmp_path / "run", tmp_path / "export", onnx=True)
     card = (folder / "README.md").read_text()
     assert "Checked against torch: log-probabilities differ by at most" in card
-    assert ("reads all words anew" in card) is (model == "blip")
+    assert ("reads all words again" in card) is (model == "blip")
     captioner, served = Captioner.load(folder, device="cpu"), OnnxCaptioner(folder / "onnx")
     photos = photos_in(cache)
     assert len(photos) == 8

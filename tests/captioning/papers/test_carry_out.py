@@ -238,7 +238,7 @@ def test_ctrl_c_leaves_a_command_the_time_to_save(tmp_path, content, log, monkey
     os.killpg(outer.pid, signal.SIGINT)  # what a terminal does
     _, errors = outer.communicate(timeout=30)
     assert log.read_text(encoding="utf-8").split() == ["began", "saved"]
-    assert b"stopped; the same command goes on" in errors
+    assert b"stopped; the same command resumes" in errors
 
 
 def test_a_script_queues_every_run_after_those_it_needs(tmp_path, content, log, monkeypatch):

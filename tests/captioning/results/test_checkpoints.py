@@ -72,7 +72,7 @@ def test_foreign_content_is_named_with_another_checkpoint(
     torch.save(content, folder / "last.ckpt")
     with pytest.raises(ValueError, match=rf"last\.ckpt is damaged \({problem}.*restore it"):
         load_checkpoint(folder / "last.ckpt")
-    with pytest.raises(ValueError, match=rf"{problem}.*resume=\S+best\.ckpt goes on from epoch 1"):
+    with pytest.raises(ValueError, match=rf"{problem}.*resume=\S+best\.ckpt resumes from epoch 1"):
         latest_checkpoint(folder)
 
 

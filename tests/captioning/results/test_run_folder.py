@@ -200,7 +200,7 @@ def test_a_checkpoint_that_is_given_is_read_against_its_sums(tmp_path: Path) -> 
     save_checkpoint(path.with_name("last.ckpt"), epoch=3)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(
-        ValueError, match=r"best\.ckpt is damaged .*last\.ckpt goes on from epoch 3"
+        ValueError, match=r"best\.ckpt is damaged .*last\.ckpt resumes from epoch 3"
     ):
         folder.open(make_config(tmp_path, resume=str(path)))
 

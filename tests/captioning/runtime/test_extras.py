@@ -54,9 +54,9 @@ def test_changed_weights_are_refused(tmp_path: Path) -> None:
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert extras.checked(path, digest) == path
     path.write_bytes(b"abd")  # codespell:ignore abd
-    with pytest.raises(ValueError, match=r"weights.bin: not the file.*install its package anew"):
+    with pytest.raises(ValueError, match=r"weights.bin: not the file.*install its package again"):
         extras.checked(path, digest)
-    with pytest.raises(FileNotFoundError, match="install its package anew"):
+    with pytest.raises(FileNotFoundError, match="install its package again"):
         extras.checked(tmp_path / "none.bin", digest)
 
 

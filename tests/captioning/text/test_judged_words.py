@@ -34,7 +34,7 @@ def test_a_damaged_one_is_told_and_made_anew(tmp_path: Path, caplog) -> None:
     path.write_bytes(path.read_bytes()[:-5])
     assert len(kept_judgement(tmp_path, {}, judged).captions) == 3
     assert f"{path}: " in caplog.text
-    assert "it is made anew" in caplog.text
+    assert "it is made again" in caplog.text
     kept_judgement(tmp_path, {}, refused)
 
 

@@ -153,7 +153,7 @@ def test_a_template_without_a_place_for_a_photo_is_refused(read) -> None:
 
 
 def test_a_template_that_cannot_be_parsed_is_refused(read) -> None:
-    with pytest.raises(ValueError, match="save the model's processor anew"):
+    with pytest.raises(ValueError, match="save the model's processor again"):
         read("{% for m in messages %}", option=1)
 
 

@@ -148,7 +148,7 @@ def test_an_absent_or_damaged_package_is_named(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(word_tables, "TABLE_PACKAGE", "half_package")
     importlib.invalidate_caches()
-    with pytest.raises(ValueError, match="install it anew"):
+    with pytest.raises(ValueError, match="install it again"):
         build_token_table()
     for name in (word_tables._TABLE, word_tables._TOKENIZER):
         file = tmp_path / "half_package" / name

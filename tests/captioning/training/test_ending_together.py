@@ -59,7 +59,7 @@ def test_a_killed_process_ends_the_other(name: str, rank: int, runs: Path) -> No
     assert lines[rank] == []
     (line,) = lines[1 - rank]
     assert line.startswith(f"train: process {rank} of 2 (on {socket.gethostname()}) ended, and so")
-    assert line.endswith(f"resume=auto goes on from {runs / name / 'checkpoints' / 'last.ckpt'}")
+    assert line.endswith(f"resume=auto resumes from {runs / name / 'checkpoints' / 'last.ckpt'}")
 
 
 @pytest.mark.long

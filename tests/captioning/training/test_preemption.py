@@ -82,7 +82,7 @@ def test_a_run_stopped_twice_ends_with_the_same_bits(small, trained, tmp_path, m
     places = ((0, 0), (1, 5))
     stop_at(monkeypatch, *places)
     for epoch, batch in places:
-        with pytest.raises(Stopped, match=r"goes on from .*preempted\.ckpt") as stopped:
+        with pytest.raises(Stopped, match=r"resumes from .*preempted\.ckpt") as stopped:
             train(config)
         assert stopped.value.status == 143
         saved = checkpoint(tmp_path / "stopped", "preempted.ckpt")
@@ -160,7 +160,7 @@ def test_a_damaged_checkpoint_is_named_with_another(small, tmp_path, monkeypatch
         train(config)
     complete = (folder / "preempted.ckpt").read_bytes()
     (folder / "preempted.ckpt").write_bytes(complete[: len(complete) // 2])
-    remedy = r"resume=.*(last|best)\.ckpt goes on from epoch 0"
+    remedy = r"resume=.*(last|best)\.ckpt resumes from epoch 0"
     with pytest.raises(ValueError, match=rf"preempted\.ckpt is damaged .*{remedy}"):
         train(config)
     weight = complete.index(b"\0" * 64) - 64
@@ -170,7 +170,7 @@ def test_a_damaged_checkpoint_is_named_with_another(small, tmp_path, monkeypatch
         train(config)
     (folder / "preempted.ckpt").write_bytes(complete)
     (folder / "last.ckpt").write_bytes(b"no checkpoint")
-    with pytest.raises(ValueError, match=r"last\.ckpt is damaged .*preempted\.ckpt goes on from"):
+    with pytest.raises(ValueError, match=r"last\.ckpt is damaged .*preempted\.ckpt resumes from"):
         train(config)
 
 

@@ -141,7 +141,7 @@ def test_commands_end_with_the_signals_status(
     rank, have_met, status, printed, monkeypatch, capsys
 ) -> None:
     def task(config: object) -> None:
-        raise Stopped("it goes on", number=signal.SIGTERM)
+        raise Stopped("it resumes", number=signal.SIGTERM)
 
     monkeypatch.setattr(module, "_rank", lambda: rank)
     monkeypatch.setattr(module, "_have_met", lambda: have_met)

@@ -119,7 +119,7 @@ def test_edits_that_contradict_each_other_are_not_called_whole(journal, capsys):
     assert main(["curate", "journal", "repair", str(journal)]) == 1
     shown = capsys.readouterr()
     assert "whole" not in shown.out
-    assert "line 5: replace_caption of 'img1#0' in epoch 0 stands in line 3 already" in shown.err
+    assert "line 5: replace_caption of 'img1#0' in epoch 0 is in line 3 already" in shown.err
     assert journal.read_bytes() == before
 
 

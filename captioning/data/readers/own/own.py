@@ -603,7 +603,7 @@ def _say(
         said.append(f"splits: {', '.join(splits)}")
     if splits and "train" not in splits and part != "all":
         said.append(
-            f"no training photos: all are split anew, {shares} (seed {seed}), the rest for train"
+            f"no training photos: all are split again, {shares} (seed {seed}), the rest for train"
         )
     elif part == "train" and drawn:
         of_all = f"no splits: {shares} of the photos (seed {seed}), the rest for train"

@@ -100,7 +100,7 @@ def test_damaged_files_say_what_to_do(
     write(tmp_path, {"a": 1})
     path = tmp_path / name
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match="build anew"):
+    with pytest.raises(ValueError, match="build again"):
         FeatureStore.open(tmp_path)
 
 

@@ -57,7 +57,7 @@ def test_text_alone_needs_no_photos(tmp_path):
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        ("a.jpg#0\tA dog\na.jpg#0\tA cat\n", "tokens.txt:2: a.jpg#0 stands twice"),
+        ("a.jpg#0\tA dog\na.jpg#0\tA cat\n", "tokens.txt:2: a.jpg#0 occurs twice"),
         ("a.jpg#0\tA dog\na.jpg#1 A cat\n", "tokens.txt:2: must be 'NAME.jpg#K', a tab"),
         ("a.jpg#0\tA dog\nc.jpg#0\t  \n", "tokens.txt:2: the caption is empty"),
         ("a.jpg#0\tA dog\nc.jpg#0\t\u200b\n", "tokens.txt:2: the caption is empty"),

@@ -212,7 +212,7 @@ def test_a_split_list_of_a_token_file_and_a_part_of_packed_files(tmp_path):
         ('image,caption\np0.jpg,"A dog\n', r"all.csv:2: .* close its quotation mark"),
         ('image,caption\np0.jpg,"A dog\np1.jpg,"A cat."\n', r"all.csv:2: .*quotation mark"),
         ('image,caption\np0.jpg,A dog.\np1.jpg,"Go" it says\n', r"all.csv:3: .*quotation mark"),
-        ("image,image,caption\np0.jpg,p1.jpg,A dog.\n", r"'image' stands twice; rename one"),
+        ("image,image,caption\np0.jpg,p1.jpg,A dog.\n", r"'image' occurs twice; rename one"),
         (
             "name,title\np0.jpg,A dog.\n",
             r"no captions are found in it: .*all.csv: none has .*file_column=",

@@ -93,7 +93,7 @@ def test_without_training_photos_no_photo_is_in_two_parts(tmp_path, caplog, spli
     assert len(rosters["val"].rows_by_image) == len(rosters["test"].rows_by_image) == len(splits)
     for part in PARTS:
         assert f"{part}: photos in" in caplog.text
-    assert caplog.text.count("no training photos: all are split anew, 10% for val and 10%") == 3
+    assert caplog.text.count("no training photos: all are split again, 10% for val and 10%") == 3
     assert len(read_own(name="a", folder=tmp_path).rows_by_image) == len(names)
 
 

@@ -293,7 +293,7 @@ def test_damaged_shards(tmp_path, data, message):
 
 def test_members_that_stand_twice(tmp_path):
     write_tar(tmp_path / "s.tar", [*pairs("a").items(), ("a.txt", b"again"), ("a.jpg", photo(5))])
-    with pytest.raises(ValueError, match=r"s.tar: a.txt stands twice"):
+    with pytest.raises(ValueError, match=r"s.tar: a.txt occurs twice"):
         read(tmp_path)
     roster = read(tmp_path, duplicate_keys="drop")
     assert [sample.caption for sample in roster.samples] == ["caption of a"]

@@ -142,7 +142,7 @@ def test_texts_without_photos_stay_as_they_are(tmp_path: Path) -> None:
 
 def test_a_photo_twice_in_a_file_is_named(tmp_path: Path) -> None:
     path = write_found(tmp_path / "found.jsonl", ("a", "dog"), ("a", "cow"))
-    with pytest.raises(ValueError, match="found.jsonl:3: image a stands twice, first at"):
+    with pytest.raises(ValueError, match="found.jsonl:3: image a occurs twice, first at"):
         read_detections(path)
 
 
