@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
@@ -21,6 +23,7 @@ from captioning.papers.paper import SCALES, Paper
 from captioning.papers.paper_file import load_paper, paper_folder, paper_names
 from captioning.papers.paper_report import page_lines, record_folders
 from captioning.papers.steps import tasks_of
+from captioning.training.optim import linear
 
 # Published numbers by paper and item.
 CELLS: dict[str, dict[str, int]] = {
@@ -218,6 +221,44 @@ def test_runs_of_toca_say_what_their_configs_read(
         if command in text:
             needs = [n for n in paper.needs if n.scale == "full" and n.path.startswith(file)]
             assert any(name in text for need in needs for name in need.named), run.id
+
+
+KARPATHY_CAPTIONS, STYLE_CAPTIONS = 566_747, 6_000  # of training
+
+
+def num_captions(step: str, paper: Paper) -> int:
+    """Captions that a training of the ToCa paper reads in an epoch."""
+    made = re.search(r"\{run:([\w.]+_set[\w.]*)\}/captions", step)
+    if made:
+        steps = " ".join(paper.runs[made[1]].ways["full"].steps)
+        return int(steps.partition("num_captions=")[2].split()[0])
+    if "flickrstyle10k" in step:
+        return STYLE_CAPTIONS
+    share = re.search(r"corpus\.share=(\S+)", step)
+    return round(KARPATHY_CAPTIONS * float(share[1] if share else 1))
+
+
+def test_no_training_of_toca_ends_while_its_rate_rises() -> None:
+    experiment = paper_folder().parent / "configs" / "experiment" / "viecap" / "coco.yaml"
+    config = yaml.safe_load(experiment.read_text(encoding="utf-8"))
+    paper, seen = load("toca"), 0
+    for run in paper.runs.values():
+        for step in run.ways["full"].steps if "full" in run.ways else ():
+            if not step.startswith("train ") or "viecap/flickr30k_to_coco" in step:
+                continue  # Flickr30k's 145,000 captions are more than enough
+            updates = config["num_epochs"] * -(
+                -num_captions(step, paper) // config["loader"]["batch_size"]
+            )
+            settings = dict(config["schedule"])
+            for key, value in re.findall(r"schedule\.(\w+)=(\S+)", step):
+                settings[key] = yaml.safe_load(value)
+            optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+            schedule = linear(optimizer, horizon=updates, **settings)
+            factor = schedule.lr_lambdas[0]
+            highest = max(factor(update) for update in range(0, updates, max(1, updates // 1000)))
+            assert highest > 0.9, f"{run.id}: the rate of {updates} updates reaches {highest:.3f}"
+            seen += 1
+    assert seen > 30
 
 
 @pytest.mark.parametrize("name", paper_names())
