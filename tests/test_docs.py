@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from captioning.commands.command import HydraCommand
+from captioning.commands.main import COMMANDS as OF_PROGRAM
 from captioning.commands.main import find_command
 from captioning.config.compose import compose_config
 from captioning.papers.paper_file import load_paper
@@ -43,7 +44,14 @@ def commands() -> Iterator[tuple[str, str]]:
                     yield page.name, " ".join(shlex.split(line, comments=True, posix=False))
 
 
-COMMANDS = list(commands())
+def examples() -> Iterator[tuple[str, str]]:
+    """Those that each command's help shows."""
+    for name, command in OF_PROGRAM.items():
+        for example in command.examples:
+            yield f"{name} --help", f"captioning {example.partition(' > ')[0]}"
+
+
+COMMANDS = [*commands(), *examples()]
 # A setting of a config within a sentence or a cell. One that begins with a plus adds a key.
 SETTING = re.compile(r"(?:^|[\s'])([a-z][\w/@]*\.[\w/@.]*[a-z_]\w*)=")
 
@@ -103,6 +111,14 @@ def test_a_command_of_a_page_is_understood(page: str, command: str) -> None:
     assert not unknown, f"{page}: {unknown}"
     if known.name == "paper" and options.rows:
         assert set(options.rows) <= load_paper(options.paper).runs.keys(), f"{page}: no such run"
+
+
+def test_every_command_shows_examples_of_itself() -> None:
+    for name, command in OF_PROGRAM.items():
+        at_least = 1 if name == "prepare metrics" else 2  # which takes nothing
+        assert len(set(command.examples)) >= at_least, name
+        for example in command.examples:
+            assert find_command(example.split())[0] is command, example
 
 
 def test_first_pages_do_not_teach_removal_by_loss() -> None:

@@ -9,11 +9,7 @@ from captioning.commands.first_look import look_for_captioner, look_for_suspects
 from captioning.commands.quick_imports import quick_imports
 from captioning.config.plugins import import_plugins
 
-_ABOUT = """examples:
-  captioning app
-  captioning app --model runs/flickr8k/updown_small/seed0 my_export
-  captioning app my_photos-check --photos my_photos
-(captioning demo is something else: it trains with and without curation)"""
+_ABOUT = """(captioning demo is something else: it trains with and without curation)"""
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -62,6 +58,11 @@ def _app(options: Namespace) -> None:
 APP = PlainCommand(
     name="app",
     summary="A local page: caption a photo, look through suspected captions.",
+    examples=(
+        "app",
+        "app --model runs/flickr8k/updown_small/seed0 my_export",
+        "app my_photos-check --photos my_photos",
+    ),
     add_arguments=_arguments,
     call=_app,
 )

@@ -63,6 +63,10 @@ def _apply(options: Namespace) -> None:
 APPLY = PlainCommand(
     name="curate apply",
     summary="Make a journal's edits to the set that they were decided on.",
+    examples=(
+        "curate apply runs/my_run/seed0 my_photos --out my_photos_curated",
+        "curate apply curation.jsonl captions_train2014.json --out curated.json",
+    ),
     add_arguments=_arguments,
     call=_apply,
 )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from captioning.commands.command import HydraCommand
+from captioning.commands.command import HydraCommand, places
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,10 @@ def _show_row(scores: dict[str, float], arguments: Mapping[str, Any]) -> None:
 AUGMENT = HydraCommand(
     name="augment",
     summary="Make new pairs of photo and caption, or new captions alone.",
+    examples=(
+        "augment method=cutswap data=miniworld out=swapped",
+        "augment method=toca corpus=coco out=synthetic",
+    ),
     config="augmentation",
     task="augmentation.run.augment",
     show=_show_set,
@@ -48,12 +52,21 @@ AUGMENT = HydraCommand(
 CAPTIONED = HydraCommand(
     name="augment captioned",
     summary="Caption pasted pictures and the photos behind them with a finished run.",
+    examples=(
+        "augment captioned runs/my_run/seed0 swapped data=miniworld",
+        "augment captioned runs/my_run/seed0 swapped data=miniworld num_pictures=50",
+    ),
     config="captioned",
     task="augmentation.regions.captioned.describe_set",
+    words=places("run", "augmented.root"),
 )
 TEACH = HydraCommand(
     name="augment teach",
     summary="Teach a language model the captions of a corpus, for method=toca_taught.",
+    examples=(
+        "augment teach corpus=coco out=taught",
+        "augment teach corpus=coco out=taught num_epochs=1",
+    ),
     config="teaching",
     task="augmentation.toca.teaching.teach",
     show=_show_trained,
@@ -61,6 +74,10 @@ TEACH = HydraCommand(
 COMPARE = HydraCommand(
     name="augment compare",
     summary="Measure how near one corpus of captions is to another.",
+    examples=(
+        "augment compare corpus=lines corpus.train.path=captions.txt corpus@target=coco",
+        "augment compare corpus=coco corpus@target=coco first_images=100",
+    ),
     config="compare_texts",
     task="augmentation.toca.corpus_similarity.compare",
     show=_show_likeness,
@@ -68,6 +85,10 @@ COMPARE = HydraCommand(
 PICTURES = HydraCommand(
     name="augment pictures",
     summary="Make the pictures of a data set's captions ahead of training.",
+    examples=(
+        "augment pictures data=miniworld curation/image_source=small_diffusion",
+        "augment pictures data=miniworld curation/image_source=small_diffusion first_images=20",
+    ),
     config="pictures",
     task="augmentation.image_replacement.made_ahead.make_ahead",
     show=_show_pictures,
@@ -75,13 +96,22 @@ PICTURES = HydraCommand(
 ROUND_TRIP = HydraCommand(
     name="augment round-trip",
     summary="Generate pictures for captions, caption them, and score what comes back.",
+    examples=(
+        "augment round-trip runs/my_run/seed0",
+        "augment round-trip runs/my_run/seed0 ~curation/image_source prompt=none",
+    ),
     config="round_trip",
     task="augmentation.image_replacement.round_trip.round_trip",
     show=_show_row,
+    words=places("captioner"),
 )
 FINE_TUNE = HydraCommand(
     name="augment fine-tune",
     summary="Fine-tune an image generator on the captions of a data set.",
+    examples=(
+        "augment fine-tune generator=miniworld",
+        "augment fine-tune generator=miniworld tuning=full training.num_steps=100",
+    ),
     config="fine_tuning",
     task="augmentation.image_replacement.training.fine_tuning.train_generator",
     show=_show_trained,

@@ -28,13 +28,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "csv", "json")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
-_ABOUT = """examples:
-  captioning caption photo.jpg
-  captioning caption holidays --format csv --out captions.csv
-  captioning caption photo.jpg --model runs/flickr8k/updown_small/seed0 --n-best 3
-  captioning caption photo.jpg --must-include dog grass,lawn
-  captioning caption holidays --model http://localhost:8000/v1#NAME --out captions.csv
-exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
+_ABOUT = (
+    """exit status: 0; 1 for a broken photo (named and left out) or an error; 2 for wrong usage"""
+)
 Format = Literal["text", "csv", "json"]
 _OF_SERVERS = ("parallel", "max_tokens", "language")
 # Options that a server knows nothing of, with their defaults.
@@ -275,6 +271,13 @@ def _write(photos: Iterator[Any], options: Namespace) -> None:
 CAPTION = PlainCommand(
     name="caption",
     summary="Write a sentence for each photo, with the captioner in the package or any other.",
+    examples=(
+        "caption photo.jpg",
+        "caption holidays --format csv --out captions.csv",
+        "caption photo.jpg --model runs/flickr8k/updown_small/seed0 --n-best 3",
+        "caption photo.jpg --must-include dog grass,lawn",
+        "caption holidays --model http://localhost:8000/v1#NAME --out captions.csv",
+    ),
     add_arguments=_arguments,
     call=_caption,
 )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioning.commands.command import PlainCommand
+from captioning.commands.command import PlainCommand, add_format, print_json
 from captioning.commands.curation import (
     EXPORT_FORMATS,
     add_held_out,
@@ -131,6 +132,7 @@ def _arguments(parser: ArgumentParser) -> None:
     _add_judge(parser)
     add("--cache", metavar="FOLDER", help="where embeddings of captions are kept (cache)")
     add("--seed", type=int, default=0, help="of random pairs (0)")
+    add_format(parser)
 
 
 def _add_judge(parser: ArgumentParser) -> None:
@@ -182,6 +184,16 @@ def reading_of(options: Namespace, *, annotations: str = "annotations") -> dict[
 
 
 def _check(options: Namespace) -> None:
+    if options.format == "text":
+        _checked(options)
+        return
+    with redirect_stdout(sys.stderr):
+        answer = _checked(options)
+    print_json(answer)
+
+
+def _checked(options: Namespace) -> dict[str, Any]:
+    """Check, and say what was found; the same for scripts."""
     with by_options():
         check_root(Path(options.folder), options.annotations)
     with quick_imports():
@@ -202,8 +214,9 @@ def _check(options: Namespace) -> None:
     if judge is not None:
         result, stopped = judged(result, judge)
     print(result.summary())
-    for path in write_result(result, out, num_shown=options.shown):
-        print(path)
+    files = write_result(result, out, num_shown=options.shown)
+    print(*files, sep="\n")
+    answer = _answer(result, files)
     if stopped is not None:
         raise stopped
     if options.export:
@@ -211,8 +224,27 @@ def _check(options: Namespace) -> None:
             result, cleaned, format=options.export, photos=options.photos, mend=options.mend,
             seed=options.seed, style=style, **draw,
         )  # fmt: skip
+        answer |= {"cleaned": str(cleaned), "kept": kept}
         without = without_photos(options.export, options.photos)
         print(f"{cleaned}: {kept:,} captions kept; README.md says what was changed{without}")
+    return answer
+
+
+def _answer(result: CheckResult, files: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "captions": len(result.roster.samples),
+        "photos": len(result.roster.rows_by_image),
+        "flagged": int(result.flagged.sum()),
+        "checks": {
+            check.name: {
+                "captions": int(result.flags[check.name].sum()),
+                "removes": check.name in result.removing,
+            }
+            for check in result.checks
+        },
+        "left_out": len(result.roster.dropped),
+        "files": [str(file) for file in files],
+    }
 
 
 def _checked_options(options: Namespace) -> Style:
@@ -376,6 +408,10 @@ def _thresholds(options: Namespace) -> dict[str, float]:
 CHECK = PlainCommand(
     name="check",
     summary="Find captions and photos that are wrong: a table, a page and a cleaned set.",
+    examples=(
+        "check my_photos",
+        "check my_photos --export jsonl --format json",
+    ),
     add_arguments=_arguments,
     call=_check,
 )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
 _PLACE = re.compile(r"""https?://[^\s"',()\[\]{}#]+#[^\s"',()\[\]{}]+""")
+_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")  # Hydra reads it as text without quotes
+_NO_TEXT = {"null", "true", "false", "nan", "inf"}
+_WITHOUT_VALUE = {"-m", "--multirun", "--resolve"}  # options of Hydra that no word belongs to
 # Takes the whole config, prints what came out, returns a score for sweepers.
 ConfigTask = Callable[[Any], float | None]
 # Prints what a task returned, beside its arguments; returns a score for sweepers.
@@ -18,6 +23,40 @@ Show = Callable[[Any, Mapping[str, Any]], float | None]
 
 def show_nothing(result: Any, arguments: Mapping[str, Any]) -> None:
     """Print nothing."""
+
+
+def places(*keys: str, file: str | None = None) -> Callable[[Sequence[str]], list[str]]:
+    """Folders that stand without their key, in this order.
+
+    Args:
+        keys: of the config, such as ``run``.
+        file: the key of a first word that names a JSON file.
+    """
+
+    def settings(words: Sequence[str]) -> list[str]:
+        order = list(keys)
+        if file is not None and words[0].endswith(".json"):
+            order[0] = file
+        if len(words) > len(order):
+            names = " ".join(key.rpartition(".")[2].upper() for key in keys)
+            raise ValueError(f"{words[len(order)]} is one word too many: it takes {names}")
+        return [f"{key}={_value(word)}" for key, word in zip(order, words, strict=False)]
+
+    return settings
+
+
+def photos(words: Sequence[str]) -> list[str]:
+    """The settings of a folder of own photos that stands without its keys."""
+    return ["data=own", *places("data.root")(words)]
+
+
+def _value(text: str) -> str:
+    """A text as a value, in quotes where Hydra would read it as anything else."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _NO_TEXT:
+        return text
+    from captioning.config.compose import quoted
+
+    return quoted(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +75,8 @@ class HydraCommand:
             all jobs so before the first begins.
         typed: keys of the config by the names that they have on the command line, where these are
             names of config groups, whose values Hydra would look for among its files.
-        words: makes settings of words without ``=``, which stand before the first option.
+        words: makes settings of words without ``=``, such as folders; see `places`.
+        examples: two at least, without the program's name.
     """
 
     name: str
@@ -47,16 +87,43 @@ class HydraCommand:
     check: Callable[[Any], None] | None = None
     typed: Mapping[str, str] = field(default_factory=dict)
     words: Callable[[Sequence[str]], list[str]] | None = None
+    examples: tuple[str, ...] = ()
 
     def as_settings(self, arguments: Sequence[str]) -> list[str]:
-        """Arguments with settings in the place of words and of the names that are typed."""
-        given, words = list(arguments), []
-        if self.words is not None:
-            end = next((n for n, text in enumerate(given) if text[:1] == "-"), len(given))
-            words = [text for text in given[:end] if "=" not in text and text[:1].isalnum()]
-            given = [text for text in given[:end] if text not in words] + given[end:]
-            given = self.words(words) + given if words else given
+        """Arguments with settings in the place of words and of the names that are typed.
+
+        Raises:
+            ValueError: too many words, or a key that both a word and a setting give.
+        """
+        given = list(arguments)
+        if self.words is not None and (found := self._words(given)):
+            settings = self.words([given[number] for number in found])
+            keys = {text.partition("=")[0] for text in settings}
+            if twice := [text for text in given if text.partition("=")[0] in keys]:
+                raise ValueError(
+                    f"{twice[0]}: {given[found[0]]} gives this already; leave one of them out"
+                )
+            rest = [text for number, text in enumerate(given) if number not in found]
+            given = [*rest[: found[0]], *settings, *rest[found[0] :]]
         return [self.with_key(argument) for argument in given]
+
+    def _words(self, given: Sequence[str]) -> list[int]:
+        """Where words stand: neither settings, options, values of these, nor names of keys."""
+        found = []
+        for number, text in enumerate(given):
+            before = given[number - 1] if number else ""
+            is_value = before[:1] == "-" and before not in _WITHOUT_VALUE
+            is_setting = not text or text[0] in "-+~" or ("=" in text and not Path(text).exists())
+            if not is_value and not is_setting and not self._is_key(text):
+                found.append(number)
+        return found
+
+    def _is_key(self, word: str) -> bool:
+        """Whether the config's file has a key or a group of this name."""
+        from captioning.config.folders import config_folder
+
+        text = (config_folder() / f"{self.config}.yaml").read_text(encoding="utf-8")
+        return re.search(rf"^(  - )?{re.escape(word)}:", text, re.MULTILINE) is not None
 
     def with_key(self, argument: str) -> str:
         """An argument with the config's key in the place of the name that is typed for it.
@@ -78,6 +145,7 @@ class PlainCommand:
         summary: what it does, in a line.
         add_arguments: adds its options to a parser.
         call: does it and prints; what it returns is the exit status, None is 0.
+        examples: see `HydraCommand`.
         mixed: whether overrides may stand behind options; argparse can't do that beside
             subcommands.
     """
@@ -86,7 +154,29 @@ class PlainCommand:
     summary: str
     add_arguments: Callable[[ArgumentParser], None]
     call: Callable[[Namespace], int | None]
+    examples: tuple[str, ...] = ()
     mixed: bool = False
 
 
 Command = HydraCommand | PlainCommand
+
+
+def add_format(parser: ArgumentParser) -> None:
+    """Add the option of commands whose answer a script may want."""
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text",
+        help="json: one JSON object on standard output, all else on standard error (text)",
+    )  # fmt: skip
+
+
+def print_json(answer: Any) -> None:
+    """Print an answer for scripts."""
+    import json
+
+    json.dump(answer, sys.stdout, indent=1, ensure_ascii=False, default=str)
+    sys.stdout.write("\n")
+
+
+def shown_examples(command: Command) -> str:
+    """The examples of a command's help."""
+    return "\n".join(["examples:", *(f"  captioning {text}" for text in command.examples)])

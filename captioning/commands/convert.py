@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
 
 from captioning.commands.command import PlainCommand
@@ -14,26 +14,38 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("kind", choices=KINDS, help="whose checkpoint it is")
     add("checkpoint", type=Path, help="the authors' file")
-    add("overrides", nargs="*", help="of `captioning train`")
-    add("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    add("overrides", nargs="*", metavar="FOLDER KEY=VALUE",
+        help="a new folder (also --to), and settings of `captioning train`")  # fmt: skip
+    add("--to", type=Path, metavar="FOLDER", help=SUPPRESS)
     add("--vocabulary", type=Path, help="the authors' words, where the checkpoint lacks them")
     add("--base", type=Path, help="folder of the network that theirs began with (transformers)")
 
 
 def _convert(options: Namespace) -> None:
+    folders = [text for text in options.overrides if "=" not in text]
+    overrides = [text for text in options.overrides if "=" in text]
+    if len(folders) + (options.to is not None) != 1:
+        raise ValueError("FOLDER: name one new folder for what is written")
+    to = options.to or Path(folders[0])
+    if not options.checkpoint.exists():
+        raise FileNotFoundError(f"{options.checkpoint}: no such file")
     from captioning.convert.converted import Options, convert
 
-    further = Options(vocabulary=options.vocabulary, base=options.base, overrides=options.overrides)
-    keys = convert(options.kind, options.checkpoint, options.to, further)
+    further = Options(vocabulary=options.vocabulary, base=options.base, overrides=overrides)
+    keys = convert(options.kind, options.checkpoint, to, further)
     for key in keys:
         print(f"{key.key} -> {' '.join(key.into) or 'not used'}{key.note and f' ({key.note})'}")
     unused = sum(not key.into for key in keys)
-    print(f"{options.to}: {len(keys) - unused} keys used, {unused} not")
+    print(f"{to}: {len(keys) - unused} keys used, {unused} not")
 
 
 CONVERT = PlainCommand(
     name="convert",
     summary="Make a checkpoint that its authors published ready for this project.",
+    examples=(
+        "convert updown_ruotianluo model.pth my_updown",
+        "convert blip model_base.pth my_blip --base bert",
+    ),
     add_arguments=_arguments,
     call=_convert,
     mixed=True,

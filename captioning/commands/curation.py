@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.command import HydraCommand, PlainCommand, places
 from captioning.commands.first_look import look_for_run
 from captioning.commands.quick_imports import quick_imports
 from captioning.config.plugins import import_plugins
@@ -155,6 +155,10 @@ def _show_capfilt(card: dict[str, Any] | None, arguments: Mapping[str, Any]) -> 
 CAPFILT = HydraCommand(
     name="curate capfilt",
     summary="Write captions for every photo and filter them and the written ones (CapFilt).",
+    examples=(
+        "curate capfilt data=flickr8k out=written",
+        "curate capfilt data=flickr8k out=written first_images=100",
+    ),
     config="capfilt",
     task="curation.capfilt.offline_set.capfilt",
     show=_show_capfilt,
@@ -162,6 +166,10 @@ CAPFILT = HydraCommand(
 SCORE = HydraCommand(
     name="curate score",
     summary="Score how well all captions fit their photos, ahead of training.",
+    examples=(
+        "curate score data=flickr8k matching@pairs=joint_space",
+        "curate score data=flickr8k matching@pairs=joint_space first_images=100",
+    ),
     config="score",
     task="curation.detect.score_data",
     show=_show_scores,
@@ -169,13 +177,22 @@ SCORE = HydraCommand(
 DETECT = HydraCommand(
     name="curate detect",
     summary="Measure how well scores find the planted faults of a run.",
+    examples=(
+        "curate detect runs/my_run/seed0",
+        "curate detect runs/my_run/seed0 ~scores.similarity",
+    ),
     config="detect",
     task="curation.detect.detect_run",
     show=_show_detections,
+    words=places("run"),
 )
 EXPORT = PlainCommand(
     name="curate export",
     summary="Write the curated set of a run, to publish it or to train on it elsewhere.",
+    examples=(
+        "curate export runs/my_run/seed0 cleaned",
+        "curate export runs/my_run/seed0 cleaned --format jsonl --photos copy",
+    ),
     add_arguments=_export_arguments,
     call=_export,
 )

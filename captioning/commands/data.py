@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.command import HydraCommand, PlainCommand, photos
 
 
 def _show_prepared(is_ready: bool, arguments: Mapping[str, Any]) -> None:
@@ -105,19 +105,29 @@ def _facts(options: Namespace) -> None:
 PREPARE = HydraCommand(
     name="prepare",
     summary="Make a data set ready: fetch and check its files, build its features.",
+    examples=(
+        "prepare data=flickr8k",
+        "prepare my_photos features=efficientnet_lite0_grid",
+    ),
     config="prepare",
     task="captioning.training.prepare.prepare",
     show=_show_prepared,
+    words=photos,
 )
 PREPARE_METRICS = PlainCommand(
     name="prepare metrics",
     summary="Fetch the parts of SPICE that pip does not bring.",
+    examples=("prepare metrics",),
     add_arguments=_no_arguments,
     call=_prepare_metrics,
 )
 FIND_OBJECTS = HydraCommand(
     name="find-objects",
     summary="Find objects in photos with a detector, for constraints and for augmentation.",
+    examples=(
+        "find-objects data=flickr8k split=val",
+        "find-objects data=flickr8k split=train first_images=100",
+    ),
     config="find_objects",
     task="captioning.training.prepare.find_objects",
     show=_show_found,
@@ -125,18 +135,30 @@ FIND_OBJECTS = HydraCommand(
 IMPORT_FEATURES = PlainCommand(
     name="import-features",
     summary="Import region features and their boxes that somebody else has computed.",
+    examples=(
+        "import-features trainval.tsv.0 trainval.tsv.1 --folder features",
+        "import-features cocobu_att --boxes cocobu_box --folder features",
+    ),
     add_arguments=_import_arguments,
     call=_import_features,
 )
 MINIWORLD_SHEET = PlainCommand(
     name="miniworld sheet",
     summary="Draw a sheet of MiniWorld's scenes with their captions.",
+    examples=(
+        "miniworld sheet scenes.png",
+        "miniworld sheet scenes.png --split test_out --boxes",
+    ),
     add_arguments=_sheet_arguments,
     call=_sheet,
 )
 MINIWORLD_FACTS = PlainCommand(
     name="miniworld facts",
     summary="Print figures of MiniWorld: classes, places, words, lengths.",
+    examples=(
+        "miniworld facts",
+        "miniworld facts --split val --num-scenes 100",
+    ),
     add_arguments=_facts_arguments,
     call=_facts,
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.command import HydraCommand, PlainCommand, add_format, places, print_json
 from captioning.commands.quick_imports import quick_imports
 
 COMPARED = "compared.html"
@@ -93,6 +93,7 @@ def _compare_arguments(parser: ArgumentParser) -> None:
         "--metrics", nargs="+", choices=METRIC_NAMES, metavar="NAME",
         help=f"of {', '.join(METRIC_NAMES)}; default: those of the first run's test but SPICE",
     )  # fmt: skip
+    add_format(parser)
     add("--device", default="auto", help="cpu, cuda; auto takes a GPU if there is one")
     add("--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the runs name")
 
@@ -114,6 +115,9 @@ def _compare(options: Namespace) -> None:
     write_compared_page(compared.facts, compared.photos, options.out)
     data = options.out.with_suffix(".json")
     write_json(data, compared.facts | {"versions": versions(options.plugins)})
+    if options.format == "json":
+        print_json(compared.facts)
+        return
     for line in (*compared.facts["sentences"], *compared.facts["notes"]):
         print(line)
     print(f"{options.out}, and {data}")
@@ -163,31 +167,54 @@ def _runs_in(place: Path) -> list[Path]:
 EVALUATE = HydraCommand(
     name="evaluate",
     summary="Caption a data set with a run or any captioner and score it, or score a file.",
+    examples=(
+        "evaluate runs/my_run/seed0 split=val",
+        "evaluate captions.json data=flickr8k",
+    ),
     config="evaluate",
     task=_evaluate,
     typed={"model": "captioner", "data.accept_changes": "accept_changes"},
+    words=places("run", file="predictions"),
 )
 CONTROLLABILITY = HydraCommand(
     name="controllability",
     summary="Score how well a run does what controls ask for.",
+    examples=(
+        "controllability runs/my_run/seed0",
+        "controllability runs/my_run/seed0 split=val max_images=100",
+    ),
     config="controllability",
     task="captioning.evaluation.controllability.evaluate_control",
+    words=places("run"),
 )
 DIVERSE_CAPTIONS = HydraCommand(
     name="diverse-captions",
     summary="Draw many captions of each photo: oracle, consensus and diversity.",
+    examples=(
+        "diverse-captions runs/my_run/seed0",
+        "diverse-captions runs/my_run/seed0 split=val numbers=[20]",
+    ),
     config="diverse_captions",
     task="captioning.evaluation.diverse_captions.evaluate_draws",
+    words=places("run"),
 )
 COMPARE = PlainCommand(
     name="compare",
     summary="Say whether one run is better than another, on photos that both have never seen.",
+    examples=(
+        "compare runs/tracked runs/curated",
+        "compare runs/tracked runs/curated --format json --metrics CIDEr-D",
+    ),
     add_arguments=_compare_arguments,
     call=_compare,
 )
 ASSESS = HydraCommand(
     name="assess",
     summary="Say how far metrics agree with people's judgements of captions.",
+    examples=(
+        "assess CIDEr-D data=flickr8k_expert",
+        "assess BLEU CIDEr-D clipscore data=composite out=agreement.json",
+    ),
     config="assess",
     task="captioning.evaluation.assess.assess_metrics",
     show=_show_assessed,
@@ -201,14 +228,24 @@ ASSESS = HydraCommand(
 IMAGE_DISTANCE = HydraCommand(
     name="image-distance",
     summary="Compare two sets of pictures by Fréchet distance.",
+    examples=(
+        "image-distance photos generated",
+        "image-distance photos generated inception=true",
+    ),
     config="image_distance",
     task="captioning.evaluation.image_distance.image_distance",
     show=_show_distance,
+    words=places("real", "other"),
 )
 EXPORT = HydraCommand(
     name="export",
     summary="Write a finished run's captioner for others: safetensors, a card, ONNX.",
+    examples=(
+        "export runs/my_run/seed0 my_captioner",
+        "export runs/my_run/seed0 my_captioner onnx=true",
+    ),
     config="export",
     task="captioning.export.export.export",
     show=_show_exported,
+    words=places("run", "to"),
 )

@@ -47,6 +47,10 @@ def _push(options: Namespace) -> None:
 PUSH = PlainCommand(
     name="push",
     summary="Put a captioner or a curated set on the hub, with its card.",
+    examples=(
+        "push my_captioner --repo me/my_captioner --dry-run",
+        "push my_captioner --repo me/my_captioner --public",
+    ),
     add_arguments=_arguments,
     call=_push,
 )

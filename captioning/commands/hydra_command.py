@@ -56,11 +56,15 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from captioning.commands.sweep import Sweep, sweeping
     from captioning.config.compose import VERSION_BASE, search_user_folder
 
-    arguments = command.as_settings(arguments)
+    typed = arguments
+    try:
+        arguments = command.as_settings(typed)
+    except ValueError as error:
+        sys.exit(f"{command.name}: {error}")
     options = _parsed(command, arguments)
     search_user_folder()
     full_error = bool(os.environ.get(FULL_ERROR))
-    task, given = _task(command, arguments, options.config_dir), _given(command, arguments, options)
+    task, given = _task(command, typed, options.config_dir), _given(command, arguments, options)
     try:
         how = {"full_error": full_error, "config_dir": options.config_dir}
         with sweeping(Sweep(command, line=shlex.join(sys.argv), **how)):

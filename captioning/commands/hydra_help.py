@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import HydraCommand
+from captioning.commands.command import HydraCommand, shown_examples
 from captioning.config.folders import config_folder, user_folder
 
 _OPTIONS = """\
@@ -29,10 +29,20 @@ def help_text(command: HydraCommand) -> str:
     usage, rest = _head(text.splitlines())
     defaults = yaml.safe_load(text)["defaults"]
     lines = [command.summary, "", "usage:", *(f"  {line}" for line in usage)]
+    lines += ["", shown_examples(command)] if command.examples else []
     lines += ["", "options:", _OPTIONS]
     groups = dict(_groups(defaults))
     lines += ["", "parts (the default is marked with *):", *_choices(groups)]
     return "\n".join([*lines, "", "keys:", *_keys(rest)])
+
+
+def groups_and_keys(config: str) -> tuple[dict[str, list[str]], list[str]]:
+    """A config's groups with their choices, and its own keys."""
+    import yaml
+
+    content = yaml.safe_load((config_folder() / f"{config}.yaml").read_text(encoding="utf-8"))
+    groups = {name: choices(name.partition("@")[0]) for name, _ in _groups(content["defaults"])}
+    return groups, [key for key in content if key not in ("defaults", "hydra")]
 
 
 def _head(lines: list[str]) -> tuple[list[str], list[str]]:

@@ -6,9 +6,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
-from captioning.commands.command import PlainCommand
+from captioning.commands.command import PlainCommand, add_format, print_json
 from captioning.commands.first_look import look_for_journal
 
 
@@ -17,6 +18,7 @@ def _arguments(parser: ArgumentParser) -> None:
     show = commands.add_parser("show", help="print what was changed, by epoch, and the edits")
     show.add_argument("journal", help="journal or run folder")
     show.add_argument("--limit", type=int, default=20, help="edits to print; 0 for all")
+    add_format(show)
     show.set_defaults(run=_show)
 
     undone = commands.add_parser("undo", help="take edits back (criteria are combined with 'and')")
@@ -47,6 +49,9 @@ def _show(options: Namespace) -> None:
     from curation.journal.journal import edit_counts, read_journal
 
     header, edits = read_journal(options.journal)
+    if options.format == "json":
+        print_json({"header": asdict(header), "edits": [asdict(edit) for edit in edits]})
+        return
     _print(f"{header.roster} (fingerprint {header.fingerprint}), seed {header.seed}")
     for (epoch, policy, action), count in edit_counts(edits):
         _print(f"epoch {epoch}: {count} x {action} by {policy!r}")
@@ -114,6 +119,10 @@ def _print(line: str) -> None:
 JOURNAL = PlainCommand(
     name="curate journal",
     summary="Show the journal of a run's edits, undo some of them, or repair it.",
+    examples=(
+        "curate journal show runs/my_run/seed0 --format json",
+        "curate journal undo runs/my_run/seed0 --epochs 3",
+    ),
     add_arguments=_arguments,
     call=_call,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 
@@ -15,6 +15,7 @@ from captioning.commands.command import (
     Command,
     HydraCommand,
     PlainCommand,
+    shown_examples,
 )
 from captioning.commands.quick_imports import import_torchmetrics_late
 from captioning.config.hydra_bends import FULL_ERROR
@@ -22,44 +23,25 @@ from captioning.runtime.cores import keep_freed_memory, set_up_openmp
 
 # Commands by the module and the name there, which is imported when the command is called.
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "caption photos": {
+    "captioners": {
         "caption": "caption.CAPTION",
         "app": "app.APP",
-    },
-    "train and evaluate": {
         "train": "training.TRAIN",
         "evaluate": "evaluation.EVALUATE",
         "compare": "evaluation.COMPARE",
-        "assess": "evaluation.ASSESS",
         "demo": "training.DEMO",
         "find-lr": "training.FIND_LR",
         "train-space": "training.TRAIN_SPACE",
         "export": "evaluation.EXPORT",
         "push": "hub.PUSH",
         "convert": "convert.CONVERT",
-        "controllability": "evaluation.CONTROLLABILITY",
-        "diverse-captions": "evaluation.DIVERSE_CAPTIONS",
-        "image-distance": "evaluation.IMAGE_DISTANCE",
     },
-    "data": {
+    "data and curation": {
         "check": "check.CHECK",
         "prepare": "data.PREPARE",
         "prepare metrics": "data.PREPARE_METRICS",
         "find-objects": "data.FIND_OBJECTS",
         "import-features": "data.IMPORT_FEATURES",
-        "miniworld sheet": "data.MINIWORLD_SHEET",
-        "miniworld facts": "data.MINIWORLD_FACTS",
-    },
-    "new pairs, captions and pictures": {
-        "augment": "augmentation.AUGMENT",
-        "augment captioned": "augmentation.CAPTIONED",
-        "augment teach": "augmentation.TEACH",
-        "augment compare": "augmentation.COMPARE",
-        "augment pictures": "augmentation.PICTURES",
-        "augment round-trip": "augmentation.ROUND_TRIP",
-        "augment fine-tune": "augmentation.FINE_TUNE",
-    },
-    "what curation did": {
         "curate detect": "curation.DETECT",
         "curate score": "curation.SCORE",
         "curate capfilt": "curation.CAPFILT",
@@ -69,12 +51,28 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "curate study": "study.STUDY",
         "curate suspects": "suspects.SUSPECTS",
         "curate corrections": "suspects.CORRECTIONS",
+        "miniworld sheet": "data.MINIWORLD_SHEET",
+        "miniworld facts": "data.MINIWORLD_FACTS",
+    },
+    "augmentation": {
+        "augment": "augmentation.AUGMENT",
+        "augment captioned": "augmentation.CAPTIONED",
+        "augment teach": "augmentation.TEACH",
+        "augment compare": "augmentation.COMPARE",
+        "augment pictures": "augmentation.PICTURES",
+        "augment round-trip": "augmentation.ROUND_TRIP",
+        "augment fine-tune": "augmentation.FINE_TUNE",
     },
     "results": {
         "report": "report.REPORT",
-        "paper": "paper.PAPER",
         "table": "results.TABLE",
         "record": "results.RECORD",
+        "paper": "paper.PAPER",
+        "assess": "evaluation.ASSESS",
+        "controllability": "evaluation.CONTROLLABILITY",
+        "diverse-captions": "evaluation.DIVERSE_CAPTIONS",
+        "image-distance": "evaluation.IMAGE_DISTANCE",
+        "completion": "completion.COMPLETION",
     },
 }
 # Commands of earlier versions; makers of what is shipped need a checkout.
@@ -147,6 +145,9 @@ def run(arguments: Sequence[str]) -> int:
         from captioning.commands.hydra_command import run_hydra
 
         run_hydra(command, rest)
+        below = [name for name in COMMANDS if name.startswith(f"{command.name} ")]
+        if below and HELP & set(rest):
+            print("\nfurther commands:", *_lines(below), sep="\n")
         return 0
     if command is not None:
         return run_plain(command, rest)
@@ -184,7 +185,7 @@ def show_commands(arguments: Sequence[str]) -> int:
         hint = f"it is now {RENAMED[name]!r}" if name in RENAMED else hint
         print(f"captioning: there is no command {name!r}; {hint}", file=sys.stderr)
         return WRONG_USAGE
-    print(overview(below or COMMANDS))
+    print(overview(below))
     return 0 if HELP & set(arguments) else WRONG_USAGE
 
 
@@ -194,6 +195,10 @@ def run_plain(
     """Parse a command's options and call it; see `main` for the status."""
     parser = ArgumentParser(prog=f"{program}{command.name}", description=command.summary)
     command.add_arguments(parser)
+    if command.examples:
+        parser.formatter_class = RawDescriptionHelpFormatter
+        about = f"\n\n{parser.epilog}" if parser.epilog else ""
+        parser.epilog = f"{shown_examples(command)}{about}"
     parse = parser.parse_known_intermixed_args if command.mixed else parser.parse_known_args
     options, unknown = parse(arguments)
     if unknown:
@@ -215,13 +220,28 @@ def run_plain(
         return INTERRUPTED
 
 
-def overview(names: Iterable[str]) -> str:
-    """The subcommands of these names by group, with a line each."""
-    names = set(names)
+def overview(names: Iterable[str] = ()) -> str:
+    """The subcommands of these names with a line each.
+
+    Args:
+        names: of commands; none: all by group, with those of two words in one line a family.
+    """
     lines = ["usage: captioning COMMAND ..., captioning COMMAND --help"]
+    if names := list(names):
+        return "\n".join([*lines, "", *_lines(names)])
     for title, group in GROUPS.items():
-        shown = [COMMANDS[name] for name in group if name in names]
-        if shown:
-            lines += ["", f"{title}:"]
-            lines += [f"  {command.name:<25} {command.summary}" for command in shown]
-    return "\n".join(lines)
+        families: dict[str, list[str]] = {}
+        for name in group:
+            first, _, second = name.partition(" ")
+            families.setdefault(first, []).append(second)
+        lines += ["", f"{title}:"]
+        for first, seconds in families.items():
+            if first in group:
+                lines += _lines([first])
+            if below := [second for second in seconds if second]:
+                lines.append(f"  {first + ' ...':<20} {', '.join(below)}")
+    return "\n".join([*lines, "", "exit status: 0; 1 after an error; 2 for wrong usage"])
+
+
+def _lines(names: Iterable[str]) -> list[str]:
+    return [f"  {name:<20} {COMMANDS[name].summary}" for name in names]

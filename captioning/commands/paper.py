@@ -40,6 +40,10 @@ def _call(options: Namespace) -> int | None:
 PAPER = PlainCommand(
     name="paper",
     summary="Show a paper's tables, what of them was measured, and run the rest.",
+    examples=(
+        "paper list",
+        "paper cutswap table2 --commands",
+    ),
     add_arguments=_arguments,
     call=_call,
 )

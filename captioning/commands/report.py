@@ -176,6 +176,10 @@ def report_ended(settings: TrainSettings, datamodule: Any) -> None:
 REPORT = PlainCommand(
     name="report",
     summary="Show what happened in a run, or compare several, as an HTML page and figures.",
+    examples=(
+        "report runs/my_run/seed0",
+        "report runs --out comparison.html",
+    ),
     add_arguments=_arguments,
     call=_report,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from captioning.commands.command import PlainCommand
 
-TABLE_FORMATS = ("csv", "latex", "md")
+TABLE_FORMATS = ("csv", "json", "latex", "md")
 
 
 def _table_arguments(parser: ArgumentParser) -> None:
@@ -67,12 +67,20 @@ def _record(options: Namespace) -> None:
 TABLE = PlainCommand(
     name="table",
     summary="Make a table from run folders, or from records of runs.",
+    examples=(
+        "table runs --percent --best",
+        "table runs --group model.name --format json",
+    ),
     add_arguments=_table_arguments,
     call=_table,
 )
 RECORD = PlainCommand(
     name="record",
     summary="Keep what tables are built from of finished runs, a line a run.",
+    examples=(
+        "record runs --out records",
+        "record runs --out records --per-image CIDEr-D",
+    ),
     add_arguments=_record_arguments,
     call=_record,
 )

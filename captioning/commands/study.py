@@ -77,6 +77,10 @@ def _call(options: Namespace) -> None:
 STUDY = PlainCommand(
     name="curate study",
     summary="Let people annotate the errors of pictures in Label Studio.",
+    examples=(
+        "curate study pictures --out tasks",
+        "curate study pictures --answers answers.json --results results",
+    ),
     add_arguments=_arguments,
     call=_call,
 )

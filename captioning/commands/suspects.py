@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
 
 from captioning.commands.check import by_options
@@ -25,7 +25,8 @@ def _arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("source", help="folder that captioning check wrote, or a run")
     add("--export", choices=("fiftyone", "label-studio"), required=True)
-    add("--out", required=True, metavar="FOLDER", help="new or empty")
+    add("folder", nargs="?", help="new or empty, for the tasks (also --out)")
+    add("--out", metavar="FOLDER", help=SUPPRESS)
     add("--top", type=int, metavar="N", help="of a run: the N captions of the highest loss")
     add("--root", metavar="FOLDER", help="label-studio: that photos are served from")
     add("--url", metavar="ADDRESS", help="label-studio: before their paths below the root")
@@ -33,13 +34,15 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _suspects(options: Namespace) -> None:
+    if (options.out is None) == (options.folder is None):
+        raise ValueError("FOLDER: name one new folder for what is written")
     look_for_suspects(options.source)
     with quick_imports():
         from curation.review.suspects.label_studio import LOCAL_FILES, write_label_studio
         from curation.review.suspects.suspects import read_suspects, write_fiftyone
 
     import_plugins(options.plugins)
-    folder = Path(options.out)
+    folder = Path(options.out or options.folder)
     if is_taken(folder):
         raise ValueError(f"--out {folder} holds something already; choose a new folder")
     if options.export == "fiftyone" and (options.root or options.url):
@@ -92,12 +95,21 @@ def _corrections(options: Namespace) -> None:
 SUSPECTS = PlainCommand(
     name="curate suspects",
     summary="Write suspected captions for FiftyOne or Label Studio.",
+    examples=(
+        "curate suspects my_photos-check tasks --export label-studio",
+        "curate suspects runs/my_run/seed0 suspects --export fiftyone --top 500",
+    ),
     add_arguments=_arguments,
     call=_suspects,
+    mixed=True,
 )
 CORRECTIONS = PlainCommand(
     name="curate corrections",
     summary="Write a set with what people decided in Label Studio.",
+    examples=(
+        "curate corrections answers.json my_photos corrected",
+        "curate corrections answers.json my_photos corrected --format jsonl",
+    ),
     add_arguments=_corrections_arguments,
     call=_corrections,
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.command import HydraCommand, PlainCommand, photos
 from captioning.commands.quick_imports import quick_imports
 from captioning.commands.report import report_ended
 
@@ -96,25 +96,43 @@ def _show_heads(card: dict[str, Any], arguments: Mapping[str, Any]) -> None:
 TRAIN = HydraCommand(
     name="train",
     summary="Train a captioner, test it, and leave a run folder.",
+    examples=(
+        "train my_photos",
+        "train data=flickr8k model=updown_small num_epochs=20 seed=1",
+    ),
     config="train",
     task=_train,
     check=_check,
+    words=photos,
 )
 FIND_LR = HydraCommand(
     name="find-lr",
     summary="Suggest a learning rate for a training by a short sweep; takes its settings.",
+    examples=(
+        "find-lr my_photos",
+        "find-lr data=miniworld model=updown_tiny",
+    ),
     config="train",
     task=_find_lr,
+    words=photos,
 )
 DEMO = PlainCommand(
     name="demo",
     summary="Train on generated scenes with faulty captions, with and without curation.",
+    examples=(
+        "demo",
+        "demo num_epochs=3",
+    ),
     add_arguments=_demo_arguments,
     call=_demo,
 )
 TRAIN_SPACE = HydraCommand(
     name="train-space",
     summary="Train the heads of the small joint space of photos and captions.",
+    examples=(
+        "train-space",
+        "train-space first_images=200 out=heads.safetensors",
+    ),
     config="joint_space",
     task="captioning.training.joint_heads.train_joint_space",
     show=_show_heads,

@@ -165,6 +165,7 @@ class Need:
         named: texts of a command that reads it; its path, unless other words imply it.
         is_on_hub: whether the model hub has it under the path's last words.
         scale: of the runs.
+        num_photos: photos that a folder of photos has, at least 1; None: it is none.
     """
 
     path: str
@@ -172,6 +173,7 @@ class Need:
     named: tuple[str, ...]
     is_on_hub: bool
     scale: str
+    num_photos: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

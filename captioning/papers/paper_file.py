@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from captioning.config.folders import PACKAGE
+from captioning.config.folders import PACKAGE, config_folder, user_folder
 from captioning.papers.paper import (
     AT,
     SCALES,
@@ -26,6 +28,7 @@ from captioning.papers.paper import (
 
 # Eight times as fast as the one in Python, where PyYAML was built with it.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DATA_SET = "data="  # before a data set's name, where its files are needed
 
 
 def paper_folder() -> Path:
@@ -86,7 +89,9 @@ def read_paper(path: Path) -> Paper:
         title=content.take("title"),
         citation=content.take("citation"),
         scales=content.mapping("scales"),
-        needs=tuple(_need(path, entry) for path, entry in content.entries("needs", {})),
+        needs=tuple(
+            need for path, entry in content.entries("needs", {}) for need in _needs(path, entry)
+        ),
         items={name: _item(name, entry) for name, entry in content.entries("items")},
         runs=runs,
     )
@@ -138,18 +143,72 @@ class _Entry:
             raise ValueError(f"{self.where}: {', '.join(map(repr, self._value))} is not known")
 
 
+def _needs(path: str, entry: _Entry) -> Sequence[Need]:
+    """A file, or with ``data=NAME`` all files of a data set."""
+    if path.startswith(DATA_SET):
+        return _data_set(path.removeprefix(DATA_SET), entry)
+    return [_need(path, entry)]
+
+
+def _data_set(name: str, entry: _Entry) -> Sequence[Need]:
+    """The files of a data set, as its config lists them; photos are named by `photos_named`."""
+    config = _data_config(name, entry.where)
+    named = _texts(entry, "named", (f"{DATA_SET}{name}",))
+    photos_named = _texts(entry, "photos_named", named)
+    scale = _scale(entry)
+    entry.end()
+    root = str(config["root"]).replace("${paths.data}", "{data}")
+    needs = []
+    for file in config["files"]:
+        is_photos = bool(file.get("photos"))
+        number = re.match(r"[\d,]+(?= photos)", file["what"])
+        needs.append(
+            Need(
+                path=posixpath.normpath(f"{root}/{file['path']}"),
+                what=f"{file['what']}; see captioning prepare {DATA_SET}{name}",
+                named=photos_named if is_photos else named,
+                is_on_hub=False,
+                scale=scale,
+                num_photos=int(number[0].replace(",", "") if number else 1) if is_photos else None,
+            )
+        )
+    return [need for need in needs if need.named]
+
+
+def _data_config(name: str, where: str) -> dict[str, Any]:
+    """Its ``root`` and ``files``, which a config that it is made of may have."""
+    folders = [folder for folder in (user_folder(), config_folder()) if folder]
+    file = next((f for d in folders if (f := d / "data" / f"{name}.yaml").is_file()), None)
+    if file is None:
+        raise ValueError(f"{where}: no data set {name!r} in {folders[-1] / 'data'}; mend its name")
+    config = _yaml_of(file)
+    bases = [base for base in config.get("defaults", ()) if base != "_self_"]
+    merged = {key: value for base in bases for key, value in _data_config(base, where).items()}
+    merged |= config
+    return {"root": merged["root"], "files": merged["files"]}
+
+
 def _need(path: str, entry: _Entry) -> Need:
     need = Need(
         path=path,
         what=entry.take("what"),
         named=_texts(entry, "named", (path,)),
         is_on_hub=entry.take("hub", False),
-        scale=entry.take("scale", "full"),
+        scale=_scale(entry),
+        num_photos=entry.take("num_photos", None),
     )
     entry.end()
-    if need.scale not in SCALES:
-        raise ValueError(f"{entry.where}.scale: {need.scale!r} is none of {', '.join(SCALES)}")
+    number = need.num_photos
+    if number is not None and (not isinstance(number, int) or number < 1):
+        raise ValueError(f"{entry.where}.num_photos: must be at least 1: got {number!r}")
     return need
+
+
+def _scale(entry: _Entry) -> str:
+    scale = entry.take("scale", "full")
+    if scale not in SCALES:
+        raise ValueError(f"{entry.where}.scale: {scale!r} is none of {', '.join(SCALES)}")
+    return scale
 
 
 def _run(name: str, entry: _Entry) -> PaperRun:

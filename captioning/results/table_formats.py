@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from captioning.runtime.files import write_text
@@ -252,4 +253,9 @@ def put_between_marks(path: Path, text: str, name: str = "table") -> None:
     write_text(path, f"{before}{begin}\n{text}{end}{after}")
 
 
-FORMATS = {"md": to_markdown, "csv": to_csv, "latex": to_latex}
+def to_json(table: Table) -> str:
+    """The table as JSON: `Table` with its rows and cells, numbers in full."""
+    return json.dumps(asdict(table), indent=1, ensure_ascii=False) + "\n"
+
+
+FORMATS = {"md": to_markdown, "csv": to_csv, "latex": to_latex, "json": to_json}

@@ -10,8 +10,11 @@ import re
 from argparse import ArgumentParser
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import yaml
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.main import find_command
@@ -21,6 +24,7 @@ from captioning.papers.paper import SCALES, Paper
 from captioning.papers.paper_file import load_paper, paper_folder, paper_names
 from captioning.papers.paper_report import page_lines, record_folders
 from captioning.papers.steps import tasks_of
+from captioning.training.optim import linear
 
 # Published numbers by paper and item.
 CELLS: dict[str, dict[str, int]] = {
@@ -95,6 +99,7 @@ CELLS: dict[str, dict[str, int]] = {
     },
 }
 VARYING = re.compile(r"=\d+(\.\d+)?$|runs/papers/[^\s\]]+")
+CONFIGS = paper_folder().parent / "configs"
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "papers"
 RECORDS = record_folders()
 
@@ -218,6 +223,89 @@ def test_runs_of_toca_say_what_their_configs_read(
         if command in text:
             needs = [n for n in paper.needs if n.scale == "full" and n.path.startswith(file)]
             assert any(name in text for need in needs for name in need.named), run.id
+
+
+KARPATHY_CAPTIONS, STYLE_CAPTIONS = 566_747, 6_000  # of training
+
+
+def num_captions(step: str, paper: Paper) -> int:
+    """Captions that a training of the ToCa paper reads in an epoch."""
+    made = re.search(r"\{run:([\w.]+_set[\w.]*)\}/captions", step)
+    if made:
+        steps = " ".join(paper.runs[made[1]].ways["full"].steps)
+        return int(steps.partition("num_captions=")[2].split()[0])
+    if "flickrstyle10k" in step:
+        return STYLE_CAPTIONS
+    share = re.search(r"corpus\.share=(\S+)", step)
+    return round(KARPATHY_CAPTIONS * float(share[1] if share else 1))
+
+
+def test_no_training_of_toca_ends_while_its_rate_rises() -> None:
+    settings_of = config("experiment", "viecap/coco")
+    paper, seen = load("toca"), 0
+    for run in paper.runs.values():
+        for step in run.ways["full"].steps if "full" in run.ways else ():
+            if not step.startswith("train ") or "viecap/flickr30k_to_coco" in step:
+                continue  # Flickr30k's 145,000 captions are more than enough
+            size = settings_of["loader"]["batch_size"]
+            updates = settings_of["num_epochs"] * -(-num_captions(step, paper) // size)
+            settings = dict(settings_of["schedule"])
+            for key, value in re.findall(r"schedule\.(\w+)=(\S+)", step):
+                settings[key] = yaml.safe_load(value)
+            optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+            schedule = linear(optimizer, horizon=updates, **settings)
+            factor = schedule.lr_lambdas[0]
+            highest = max(factor(update) for update in range(0, updates, max(1, updates // 1000)))
+            assert highest > 0.9, f"{run.id}: the rate of {updates} updates reaches {highest:.3f}"
+            seen += 1
+    assert seen > 30
+
+
+@functools.cache
+def config(group: str, name: str) -> dict[str, Any]:
+    path = CONFIGS / group / f"{name}.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def chosen(experiment: str, group: str) -> str:
+    """The choice that an experiment makes in a config group, or one that it is made of."""
+    defaults = config("experiment", experiment)["defaults"]
+    for entry in defaults:
+        if isinstance(entry, dict) and f"override /{group}" in entry:
+            return entry[f"override /{group}"]
+    bases = [entry.removeprefix("/experiment/") for entry in defaults if isinstance(entry, str)]
+    return next((c for base in bases if base != "_self_" if (c := chosen(base, group))), "")
+
+
+def data_set(step: str) -> tuple[str, bool]:
+    """Data set that a step names, and whether it needs no photos, such as with their features."""
+    given, experiment = (re.search(rf" {key}=(\S+)", step) for key in ("data", "experiment"))
+    features = chosen(experiment[1], "features") if experiment else ""
+    without = any(word in step for word in ("imported=", "missing_photos=keep"))
+    without = without or features == "bottom_up"
+    if given:
+        return given[1], without
+    return (chosen(experiment[1], "data"), without) if experiment else ("", without)
+
+
+@pytest.mark.parametrize("name", paper_names())
+@pytest.mark.parametrize("scale", ["full", "flickr8k"])
+def test_a_run_needs_all_files_of_its_data_set(name: str, scale: str) -> None:
+    paper, seen = load(name), set()
+    for run in paper.runs.values():
+        for step in run.ways[scale].steps if scale in run.ways else ():
+            data, without_photos = data_set(step)
+            if data in ("", "jsonl", "coco_train2014", "miniworld"):
+                continue  # named one by one, or nobody's to bring
+            needs = [n for n in paper.needs if n.scale == scale and any(t in step for t in n.named)]
+            for file in config("data", data)["files"]:
+                end, is_photos = file["path"].removeprefix(".."), bool(file.get("photos"))
+                found = [n for n in needs if n.path.endswith(end)]
+                if not (is_photos and without_photos):
+                    assert found, f"{run.id}, {scale}: {step}: {file['path']} is no need"
+                    assert (found[0].num_photos or 0) > 1 or not is_photos
+            seen.add(data)
+    assert seen
 
 
 @pytest.mark.parametrize("name", paper_names())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
@@ -12,11 +13,11 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
-from captioning.commands import curation, hydra_command, results
+from captioning.commands import curation, evaluation, hydra_command, results
 from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_hydra, run_task
 from captioning.commands.hydra_errors import OF_CLUSTER
-from captioning.commands.main import COMMANDS, main
+from captioning.commands.main import COMMANDS, GROUPS, main
 from tools.assets.__main__ import COMMANDS as MAKERS
 
 SLOW = ("torch", "hydra", "transformers", "pytorch_lightning")
@@ -49,10 +50,16 @@ def test_help_imports_nothing_slow() -> None:
 def test_the_overview_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"  {name} " in shown for name in COMMANDS)
+    for name in COMMANDS:
+        first, _, second = name.partition(" ")
+        assert re.search(rf"^  {first} (\.\.\. .*\b{second}\b)?", shown, re.MULTILINE), name
+    assert len(GROUPS) == 4
+    assert len(shown.splitlines()) < 45
     assert main([]) == 2
     assert main(["curate", "--help"]) == 0
-    assert "curate export" in capsys.readouterr().out
+    assert COMMANDS["curate export"].summary in capsys.readouterr().out
+    assert main(["augment", "--help"]) == 0
+    assert COMMANDS["augment teach"].summary in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["table", "--help"]])
@@ -146,7 +153,7 @@ def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> N
         (["data.root=my photos (2024)"], "needs quotes: 'data.root=\"my photos (2024)\"'"),
         (["data.caption_columns=[a (en)]"], "data.caption_columns: [a (en)] cannot be read; text"),
         (["seed"], "seed has no value: write seed=VALUE"),
-        (["my_photos"], "my_photos: settings are KEY=VALUE"),
+        (["my_photos"], "data.root=my_photos: no such folder"),
         (["--num-epochs", "3"], "there is no option --num-epochs; settings are KEY=VALUE without"),
         (["--num-epochs=3"], "dashes: num_epochs=3"),
         (["seed=0", "-m", "data=own"], "data=own is behind an option; write options"),
@@ -202,9 +209,47 @@ def test_a_key_of_another_group_is_not_meant() -> None:
         main(["evaluate", "run=x", "search=beam", "search.temperature=3"])
 
 
-def test_a_run_without_its_key_is_told_to_commands_of_runs() -> None:
-    with pytest.raises(SystemExit, match="^evaluate: runs/a: .*; write run=runs/a$"):
-        main(["evaluate", "runs/a"])
+@pytest.mark.parametrize(
+    ("name", "words", "settings"),
+    [
+        ("evaluate", ["runs/a", "split=val"], ["run=runs/a", "split=val"]),
+        ("evaluate", ["split=val", "a.json"], ["split=val", "predictions=a.json"]),
+        ("evaluate", ["-m", "runs/a", "seed=0,1"], ["-m", "run=runs/a", "seed=0,1"]),
+        ("evaluate", ["--config-dir", "x", "runs/a"], ["--config-dir", "x", "run=runs/a"]),
+        ("export", ["runs/a", "to"], ["run=runs/a", "to"]),  # a key without its value
+        ("export", ["runs/a", "b, c"], ["run=runs/a", 'to="b, c"']),
+        ("export", ["run=runs/a", "to=b"], ["run=runs/a", "to=b"]),
+        ("image-distance", ["2024", "null"], ['real="2024"', 'other="null"']),
+        ("train", ["../photos", "seed=1"], ["data=own", "data.root=../photos", "seed=1"]),
+        ("train", ["seed"], ["seed"]),
+    ],
+)
+def test_folders_stand_without_their_keys(name: str, words: list[str], settings: list[str]) -> None:
+    command = COMMANDS[name]
+    assert isinstance(command, HydraCommand)
+    assert command.as_settings(words) == settings
+
+
+def test_a_folder_with_an_equals_sign_is_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lr=0.1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert evaluation.EVALUATE.as_settings(["lr=0.1"]) == ['run="lr=0.1"']
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["evaluate", "runs/a"], "evaluate: runs/a/config.yaml does not exist"),
+        (["evaluate", "a", "b"], "evaluate: b is one word too many: it takes RUN"),
+        (["export", "a", "run=b"], "export: run=b: a gives this already; leave one of them out"),
+        (["train", "my_photos", "data=coco"], "train: data=coco: my_photos gives this already"),
+    ],
+)
+def test_wrong_folders_are_refused_in_a_line(arguments: list[str], told: str) -> None:
+    with pytest.raises(SystemExit, match=re.escape(told)):
+        main(arguments)
 
 
 def test_every_config_is_checked_before_its_command() -> None:

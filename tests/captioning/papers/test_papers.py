@@ -15,9 +15,10 @@ from captioning.papers.cells import Cells, Results
 from captioning.papers.paper import Paper
 from captioning.papers.paper_file import read_paper
 from captioning.papers.paper_report import item_lines, label, measured_lines
-from captioning.papers.steps import Task, tasks_of
+from captioning.papers.steps import Task, check_needs, tasks_of
 from captioning.results.runs import write_study
 from tests.captioning.papers.conftest import paper_of
+from tests.photo_files import picture
 
 
 def finish(results: Results, paper: Paper, seed: int, score: float) -> None:
@@ -360,6 +361,43 @@ def test_what_others_make_is_looked_for_before_anything_begins(
         assert [task.commands[0][1] for task in carried] == [weights, weights]
     else:
         assert capsys.readouterr().out.count("sbatch --parsable") == 2
+
+
+def test_photos_are_opened_before_anything_begins(tmp_path: Path, content, monkeypatch):
+    """Of a data set all files are looked for, and all that is missing is named at once."""
+    content["runs"]["ours"]["full"] = {"steps": ["train data=nocaps", "evaluate extra={data}/more"]}
+    content["needs"] = {
+        "data=nocaps": {},
+        "{data}/more": {"what": "more photos", "num_photos": 20},
+    }
+    monkeypatch.setenv("CAPTIONING_DATA", str(tmp_path / "disk"))
+    paper = paper_of(tmp_path, content)
+    tasks = tasks_of(paper, ["ours"], "full", [0], Results(tmp_path))
+    nocaps, more = tmp_path / "disk" / "nocaps", tmp_path / "disk" / "more"
+
+    def told() -> list[str]:
+        with pytest.raises(FileNotFoundError) as error:
+            check_needs(paper, "full", tasks)
+        return str(error.value).splitlines()[1:-1]
+
+    captions = f"{nocaps}/nocaps_val_4500_captions.json: 10 captions an image, with domains"
+    photos = f"{nocaps}/images: 4,500 photos of Open Images V4, named as file_name says"
+    see = "; see captioning prepare data=nocaps; "
+    others = f"{more}: more photos; "
+    assert told() == [f"{captions}{see}for ours", f"{photos}{see}for ours", f"{others}for ours"]
+
+    (nocaps / "images").mkdir(parents=True)
+    (nocaps / "nocaps_val_4500_captions.json").touch()
+    more.mkdir()
+    for number in range(17):
+        picture(more, f"{number:02}.jpg")
+    few = f"{photos}{see}it has 0 of 4,500 photos; for ours"
+    assert told() == [few, f"{others}it has 17 of 20 photos; for ours"]
+    for number in range(17, 20):
+        picture(more, f"{number:02}.jpg")
+    assert told() == [few]
+    (more / "19.jpg").write_bytes(b"<html>")  # the last name is opened, too
+    assert told()[1].startswith(f"{others}19.jpg ")
 
 
 @pytest.mark.parametrize("measured", [True, False])

@@ -286,6 +286,20 @@ def test_wrong_options_are_refused(
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_the_answer_for_scripts_is_one_object(folder: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out"
+    options = ["--space", "none", "--cache", str(tmp_path), "--out", str(out), "--format", "json"]
+    assert main(["check", str(folder), *options, "--export", "jsonl"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["flagged"], answer["left_out"]) == (len(BAD), 2)
+    assert answer["checks"]["file_name"] == {"captions": 1, "removes": True}
+    assert all(Path(file).is_file() for file in answer["files"])
+    assert (answer["kept"], answer["cleaned"]) == (
+        answer["captions"] - len(BAD),
+        str(out / "cleaned"),
+    )
+
+
 def test_the_help_lists_every_check_with_its_default() -> None:
     lines = {
         name: float(value)

@@ -277,3 +277,10 @@ def test_a_full_disk_names_the_journal(journal):
             append_lines(journal, [encode(LATER)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_the_journal_is_shown_as_json(journal, capsys):
+    assert main(["curate", "journal", "show", str(journal), "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [edit["sample_id"] for edit in shown["edits"]] == [edit.sample_id for edit in EDITS]
+    assert "fingerprint" in shown["header"]

@@ -97,7 +97,7 @@ def test_what_is_told_of_a_photo_alone_makes_no_suspect(photos: Path, tmp_path: 
 def test_fiftyone_gets_a_sample_a_photo(checked: Path, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "fiftyone"
     arguments = ["curate", "suspects", str(checked), "--export", "fiftyone"]
-    assert main([*arguments, "--out", str(out)]) == 0
+    assert main([*arguments, str(out)]) == 0
     samples = json.loads((out / "samples.json").read_text())["samples"]
     assert [(out / sample["filepath"]).resolve() for sample in samples] == [
         photos / "more" / "b.jpg",
