@@ -66,7 +66,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.results": (
         *(*CONTRACTS, "captioning.metrics", "captioning.config.plugins", "captioning.config.moved"),
     ),
-    "captioning.papers": (*CONTRACTS, "captioning.config.folders", "captioning.results"),
+    # Photos that runs will need are looked for and opened before the first of them.
+    "captioning.papers": (
+        *(*CONTRACTS, "captioning.config.folders", "captioning.results"),
+        *("captioning.data.photo_folder", "captioning.vision.photos"),
+    ),
     "captioning": ("captioning",),  # training, prepare
     # The subcommands join all packages; nothing else in captioning/ knows the other two.
     "captioning.commands": ("captioning", "augmentation", "curation"),
@@ -163,7 +167,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.data.steps.hold_out",
         "captioning.vision.pair_scores",
         "captioning.vision.photo_captions",
-        "captioning.spread",
+        *("captioning.spread", "captioning.served.photo_answers"),
         "captioning.results.versions",
         *("captioning.config.build", "captioning.config.tasks"),
         "captioning.training.rosters",

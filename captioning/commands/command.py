@@ -46,7 +46,7 @@ def places(*keys: str, file: str | None = None) -> Callable[[Sequence[str]], lis
 
 
 def photos(words: Sequence[str]) -> list[str]:
-    """The settings of a folder of own photos that stands without its keys."""
+    """The settings of a folder of own photos that is given without keys."""
     return ["data=own", *places("data.root")(words)]
 
 

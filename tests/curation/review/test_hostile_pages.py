@@ -120,6 +120,7 @@ def write_check(record: RunRecord, path: Path) -> None:
         expected_precision=lambda name: 0.5,
         told=lambda: [f"{HOSTILE[4]}: {HOSTILE[4]}"],
         reason=lambda name, row: HOSTILE[row],
+        second_look=lambda row: HOSTILE[row],
         replacement=lambda row: Replacement(
             doubt=WordDoubt(
                 row=row,
