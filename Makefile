@@ -175,3 +175,4 @@ tables: env
 	$(BIN)/python tools/studies/models_report.py
 	@set -e; for paper in $(notdir $(wildcard papers/*)); do \
 	  $(BIN)/captioning paper $$paper --page docs/papers/$$paper.md; done
+	$(BIN)/captioning paper list --effects > docs/papers/effects.md

@@ -21,6 +21,8 @@ def _arguments(parser: ArgumentParser) -> None:
     mode.add_argument("--run", action="store_true", help="carry them out; finished ones are kept")
     mode.add_argument("--slurm", action="store_true", help="print a script that queues the runs")
     mode.add_argument("--page", type=Path, metavar="FILE", help="write a page of all scales")
+    claims = "print what the paper claims against what was measured here"
+    mode.add_argument("--effects", action="store_true", help=claims)
     lacks = "commands of what is not measured; with --run: they are carried out"
     add("--missing", action="store_true", help=lacks)
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time, each on a GPU of its own")
@@ -42,7 +44,8 @@ PAPER = PlainCommand(
     summary="Show a paper's tables, what of them was measured, and run the rest.",
     examples=(
         "paper list",
-        "paper cutswap table2 --commands",
+        "paper cutswap table4.3 --commands",
+        "paper list --effects",
     ),
     add_arguments=_arguments,
     call=_call,

@@ -170,6 +170,11 @@ class Cells:
         return counts
 
 
+def table_digits(column: Column) -> int:
+    """Digits behind the point that a measured number has in tables."""
+    return 2 if column.unit == "percent" else 3
+
+
 def _reader(results: Results, recorded: Recorded) -> Callable[[], list[Run]]:
     return lambda: results.recorded(recorded)
 

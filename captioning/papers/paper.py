@@ -177,6 +177,32 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """A claim of a paper: one row of a table against another.
+
+    Attributes:
+        id: its name in the file.
+        claim: what the paper says, in a sentence.
+        item, column: where the numbers are.
+        rows: the changed row and the one that it is compared with.
+        sign: 1, -1 or 0: the direction, where the paper shows it without numbers or sees no
+            difference; None: the numbers tell it.
+        here: by scale, rows of our own that stand for the paper's: item, column, changed row, row
+            that it is compared with.
+        cause: by scale, why the measured effect differs, and what it does not tell.
+    """
+
+    id: str
+    claim: str
+    item: str
+    column: str
+    rows: tuple[str, ...]
+    sign: int | None = None
+    here: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cause: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
     """A paper.
 
@@ -186,6 +212,7 @@ class Paper:
         citation: authors, title, where and when it was published.
         needs: of all scales.
         scales: what each scale is: data, model, machine.
+        effects: its claims that the tables let one test.
     """
 
     id: str
@@ -196,3 +223,4 @@ class Paper:
     needs: tuple[Need, ...]
     items: Mapping[str, Item]
     runs: Mapping[str, PaperRun]
+    effects: tuple[Effect, ...] = ()

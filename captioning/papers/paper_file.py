@@ -17,6 +17,7 @@ from captioning.papers.paper import (
     SCALES,
     UNITS,
     Column,
+    Effect,
     Item,
     Need,
     Paper,
@@ -28,6 +29,7 @@ from captioning.papers.paper import (
 
 # Eight times as fast as the one in Python, where PyYAML was built with it.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DIRECTIONS = {"up": 1, "down": -1, "level": 0}  # of a claimed effect
 DATA_SET = "data="  # before a data set's name, where its files are needed
 
 
@@ -94,6 +96,7 @@ def read_paper(path: Path) -> Paper:
         ),
         items={name: _item(name, entry) for name, entry in content.entries("items")},
         runs=runs,
+        effects=tuple(_effect(name, entry) for name, entry in content.entries("effects", {})),
     )
     content.end()
     _check_names(paper, path.name)
@@ -359,6 +362,37 @@ def _row(entry: _Entry, num_columns: int) -> Row:
     return row
 
 
+def _effect(name: str, entry: _Entry) -> Effect:
+    where, direction, cause = entry.where, entry.take("direction", None), entry.take("cause", {})
+    if direction not in (None, *DIRECTIONS):
+        raise ValueError(f"{where}.direction: must be up, down or level: got {direction!r}")
+    here = {
+        scale: _place(values, 4, f"{where}.here.{scale}")
+        for scale, values in entry.mapping("here", {}).items()
+    }
+    effect = Effect(
+        id=name,
+        claim=entry.take("claim"),
+        item=entry.take("item"),
+        column=str(entry.take("column")),
+        rows=_place(entry.take("rows"), 2, f"{where}.rows"),
+        sign=None if direction is None else DIRECTIONS[direction],
+        here=here,
+        cause=dict.fromkeys(SCALES, cause) if isinstance(cause, str) else dict(cause),
+    )
+    entry.end()
+    for scale in {*effect.here, *effect.cause} - set(SCALES):
+        raise ValueError(f"{where}: {scale!r} is none of {', '.join(SCALES)}")
+    return effect
+
+
+def _place(values: Any, number: int, where: str) -> tuple[str, ...]:
+    is_list = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    if not is_list or len(values) != number:
+        raise ValueError(f"{where}: must be {number} names: got {values!r}")
+    return tuple(values)
+
+
 def _check_names(paper: Paper, where: str) -> None:
     """Rows and steps name runs that are there, and every run is of use to a row."""
     used = {row.run for item in paper.items.values() for row in item.rows if row.run}
@@ -372,6 +406,21 @@ def _check_names(paper: Paper, where: str) -> None:
         raise ValueError(f"{where}: a row names the run {name!r}, which is not there")
     for name in sorted(set(paper.runs) - used):
         raise ValueError(f"{where}: runs.{name} is used by no row")
+    for effect in paper.effects:
+        own = (effect.item, effect.column, *effect.rows)
+        for item, *names in (own, *effect.here.values()):
+            _check_place(paper, item, names, f"{where}: effects.{effect.id}")
     unknown = sorted(set(paper.scales) - set(SCALES))
     if unknown:
         raise ValueError(f"{where}: scales must be of {SCALES}: got {unknown}")
+
+
+def _check_place(paper: Paper, name: str, names: Sequence[str], where: str) -> None:
+    """An item and what it is to have: rows and columns."""
+    if name not in paper.items:
+        raise ValueError(f"{where}: there is no item {name!r}; there are {', '.join(paper.items)}")
+    item = paper.items[name]
+    known = [part.name for part in (*item.rows, *item.columns)]
+    for part in names:
+        if part not in known:
+            raise ValueError(f"{where}: {name} has no {part!r}")

@@ -13,12 +13,13 @@ from typing import Any
 
 from captioning.config.folders import PACKAGE
 from captioning.papers.carry_out import carry_out, script_lines
-from captioning.papers.cells import Cell, Cells, Results, missing_runs
+from captioning.papers.cells import Cell, Cells, Results, missing_runs, table_digits
+from captioning.papers.effects import effect_lines, effects_page
 from captioning.papers.paper import SCALES, Item, Paper
 from captioning.papers.paper_file import load_paper, paper_names
 from captioning.papers.steps import Task, check_needs, needed, tasks_of, told
 from captioning.results.runs import Run
-from captioning.results.table_formats import markdown_lines
+from captioning.results.table_formats import markdown_lines, note_marks, numbered_lines
 from captioning.runtime.files import write_text
 
 CHECKOUT = PACKAGE.parent
@@ -49,6 +50,9 @@ def show(options: Namespace) -> int | None:
     results = Results(options.runs.resolve(), records)
     if options.paper == "list":
         papers = [load_paper(name) for name in paper_names()]
+        if options.effects:
+            print("\n".join(effects_page(papers, results)).rstrip())
+            return None
         lines = overview_lines((paper, _scales(paper, results)) for paper in papers)
         print("\n".join(lines), "", ALL_RUNS, sep="\n")
         return None
@@ -56,7 +60,9 @@ def show(options: Namespace) -> int | None:
     paper = load_paper(options.paper)
     items = _items(paper, options.item)
     cells = Cells(paper, options.scale, results)
-    if options.page is not None:
+    if options.effects:
+        print("\n".join(effect_lines(paper, results)))
+    elif options.page is not None:
         lines = page_lines(paper, _scales(paper, results))
         write_text(options.page, "\n".join(lines).rstrip() + "\n")
     elif options.commands or options.run or options.slurm or options.missing:
@@ -205,7 +211,7 @@ def measured_lines(item: Item, cells: Cells) -> list[str]:
     grid = _Grid(
         rows={row.name: cells.row_cells(item, row) for row in item.rows},
         columns=[column.name for column in item.columns],
-        digits=[2 if column.unit == "percent" else 3 for column in item.columns],
+        digits=[table_digits(column) for column in item.columns],
     )
     grid.leave_out()
     where = cells.paper.scales.get(cells.scale, "not described")
@@ -229,21 +235,6 @@ def measured_lines(item: Item, cells: Cells) -> list[str]:
         if state != QUOTED  # they stand with the paper's numbers
     ]
     return [*lines, *impossible, ""] if impossible else lines
-
-
-def note_marks(texts: Iterable[str], notes: list[str]) -> str:
-    """The numbers of notes in brackets; new notes are added to those there are."""
-    numbers = []
-    for text in texts:
-        if text not in notes:
-            notes.append(text)
-        numbers.append(f"[{notes.index(text) + 1}]")
-    return " ".join(numbers)
-
-
-def numbered_lines(notes: Sequence[str]) -> list[str]:
-    """Notes with the numbers that `note_marks` gave them."""
-    return [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
 
 
 def _row(grid: _Grid, name: str, everywhere: Sequence[str], notes: list[str]) -> list[str]:

@@ -259,3 +259,18 @@ def to_json(table: Table) -> str:
 
 
 FORMATS = {"md": to_markdown, "csv": to_csv, "latex": to_latex, "json": to_json}
+
+
+def note_marks(texts: Iterable[str], notes: list[str]) -> str:
+    """The numbers of notes in brackets; new notes are added to those there are."""
+    numbers = []
+    for text in texts:
+        if text not in notes:
+            notes.append(text)
+        numbers.append(f"[{notes.index(text) + 1}]")
+    return " ".join(numbers)
+
+
+def numbered_lines(notes: Sequence[str]) -> list[str]:
+    """Notes with the numbers that `note_marks` gave them."""
+    return [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
