@@ -80,7 +80,7 @@ def test_flickr_files_are_known_by_file_name(tmp_path):
         (image(5, "train", "B.", sentences=["B."]), r"sentences\[0\]: must be an object"),
         (image(5, "train", "B.", filename="../5.jpg"), "lead out"),
         (image(5, "train", "B.", cocoid=2.5), "'cocoid' must be a whole number"),
-        (image(5, "train", "B.", sentences=[{"raw": "B.", "sentid": 10}]), "sentid 10 stands twi"),
+        (image(5, "train", "B.", sentences=[{"raw": "B.", "sentid": 10}]), "sentid 10 occurs twi"),
         (image(5, "train", sentences=[{"raw": "B.", "sentid": "10"}]), "sentid 10 occurs twice"),
         (image(5, "train", sentences=[{"raw": "B.", "sentid": -1}]), "'sentid' must be a whole"),
         (image(5, "train", sentences=[{"raw": "B.", "sentid": True}]), "'sentid' must be a whole"),
