@@ -5,7 +5,7 @@
 # make test-changed  what test-all has beside test, of the rooms that the last 10 commits changed; ROOMS="tests/papers tests/tools", as CI
 # make gpu-test  what a GPU alone can tell: the same losses, captions and bits, no step that waits
 # make gpu-bench  those tests, then the speed of fine-tuning at the models' own sizes; at most 8 minutes
-# make families  every image-to-text family of transformers, and their table in docs/vlm.md
+# make families  every image-to-text family of transformers, and their table in docs/tutorials/vlm.md
 # make lint   style, formatting, spelling and types; make style leaves out the types, which take minutes
 # make mutants  60 mutations of the product, each tried on the tests that evaluate it (the suite's time and half an hour)
 # make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
@@ -79,7 +79,7 @@ cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0
 	$(BIN)/python -m tests.cluster.page
 
-# Servers and what they need, in an environment of their own that sees the project's; the table in docs/serve.md
+# Servers and what they need, in an environment of their own that sees the project's; the table in docs/guides/servers.md
 .PHONY: server-test
 SERVER_PACKAGES := fastapi==0.163.2 uvicorn==0.54.0 opentelemetry-api==1.45.2 openai==3.51.0 gguf==0.19.0 xllamacpp==2026.10.11549
 server-test: env
@@ -88,7 +88,7 @@ server-test: env
 	.venv/servers/bin/python -m pip install --disable-pip-version-check --quiet $(SERVER_PACKAGES)
 	$(BIN)/python -m tests.servers
 
-# Their records and docs/reliability.md
+# Their records and docs/concepts/reliability.md
 fuzz: env
 	DAMAGED_FILES=2000 $(BIN)/python -m pytest -q tests/captioning/data/test_fuzz_readers.py tests/captioning/data/features/test_importing.py tests/captioning/data/features/test_lmdb_file.py
 	$(BIN)/python -m tests.fuzz --record docs/results/records/fuzz.jsonl; status=$$?; $(BIN)/python -m tests.chaos.page; exit $$status
@@ -163,7 +163,7 @@ FOUND := detection.auc@1 detection.auc@2 detection.auc@3 detection.precision_at_
 tables: env
 	$(TABLE) $(RECORDS)/flickr8k.jsonl --only updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
 	$(BIN)/python -m tests.front_page
-	$(TABLE) $(RECORDS)/own.jsonl --group start_from num_epochs --metrics $(SCORES) --into docs/own_photos.md
+	$(TABLE) $(RECORDS)/own.jsonl --group start_from num_epochs --metrics $(SCORES) --into docs/tutorials/own_photos.md
 	@set -e; for data in flickr8k miniworld; do for noise in swap20 none; do \
 	  against=; [ $$data-$$noise != flickr8k-swap20 ] || against="--against track"; \
 	  runs="$(RECORDS)/$$data.jsonl --only updown_micro-$$noise-*"; set -f; \

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: pages of the top folder, and links to what is no page.
+"""Hooks of MkDocs: pages of the top folder, links to what is no page, and earlier addresses.
 
 README.md is the start page. A link to a file outside of docs/ is shown by its path in the
 repository, as the site has no such file; one to nothing stays, and MkDocs refuses it.
@@ -11,7 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+MOVED = REPOSITORY / ".ci" / "docs_moved.yaml"
 # Pages of the site that are files of the top folder.
 TOP = {"index.md": "README.md", "changes.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 # Code, which stays as it is; a link; or `[1] [2]`, notes that would be taken for a reference.
@@ -29,7 +32,26 @@ def on_files(files: Any, config: Any) -> Any:
     for page, source in TOP.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=rewritten(text, source, page)))
+    for old, new in moved().items():
+        place = f"{old.removesuffix('.md')}/index.html"
+        files.append(File.generated(config, place, content=redirect(place, new)))
     return files
+
+
+def moved() -> dict[str, str]:
+    """Pages by their earlier names, both below docs/."""
+    return yaml.safe_load(MOVED.read_text(encoding="utf-8"))
+
+
+def redirect(place: str, new: str) -> str:
+    """A page of HTML at an earlier address, which leads to the page and keeps the anchor."""
+    folder = new.removesuffix("README.md").removesuffix(".md")
+    to = os.path.relpath(folder, Path(place).parent) + "/"
+    return (
+        f'<!doctype html><meta charset="utf-8"><title>Moved</title>'
+        f"<script>location.replace({to!r} + location.hash)</script>"
+        f'<meta http-equiv="refresh" content="1; url={to}"><a href="{to}">{to}</a>\n'
+    )
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

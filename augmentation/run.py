@@ -1,7 +1,7 @@
 """New pairs, or new captions alone: ``captioning augment method=NAME data=NAME out=FOLDER``.
 
-Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md, docs/ssa.md and
-docs/toca.md say what is written.
+Settings are in ``configs/augmentation.yaml``; region_augmentation.md, ssa.md and toca.md in
+docs/cards say what is written.
 """
 
 from __future__ import annotations

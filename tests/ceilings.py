@@ -1,4 +1,4 @@
-"""How large the house is, measured, and the ceilings that docs/architecture.md gives it.
+"""How large the house is, measured, and the ceilings that docs/concepts/architecture.md gives it.
 
     .venv/bin/python -m tests.ceilings
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.rules import PACKAGES, Sources, imports, nodes
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "concepts" / "architecture.md"
 TITLE = "## How large it may be"
 UNTYPED = ("DictConfig", "Any")
 # Each module has its own, as Python or a layout asks for it.

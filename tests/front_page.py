@@ -44,7 +44,7 @@ def found() -> str:
     return (
         "Of captions that were swapped between photos (20% of Flickr8k's) it finds "
         "{} at a precision of {} where photos have five captions, {} at {} where they have one "
-        "([how measured](docs/curation.md#recommended)).\n".format(*shares)
+        "([how measured](docs/guides/policies.md#recommended)).\n".format(*shares)
     )
 
 

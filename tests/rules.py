@@ -4,7 +4,7 @@ A source is known by its module name; scripts of the root by their stem, such as
 
     .venv/bin/python -m tests.rules
 
-puts the table of who may import whom into docs/architecture.md.
+puts the table of who may import whom into docs/concepts/architecture.md.
 """
 
 from __future__ import annotations
@@ -575,7 +575,10 @@ def forbidden_texts(texts: Mapping[str, str]) -> list[str]:
     return violations
 
 
-PAGE, MARK = Path(__file__).resolve().parent.parent / "docs" / "architecture.md", "imports"
+PAGE, MARK = (
+    Path(__file__).resolve().parent.parent / "docs" / "concepts" / "architecture.md",
+    "imports",
+)
 
 if __name__ == "__main__":
     put_between_marks(PAGE, "\n".join(["", *import_table(), "", ""]), MARK)

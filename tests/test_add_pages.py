@@ -18,7 +18,7 @@ from captioning.config.plugins import import_plugins
 from tests.pages import write_files
 from tests.test_docs import COMMANDS, REPOSITORY, words_of
 
-PAGES = sorted(path.name for path in (REPOSITORY / "docs").glob("add_a*.md"))
+PAGES = sorted(path.name for path in (REPOSITORY / "docs" / "extend").glob("add_a*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -27,7 +27,7 @@ def test_the_commands_of_a_page_take_its_files(
 ):
     monkeypatch.chdir(tmp_path)  # packages and configs are looked for there
     monkeypatch.syspath_prepend(tmp_path)
-    written = write_files(REPOSITORY / "docs" / page, tmp_path)
+    written = write_files(REPOSITORY / "docs" / "extend" / page, tmp_path)
     own = [command for name, command in COMMANDS if name == page and "plugins=" in command]
     used: set[str] = set()
     for command in own:

@@ -289,7 +289,7 @@ def test_the_house_stays_below_its_ceilings():
         name: (number, limits[name]) for name, number in measured.items() if number > limits[name]
     }
     assert not above, (
-        "docs/architecture.md gives lower ceilings: merge, delete, or say why it grows"
+        "docs/concepts/architecture.md gives lower ceilings: merge, delete, or say why it grows"
     )
 
 

@@ -15,13 +15,17 @@ from captioning.commands.command import HydraCommand
 from captioning.commands.main import COMMANDS as OF_PROGRAM
 from captioning.commands.main import find_command
 from captioning.config.compose import compose_config
-from captioning.papers.paper_file import load_paper
+from captioning.papers.paper_file import load_paper, paper_names
 from captioning.runtime.extras import DISTRIBUTION
 from tools.assets.__main__ import COMMANDS as MAKERS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-RESULTS = sorted((REPOSITORY / "docs" / "results").glob("*.md"))
+# Tables of papers are generated; tests/contracts/test_papers.py composes their commands.
+TABLES = {REPOSITORY / "docs" / "papers" / f"{name}.md" for name in paper_names()}
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted(page for page in (REPOSITORY / "docs").rglob("*.md") if page not in TABLES),
+]
 # A fenced block with its language; those without one are commands or what they print.
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OVERVIEW = "captioning --help"
@@ -34,7 +38,7 @@ READERS_OWN = ("plugins=", "=mine", "=NAME", "=longest")
 
 def commands() -> Iterator[tuple[str, str]]:
     """Each page's commands of ours, a line each, without comments; indented ones, too."""
-    for page in [*PAGES, *RESULTS]:
+    for page in PAGES:
         text = page.read_text(encoding="utf-8")
         blocks = [block for language, block in BLOCK.findall(text) if not language]
         blocks += re.findall(r"^    (\S.*)$", BLOCK.sub("", text), re.MULTILINE)
@@ -59,7 +63,7 @@ SETTING = re.compile(r"(?:^|[\s'])([a-z][\w/@]*\.[\w/@.]*[a-z_]\w*)=")
 def settings() -> set[tuple[str, str]]:
     """Pages and the dotted keys that their sentences set."""
     found = set()
-    for page in [*PAGES, *RESULTS]:
+    for page in PAGES:
         text = BLOCK.sub("", page.read_text(encoding="utf-8"))
         for span in re.findall(r"`([^`\n]+)`", text):
             found |= {(page.name, key) for key in SETTING.findall(span)}
@@ -149,12 +153,12 @@ def test_keys_that_sentences_set_are_keys_of_a_config() -> None:
 
 
 def test_the_page_of_data_sets_has_all_of_them() -> None:
-    page = (REPOSITORY / "docs" / "data_sets.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "guides" / "data_sets.md").read_text(encoding="utf-8")
     names = {path.stem for path in (REPOSITORY / "configs" / "data").glob("*.yaml")}
     assert len(names) > 20
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
 def test_nothing_is_installed_by_a_name_that_is_on_no_index() -> None:
-    texts = [*PAGES, *RESULTS, *(REPOSITORY / "configs").rglob("*.yaml")]
+    texts = [*PAGES, *(REPOSITORY / "configs").rglob("*.yaml")]
     assert [path.name for path in texts if f"{DISTRIBUTION}[" in path.read_text("utf-8")] == []

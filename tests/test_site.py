@@ -64,13 +64,13 @@ def test_a_lost_link_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[pages](docs/check.md#the-checks)", "[pages](check.md#the-checks)"),
+        ("[pages](docs/tutorials/check.md#the-checks)", "[pages](tutorials/check.md#the-checks)"),
         ("[all](docs/results)", "[all](results/README.md)"),
         ("[how](CONTRIBUTING.md)", "[how](contributing.md)"),
         ("[short](examples)", "short (`examples`)"),
         ("[lost](nowhere.md)", "[lost](nowhere.md)"),  # MkDocs refuses it
         ("[web](https://a.b) [part](#part)", "[web](https://a.b) [part](#part)"),
-        ("`[x](docs/check.md)`", "`[x](docs/check.md)`"),
+        ("`[x](docs/tutorials/check.md)`", "`[x](docs/tutorials/check.md)`"),
         ("0.3 [5] [6]", r"0.3 [5] \[6]"),
     ],
 )
@@ -82,6 +82,14 @@ def test_links_of_the_start_page_are_those_of_the_site(
 
 def test_links_out_of_a_folder_are_relative_to_it(site: ModuleType) -> None:
     links = site.rewritten(
-        "[a](../tables.md) [b](../../Makefile)", "docs/results/a.md", "results/a.md"
+        "[a](../log.md) [b](../../Makefile)", "docs/results/a.md", "results/a.md"
     )
-    assert links == "[a](../tables.md) b (`Makefile`)"
+    assert links == "[a](../log.md) b (`Makefile`)"
+
+
+def test_earlier_addresses_lead_to_pages(site: ModuleType) -> None:
+    there = {page.relative_to(REPOSITORY / "docs").as_posix() for page in PAGES}
+    assert set(site.moved().values()) <= there
+    assert not set(site.moved()) & there
+    assert 'url=../guides/policies/"' in site.redirect("curation/index.html", "guides/policies.md")
+    assert 'url=../../papers/"' in site.redirect("a/b/index.html", "papers/README.md")

@@ -22,7 +22,7 @@ from captioning.interfaces import JointEmbedder
 
 CLIP_THRESHOLD = 0.28
 CLIP_SPACES = ("ViT-B-32/openai", "ViT-B-32-quickgelu/openai")
-JOINT_SPACE, JOINT_SPACE_THRESHOLD = "joint-space", 0.352  # docs/cutswap.md
+JOINT_SPACE, JOINT_SPACE_THRESHOLD = "joint-space", 0.352  # docs/cards/cutswap.md
 KEEP = 3
 POOR_SHARE = 0.1
 CHUNK = 32  # pictures in memory at once

@@ -2,7 +2,7 @@
 
 The graphs have the parts of AMR that captions need: predicates with senses and numbered arguments,
 location, time, path, destination, direction, source, manner, purpose, modifiers, quantity,
-possession, parts, coordination. docs/ssa.md shows how accurate it is, and what fails.
+possession, parts, coordination. docs/cards/ssa.md shows how accurate it is, and what fails.
 
 `Places` gives prepositions their roles: place, time, path, instrument, clothes. `Clauses` makes the
 other parts.

@@ -46,7 +46,7 @@ class Rules:
 
     Attributes:
         min_well_formedness: score, in [0, 1]; the paper's .7 is of GRUEN (``gruen`` of the
-            method), our own scale is explained in docs/ssa.md.
+            method), our own scale is explained in docs/cards/ssa.md.
         min_words: of a caption.
         banned: words that no caption may contain.
         grounded: every noun must have a box; else one of them (in the authors' code every noun of

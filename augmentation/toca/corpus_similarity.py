@@ -1,6 +1,6 @@
 """Similarity of a corpus to another: ``captioning augment compare out=FOLDER``.
 
-Settings are in ``configs/compare_texts.yaml``; docs/toca.md says what is written.
+Settings are in ``configs/compare_texts.yaml``; docs/cards/toca.md says what is written.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The paper tells a model of 7B parameters by examples what to write (section 3.2). A small one is
 taught it here, on nothing else than the corpus that the sentence templates are made of: given some
-words of a caption it writes the caption. Settings are in ``configs/teaching.yaml``; docs/toca.md
-says how the taught model is used.
+words of a caption it writes the caption. Settings are in ``configs/teaching.yaml``;
+docs/cards/toca.md says how the taught model is used.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def _arguments(parser: ArgumentParser) -> None:
     add(
         "source", nargs="+", metavar="annotations",
         help="COCO or Karpathy JSON, token file, JSON Lines, table; or a folder in any layout of "
-        "docs/own_photos.md",
+        "docs/tutorials/own_photos.md",
     )  # fmt: skip
     add("--out", help=".json (COCO), .jsonl, .csv or .token.txt, beside them; or a new folder")
     add("--split", choices=("train", "val", "test"), help="of a Karpathy file, or of a folder")

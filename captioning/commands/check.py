@@ -94,7 +94,7 @@ of folders for fine-tuning image generators also
 def _arguments(parser: ArgumentParser) -> None:
     parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, _ABOUT
     add = parser.add_argument
-    add("folder", help="photos and captions, in any layout of docs/own_photos.md")
+    add("folder", help="photos and captions, in any layout of docs/tutorials/own_photos.md")
     add("--out", help="folder of the table and the page; default NAME-check")
     add(
         "--chance",

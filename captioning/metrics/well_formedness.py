@@ -13,7 +13,7 @@ cannot be compared with published ones:
   there by word mover's similarity, here by the cosine of their mean word vectors. A caption of one
   sentence loses nothing.
 
-How well it tells broken captions, and at what threshold: ``docs/metrics_control.md``.
+How well it tells broken captions, and at what threshold: ``docs/guides/metrics_control.md``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Each row is a group of runs with the same values of the config keys of ``--group``, each cell the
 mean and the sample standard deviation over the group's seeds. ``--against`` names a row and adds
 the differences of the other rows from it. A value that a run does not have is shown as missing and
-counted, never as 0. Runs that cannot stand in one column are refused. Examples: ``docs/tables.md``.
+counted, never as 0. Runs that cannot stand in one column are refused. Examples:
+``docs/papers/experiments.md``.
 """
 
 from __future__ import annotations

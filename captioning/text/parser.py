@@ -226,7 +226,7 @@ def content_hash(folder: Path) -> str:
 def build_caption_parser(
     *, cache_folder: str | Path | None = None, num_processes: PositiveInt = 2
 ) -> SpacyParser:
-    """The parser in this package, trained on captions: docs/text.md.
+    """The parser in this package, trained on captions: docs/cards/caption_parser.md.
 
     Raises:
         ValueError: its files differ from the packaged ones.

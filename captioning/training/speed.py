@@ -104,7 +104,7 @@ def tell_of_speed(settings: TrainSettings) -> None:
     if uses_cuda(settings.accelerator) and exact and settings.speed == Speed():
         log.info(
             f"{torch.cuda.get_device_name()}: with speed=gpu training is faster; two runs then no "
-            "longer end in the same bits (docs/speed.md)"
+            "longer end in the same bits (docs/guides/gpu.md)"
         )
 
 

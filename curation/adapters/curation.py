@@ -495,7 +495,7 @@ def _check_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
     if SENTENCE_LOSS in policy.signals and SENTENCE_LOSS not in signals:
         raise ValueError(
             f"policy {policy.name!r} decides by the losses of sentences: open with "
-            f"signals=({SENTENCE_LOSS!r},), and add them (docs/long_captions.md)"
+            f"signals=({SENTENCE_LOSS!r},), and add them (docs/guides/long_captions.md)"
         )
 
 

@@ -58,7 +58,7 @@ def per_sentence_losses(
 ) -> Tensor:
     """Mean negative log-likelihood a token of each sentence; never waits for the device.
 
-    For ``curation.add(rows, losses, sentence_loss=...)``, see docs/long_captions.md.
+    For ``curation.add(rows, losses, sentence_loss=...)``, see docs/guides/long_captions.md.
 
     Args:
         logits, labels, shift, ignore_index: see `per_sample_losses`.

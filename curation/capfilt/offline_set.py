@@ -1,6 +1,6 @@
 """CapFilt of a training set outside training: ``captioning curate capfilt data=NAME out=FOLDER``.
 
-Settings are in ``configs/capfilt.yaml``; docs/capfilt.md says what is written.
+Settings are in ``configs/capfilt.yaml``; docs/cards/capfilt.md says what is written.
 
 What captioner and filter say of each photo is in shards that grow by appending.
 """

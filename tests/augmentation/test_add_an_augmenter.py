@@ -1,4 +1,4 @@
-"""docs/add_an_augmenter.md, followed to the letter: its files make a set of captions."""
+"""docs/extend/add_an_augmenter.md, followed to the letter: its files make a set of captions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.task_calls import call
 
 
 def test_the_files_of_the_page_make_captions(repository: Path, tmp_path: Path, monkeypatch):
-    files = write_files(repository / "docs" / "add_an_augmenter.md", tmp_path / "user")
+    files = write_files(repository / "docs" / "extend" / "add_an_augmenter.md", tmp_path / "user")
     assert len(files) == 2
     monkeypatch.syspath_prepend(tmp_path / "user")
     import_plugins(["my_augmentation"])
@@ -36,4 +36,4 @@ def test_the_files_of_the_page_make_captions(repository: Path, tmp_path: Path, m
 
 @pytest.mark.parametrize("name", ["card.json", "statistics.json", "statistics.png", FILE])
 def test_the_page_names_the_files_of_a_set(repository: Path, name: str):
-    assert f"`{name}`" in (repository / "docs" / "add_an_augmenter.md").read_text()
+    assert f"`{name}`" in (repository / "docs" / "extend" / "add_an_augmenter.md").read_text()

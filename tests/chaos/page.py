@@ -1,4 +1,4 @@
-"""The tables of ``docs/reliability.md``, from records: ``python -m tests.chaos.page``."""
+"""The tables of ``docs/concepts/reliability.md``, from records: ``python -m tests.chaos.page``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from captioning.results.table_formats import markdown_lines, put_between_marks
 
 DOCS = Path(__file__).parents[2] / "docs"
-RECORDS, PAGE = DOCS / "results" / "records", DOCS / "reliability.md"
+RECORDS, PAGE = DOCS / "results" / "records", DOCS / "concepts" / "reliability.md"
 SUITES = ("chaos", "fuzz", "soak")
 MOST = 5  # failures of a line that are shown
 MIB = 2**20
@@ -43,7 +43,7 @@ def tables(records: Mapping[str, Records]) -> str:
         lines += _failures(records["fuzz"], "target")
     if records["soak"]:
         lines += ["", "### Long runs", *_soaked(records["soak"]), *_about(records["soak"])]
-        lines += ["", "![What the process and its folder took over the hours](images/soak.png)"]
+        lines += ["", "![What the process and its folder took over the hours](../images/soak.png)"]
     return "\n".join([*lines[1:], ""])
 
 

@@ -311,7 +311,9 @@ def test_pseudo_labels_of_constrained_search_alone():
 
 @needs_train
 def test_the_commands_of_partial_supervision_can_say_the_words_held_out():
-    page = (CONFIGS.parent / "docs" / "partial_supervision.md").read_text(encoding="utf-8")
+    page = (CONFIGS.parent / "docs" / "cards" / "partial_supervision.md").read_text(
+        encoding="utf-8"
+    )
     lines = page.replace("\\\n", " ").splitlines()
     commands = [shlex.split(line)[2:] for line in lines if line.startswith("python train.py ")]
     assert len(commands) == 4

@@ -1,6 +1,6 @@
 """Every format of an exported set, read by the programs that people read such sets with.
 
-``python -m tests.contracts.test_shared_sets`` writes the table of docs/share.md.
+``python -m tests.contracts.test_shared_sets`` writes the table of docs/guides/share.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from curation.export.tool_files import Style
 from tests.image_text_folders import save_image_text
 from tests.packed_files import photo
 
-PAGE = Path(__file__).parents[2] / "docs" / "share.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "share.md"
 NAME = "readers"  # of the page's marks
 # Formats, those of several forms by the name of the form.
 FORMATS = (
@@ -433,7 +433,7 @@ def exported(tmp_path_factory) -> Callable[[str, int, str], tuple[Path, dict[str
 
 
 def _held(expected: dict[str, Seen], format: str, kind: str) -> dict[str, Seen]:
-    """What a format holds of a set; docs/export.md says what it loses."""
+    """What a format holds of a set; docs/guides/export.md says what it loses."""
     if kind != "no splits" or format not in ("karpathy", "text_files"):
         return expected
     if format == "karpathy":

@@ -1,6 +1,6 @@
 """Every layout that ``data=own`` reads, written small and read.
 
-``python -m tests.contracts.test_what_can_be_read`` writes the table of docs/what_can_be_read.md.
+``python -m tests.contracts.test_what_can_be_read`` writes the table of docs/guides/layouts.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.captioning.data.readers import test_own as usual
 from tests.captioning.data.readers.test_own import CAPTIONS, photos
 from tests.packed_files import photo, write_parquet, write_tar
 
-PAGE = Path(__file__).parents[2] / "docs" / "what_can_be_read.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "layouts.md"
 NAME = "layouts"  # of the page's marks
 SPLITS = {
     name: ("train", "train", "train", "train", "val", "test")[n] for n, name in enumerate(CAPTIONS)

@@ -1,6 +1,6 @@
 """The command ``captioning caption`` against servers: ``python -m tests.servers [NAME...]``.
 
-Writes docs/results/records/servers.jsonl and the table of docs/serve.md, unless ``--no-record``.
+Writes docs/results/records/servers.jsonl and docs/guides/servers.md, unless ``--no-record``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.servers.cases import CASES, Bench
 from tests.servers.start import ROOT, SERVERS
 
 RECORD = ROOT / "docs" / "results" / "records" / "servers.jsonl"
-PAGE = ROOT / "docs" / "serve.md"
+PAGE = ROOT / "docs" / "guides" / "servers.md"
 
 
 def tried(name: str) -> dict[str, Any]:

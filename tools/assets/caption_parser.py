@@ -3,7 +3,7 @@
 A tagger and a parser over one small convolutional network learn from captions that a spaCy 2 model
 has parsed (`tools/assets/annotate_spacy2.py`), with its known faults repaired
 (`tools.assets.parser_repairs`). Settings are in ``configs/caption_parser.yaml``, all steps in
-``docs/text.md``.
+``docs/cards/caption_parser.md``.
 """
 
 from __future__ import annotations
@@ -266,7 +266,8 @@ def train_caption_parser(
         optimizer = fit(nlp, train, settings=training, seed=seed)
         save(nlp, optimizer, train, folder)
     card = {
-        "what": "tagger and parser of captions, taught by a spaCy 2 model (docs/text.md)",
+        "what": "tagger and parser of captions, taught by a spaCy 2 model "
+        "(docs/cards/caption_parser.md)",
         "captions": len(train),
         "network": asdict(network),
         "training": {**asdict(training), "seed": seed},

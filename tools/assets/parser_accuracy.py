@@ -31,7 +31,9 @@ def read_parses(path: str | Path, split: str | None = None) -> list[tuple[str, P
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; docs/text.md says how it is made")
+        raise FileNotFoundError(
+            f"{path} does not exist; docs/cards/caption_parser.md says how it is made"
+        )
     parses = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):

@@ -11,7 +11,7 @@ of its validation photos', as the joint space learnt from the others. Each finis
 line in docs/results/records/sentences.jsonl: the loss of sound long captions of other photos, how
 much their own photo lowers it against another one, and for ``no curation`` how well the loss finds
 the planted sentences. What is finished is not made
-again. ``--report`` builds the tables of docs/long_captions.md. What follows ``--`` goes to
+again. ``--report`` builds the tables of docs/guides/long_captions.md. What follows ``--`` goes to
 train.py.
 """
 
@@ -44,7 +44,7 @@ from curation.loop.planted_faults import faulty_kinds
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "docs" / "results" / "records" / "sentences.jsonl"
-PAGE = ROOT / "docs" / "long_captions.md"
+PAGE = ROOT / "docs" / "guides" / "long_captions.md"
 KEY = ("data", "arm", "seed")
 LISTS = "${paths.data}/flickr8k/Flickr_8k"
 DATA: dict[str, list[str]] = {

@@ -19,7 +19,7 @@ from tests.tiny import build, make_batch
 @pytest.fixture
 def longest(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A function that builds the page's search, as ``search=longest`` and overrides do."""
-    assert len(write_files(repository / "docs" / "add_a_search.md", tmp_path)) == 2
+    assert len(write_files(repository / "docs" / "extend" / "add_a_search.md", tmp_path)) == 2
     monkeypatch.syspath_prepend(tmp_path)
     import_plugins(["my_package"])
 

@@ -247,6 +247,8 @@ def test_settings_of_the_bootstrap_out_of_range_are_refused(wrong: dict[str, Any
 
 
 def test_the_page_shows_what_is_printed(repository: Path) -> None:
-    failed, tried = doctest.testfile(str(repository / "docs" / "metrics.md"), module_relative=False)
+    failed, tried = doctest.testfile(
+        str(repository / "docs" / "guides" / "metrics.md"), module_relative=False
+    )
     assert tried >= 4
     assert failed == 0

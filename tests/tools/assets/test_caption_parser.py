@@ -94,7 +94,10 @@ def test_the_network_is_shown_every_tag(gold: Path) -> None:
 def test_parses_that_are_not_there_or_hold_none_to_train_on(
     repository: Path, gold: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nothing.jsonl does not exist; docs/text.md"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"nothing.jsonl does not exist; docs/cards/caption_parser.md",
+    ):
         call(train_caption_parser, configured(repository, f"parses={tmp_path / 'nothing.jsonl'}"))
     with pytest.raises(ValueError, match="has no lines with split=train"):
         call(train_caption_parser, configured(repository, f"parses={gold}"))

@@ -83,7 +83,7 @@ def test_a_line_that_is_no_parse_is_named(line: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_where_it_comes_from(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="docs/text.md"):
+    with pytest.raises(FileNotFoundError, match="docs/cards/caption_parser.md"):
         read_parses(tmp_path / "parses.jsonl")
 
 

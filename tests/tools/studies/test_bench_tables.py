@@ -1,4 +1,4 @@
-"""The tables of docs/vlm.md and docs/speed.md say what the records of benchmarks say."""
+"""The tables of tutorials/vlm.md and guides/gpu.md say what the records of benchmarks say."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ import bench_tables
 @pytest.mark.parametrize(
     ("page", "name", "build", "keys"),
     [
-        ("vlm.md", "fine_tuning", bench_tables.fine_tuning, ("form", "captions", "words", "way")),
-        ("speed.md", "memory", bench_tables.memory, ("form", "words", "change")),
+        (
+            "tutorials/vlm.md",
+            "fine_tuning",
+            bench_tables.fine_tuning,
+            ("form", "captions", "words", "way"),
+        ),
+        ("guides/gpu.md", "memory", bench_tables.memory, ("form", "words", "change")),
     ],
 )
 def test_pages_hold_what_records_hold(page, name, build, keys) -> None:

@@ -12,7 +12,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 LAYOUTS = (
     "photos beside metadata.csv or metadata.jsonl, COCO's captions JSON, a table (CSV, TSV) or "
     "JSON Lines of files and captions, Parquet or Arrow files, tar shards, or a .txt beside each "
-    "photo (docs/own_photos.md)"
+    "photo (docs/tutorials/own_photos.md)"
 )
 NAMES: dict[Kind, str] = {
     "concepts": "OneTrainer's concepts",

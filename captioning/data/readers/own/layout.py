@@ -148,7 +148,7 @@ class _Search:
                 "no captions are found in it",
                 Setting("annotations"),
                 " is for metadata.csv, metadata.jsonl, COCO's or Karpathy's JSON, JSON Lines, a "
-                "table or a token file (docs/own_photos.md)",
+                "table or a token file (docs/tutorials/own_photos.md)",
             )
         wanted = LAYOUTS if self.kind is None else f"the layout {self.kind!r}"
         problem, remedy = "no captions are found in it", self._below()
