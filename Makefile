@@ -137,7 +137,10 @@ dist: sbom
 
 # In an environment of its own, too: sources are read as text, so none of the project's packages are needed.
 SITE := .venv/docs/bin
-.PHONY: docs docs-env
+.PHONY: docs docs-env reference
+reference:  # docs/reference/commands.md and configs.md
+	$(BIN)/python .ci/docs_reference.py
+
 docs-env:
 	@test -x $(SITE)/mike || { $(PYTHON) -m venv .venv/docs && \
 	  $(SITE)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > .venv/docs/packages.txt && \

@@ -20,8 +20,10 @@ from captioning.runtime.extras import DISTRIBUTION
 from tools.assets.__main__ import COMMANDS as MAKERS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# Tables of papers are generated; tests/contracts/test_papers.py composes their commands.
+# Tables of papers are generated; tests/contracts/test_papers.py composes their commands. Examples
+# of the generated reference are those of the commands' help, below.
 TABLES = {REPOSITORY / "docs" / "papers" / f"{name}.md" for name in paper_names()}
+TABLES |= {REPOSITORY / "docs" / "reference" / f"{name}.md" for name in ("commands", "configs")}
 PAGES = [
     REPOSITORY / "README.md",
     *sorted(page for page in (REPOSITORY / "docs").rglob("*.md") if page not in TABLES),

@@ -14,13 +14,25 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 
 
-@pytest.fixture(scope="module")
-def site() -> ModuleType:
-    """The hooks of the site."""
-    spec = importlib.util.spec_from_file_location("docs_site", REPOSITORY / ".ci" / "docs_site.py")
+def load(name: str) -> ModuleType:
+    """A program of .ci."""
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / ".ci" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    """The hooks of the site."""
+    return load("docs_site")
+
+
+def test_generated_pages_say_what_the_code_says() -> None:
+    reference = load("docs_reference")
+    for name, page in reference.PAGES.items():
+        text = (reference.REFERENCE / name).read_text(encoding="utf-8")
+        assert text == page(), "write it again: make reference"
 
 
 def files_of(entries: list[object]) -> list[str]:

@@ -72,6 +72,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "controllability": "evaluation.CONTROLLABILITY",
         "diverse-captions": "evaluation.DIVERSE_CAPTIONS",
         "image-distance": "evaluation.IMAGE_DISTANCE",
+        "docs": "docs.DOCS",
         "completion": "completion.COMPLETION",
     },
 }

@@ -183,6 +183,7 @@ def test_errors_of_places_hold_fields_in_readers():
 
 # Commands beside those whose errors come before slow imports, see `AT_ONCE`.
 COMMAND_ROWS = [
+    ("docs nowhere", "docs: no page is called 'nowhere'"),
     ("assess BLEU data.annotations=nowhere", "nowhere: no such file; get Flickr8k_text.zip"),
     ("augment method.writer=nowhere", "method.writer: there is no such key; method has "),
     ("augment captioned", "run: must be given"),
