@@ -81,8 +81,8 @@ def configs_page() -> str:
     """All config groups with their choices."""
     lines = ["# Configs", "Look up what each config group offers.", "", MADE, ""]
     lines += [
-        "`GROUP=CHOICE` takes a choice, and `GROUP.KEY=VALUE` sets a key of it. Groups below another",
-        "have a slash: `curation/score=siblings`. Keys and their comments are in the files, in",
+        "`GROUP=CHOICE` takes a choice, and `GROUP.KEY=VALUE` sets a key of it. A group below",
+        "another has a slash: `curation/score=siblings`. Keys and their comments are in",
         "`configs/GROUP/CHOICE.yaml`; `captioning COMMAND --cfg job` prints the resolved config.",
     ]
     folders = sorted({path.parent for path in CONFIGS.rglob("*.yaml")} - {CONFIGS})

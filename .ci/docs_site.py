@@ -19,7 +19,7 @@ MOVED = REPOSITORY / ".ci" / "docs_moved.yaml"
 TOP = {"index.md": "README.md", "changes.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 # Code, which stays as it is; a link; or `[1] [2]`, notes that would be taken for a reference.
 _PARTS = re.compile(
-    r"(?P<code>^```.*?^```|`[^`\n]*`)|(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)"
+    r"(?P<code>^```.*?^```|`[^`\n]*`)|(?P<image>!?)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)"
     r"|(?P<notes>\] ?\[(?=\d+\]))",
     re.MULTILINE | re.DOTALL,
 )
@@ -80,7 +80,7 @@ def rewritten(text: str, source: str, page: str) -> str:
         there = _page(path)
         if there is not None:
             relative = os.path.relpath(there, Path(page).parent)
-            return f"[{match['text']}]({relative}{mark}{anchor})"
+            return f"{match['image']}[{match['text']}]({relative}{mark}{anchor})"
         if not (REPOSITORY / path).exists():
             return match[0]
         return f"{match['text']} (`{path}`)"

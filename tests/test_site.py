@@ -81,6 +81,7 @@ def test_a_lost_link_is_seen(tmp_path: Path) -> None:
         ("[how](CONTRIBUTING.md)", "[how](contributing.md)"),
         ("[short](examples)", "short (`examples`)"),
         ("[lost](nowhere.md)", "[lost](nowhere.md)"),  # MkDocs refuses it
+        ("![photo](docs/images/app.jpg)", "![photo](images/app.jpg)"),
         ("[web](https://a.b) [part](#part)", "[web](https://a.b) [part](#part)"),
         ("`[x](docs/tutorials/check.md)`", "`[x](docs/tutorials/check.md)`"),
         ("0.3 [5] [6]", r"0.3 [5] \[6]"),
