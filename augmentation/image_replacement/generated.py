@@ -32,10 +32,17 @@ NICENESS = 10
 # Of the paper, chosen there for photographs instead of paintings.
 STYLER = "national geographic, high quality photography, Canon EOS R3, Flickr"
 OVERLONG = ("drop", "shorten", "cut", "refuse")
+OTHERS_FIRST = "others_first"
 
 
 class AbstractPromptForm(ABC):
-    """Selects the captions of a prompt."""
+    """Selects the captions of a prompt.
+
+    Attributes:
+        takes_all: whether it has captions beside the sample's own one.
+    """
+
+    takes_all = False
 
     @abstractmethod
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
@@ -72,6 +79,8 @@ class Representative(AbstractPromptForm):
 class Concatenation(AbstractPromptForm):
     """All captions of the image, the sample's own first."""
 
+    takes_all = True
+
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
         """All captions."""
         return request.captions
@@ -105,9 +114,12 @@ class Prompter:
             a word; ``"shorten"`` shortens the captions at a word; ``"refuse"`` leaves the sample
             alone. The styler is never shortened. ``"cut"`` leaves the prompt to the model, which
             reads its beginning, as the paper's pictures must have been made.
+        order: ``"others_first"`` puts the sample's own caption behind the image's other ones, where
+            overlong prompts lose it first: the paper draws "based on the other sentences that
+            describe the image". None: the form's order.
 
     Raises:
-        ValueError: an unknown ``overlong``.
+        ValueError: an unknown ``overlong`` or ``order``, or an order for a form of one caption.
     """
 
     def __init__(
@@ -116,10 +128,18 @@ class Prompter:
         form: AbstractPromptForm,
         styler: str | None = None,
         overlong: Literal["drop", "shorten", "cut", "refuse"] = "drop",
+        order: Literal["others_first"] | None = None,
     ) -> None:
         if overlong not in OVERLONG:
             raise ValueError(f"overlong must be one of {OVERLONG}: got {overlong!r}")
-        self._form, self.overlong = form, overlong
+        if order not in (None, OTHERS_FIRST):
+            raise ValueError(f"order must be {OTHERS_FIRST} or null: got {order!r}")
+        if order and not form.takes_all:
+            raise ValueError(
+                f"order={order}: {type(form).__name__} makes prompts of one caption; choose "
+                "curation/prompt=concatenation or concatenation_styler, or order=null"
+            )
+        self._form, self.overlong, self._order = form, overlong, order
         self.styler = " ".join((styler or "").split())
 
     def prompt(
@@ -134,6 +154,9 @@ class Prompter:
         """
         captions = [" ".join(caption.split()) for caption in self._form.captions(request)]
         captions = [caption for caption in captions if caption]
+        if self._order == OTHERS_FIRST:
+            own = " ".join(request.sample.caption.split())
+            captions.sort(key=own.__eq__)  # stable: the others keep their order
         if not captions:
             return Prompt(text="", problem="empty prompt")
 

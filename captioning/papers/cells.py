@@ -172,7 +172,7 @@ class Cells:
 
 def table_digits(column: Column) -> int:
     """Digits behind the point that a measured number has in tables."""
-    return 2 if column.unit == "percent" else 3
+    return {"percent": 2, "plain": 3, "count": 0}[column.unit]
 
 
 def _reader(results: Results, recorded: Recorded) -> Callable[[], list[Run]]:

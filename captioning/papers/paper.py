@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SCALES = ("full", "flickr8k", "miniworld")
-UNITS = {"percent": 100.0, "plain": 1.0}
+UNITS = {"percent": 100.0, "plain": 1.0, "count": 1.0}
 AT = ("metric", "file", "part")  # of a column, which scales may have of their own
 # What a step may name: its run's folder, another run's, the seed, folders of data and models.
 PLACEHOLDER = re.compile(r"\{(run(?::(?P<other>[\w.]+))?|seed|data|models)\}")
@@ -25,7 +25,7 @@ class Column:
     Attributes:
         name: the paper's.
         metric: ours, as in ``metrics.json``; None where nothing here measures it.
-        unit: ``"percent"`` or ``"plain"``: what ours is multiplied with to be in the paper's unit.
+        unit: of `UNITS`: what ours is multiplied with to be in the paper's unit.
         file: of the run's folder.
         part: of the file, dotted: the corpus scores of its split; ``""``: the file itself.
         differs: how ours differs from the paper's metric; empty where it does not.

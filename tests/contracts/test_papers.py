@@ -45,6 +45,7 @@ CELLS: dict[str, dict[str, int]] = {
         "table9": 75,
         "table10": 16,
         "shares": 0,
+        "gruen": 3,
         "one_caption": 0,
     },
     "cutswap": {
@@ -86,6 +87,7 @@ CELLS: dict[str, dict[str, int]] = {
         "table5": 14,
         "true_labels": 0,
         "coco_photos": 0,
+        "counts": 3,
     },
     "toca": {
         "table2": 93,

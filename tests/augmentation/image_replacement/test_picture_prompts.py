@@ -103,3 +103,24 @@ def test_blank_captions_make_no_prompt():
 def test_an_unknown_way_with_overlong_prompts_is_refused():
     with pytest.raises(ValueError, match="overlong must be one of"):
         Prompter(form=SingleCaption(), overlong="crop")  # pyright: ignore[reportArgumentType]
+
+
+def test_other_captions_may_come_before_the_samples_own():
+    assert prompt_of(Concatenation(), *FIVE[:3], order="others_first").text == (
+        "two dogs. three dogs. one dog."
+    )
+    short = prompt_of(Concatenation(), *FIVE[:3], order="others_first", limit=4)
+    assert short.text == "two dogs. three dogs."
+    alone = prompt_of(Concatenation(), " one  dog", order="others_first")
+    assert alone.text == "one dog"
+
+
+@pytest.mark.parametrize("form", [SingleCaption(), Representative(sentences=OneValue())])
+def test_an_order_for_one_caption_is_refused(form):
+    with pytest.raises(ValueError, match=f"{type(form).__name__} makes prompts of one caption"):
+        Prompter(form=form, order="others_first")
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(ValueError, match="order must be others_first or null: got 'last'"):
+        Prompter(form=Concatenation(), order="last")  # pyright: ignore[reportArgumentType]
