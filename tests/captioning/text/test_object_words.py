@@ -12,6 +12,7 @@ from captioning.text.object_words import (
     PLURAL,
     SINGULAR,
     ObjectWords,
+    build_labels,
     build_object_words,
 )
 
@@ -65,6 +66,20 @@ def test_a_file_of_visual_genome(shared_data: Path) -> None:
     caption = "a girl with jeans and tennis shoes near giraffes on grass"
     numbers = words.numbers(caption.split())
     assert numbers == [N, S, N, P, N, P, P, N, P, N, S]
+
+
+def test_a_file_in_neural_baby_talks_layout(tmp_path: Path) -> None:
+    """Doubles, double blanks, blanks at the end and capitals, as its ``coco_class_name.txt`` has."""
+    path = tmp_path / "coco_class_name.txt"
+    lines = ("bus, minibus, bus", "cow, ox, bison ", "cake,  cupcake", "cell phone, phone, iPhone")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    words = build_object_words(str(path))
+    assert words.words == {"bus", "minibus", "cow", "ox", "bison", "cake", "cupcake"} | {
+        "phone",
+        "iphone",
+    }
+    assert words.pairs == {("cell", "phone")}
+    assert build_labels(str(path))["bison"] == {"cow", "ox", "bison"}
 
 
 def test_lists_that_are_none_are_refused(tmp_path: Path) -> None:
