@@ -67,8 +67,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_coco(data / "coco", "val2017", dict(zip(WORDS, WORDS, strict=True)), VAL)
     write_nocaps(data / "nocaps", NOCAPS, WORDS)
     write_boxes(data / "coco" / "bottom_up_boxes.jsonl", (*TRAIN, *VAL))
-    (data / "visual_genome").mkdir()
-    write_lines(data / "visual_genome" / "objects_vocab.txt", [*WORDS, "person,people", "table"])
+    (data / "neural_baby_talk").mkdir()
+    names = [*WORDS, "person, people", "table"]
+    write_lines(data / "neural_baby_talk" / "coco_class_name.txt", names)
     hub_clip_folder(tmp_path / "models" / "clip")
     monkeypatch.chdir(tmp_path)
     import_features(map(str, (*TRAIN, *VAL)), "coco")
@@ -111,3 +112,15 @@ def test_rows_of_updown_and_cos_cvae_are_measured(folder: Path) -> None:
     appendix = {"tableA1": 6, "tableA2": 4, "tableA3": 18, "tableA4": 6}
     # Without METEOR and SPICE.
     assert num_measured(paper, names, results) == thesis | appendix | {"figure4.8": 4}
+
+
+def test_slots_may_take_the_labels_of_imported_regions(folder: Path) -> None:
+    sizes = [f"model.module.{size}" for size in SMALL["cos"]]
+    words = ["train", "experiment=cutswap/coco_cos_cvae", *CHANGES["train"], *sizes, "num_epochs=2"]
+    words += ["model.readers.contexts.slots=regions", "run_dir=runs/slots"]
+    words += ["trainer.accelerator=cpu", "threads=1", "steps.add_pairs.share=0"]
+    words += ["steps.add_pairs.folders=[]"]
+    words += ["steps=[take_detections,share_of_photos,add_pairs]"]
+    words += ["steps.take_detections.files=[${paths.data}/coco/bottom_up_boxes.jsonl]"]
+    assert run(words) == 0
+    assert read_json(Path("runs/slots/metrics.json"))["test"]

@@ -45,7 +45,7 @@ class MatchedControls:
         """Controls of a batch that has ``boxes (I, R, 4)``, the whole photo first."""
         for number, photo in enumerate(photos):
             if photo.image_id not in self._matches:
-                self._matches[photo.image_id] = self._match(photo, _boxes_of(batch, number))
+                self._matches[photo.image_id] = self._match(photo, boxes_of(batch, number))
         return {"controls": tuple(map(self._translated, captions))}
 
     def check(self, epoch: Epoch) -> None:
@@ -83,12 +83,24 @@ class MatchedControls:
         """The row of each annotated region among ``boxes``, or `NO_MATCH`."""
         if not photo.regions:
             return ()
-        width, height = _size(photo)
-        regions = scale_boxes([r.box for r in photo.regions], width, height, photo.image_id)
-        overlaps = overlap(regions.numpy(), boxes)
+        overlaps = region_overlaps(photo, boxes)
         best = overlaps.argmax(1)
         enough = overlaps.max(1) >= self.min_overlap
         return tuple(np.where(enough, best, NO_MATCH).tolist())
+
+
+def region_overlaps(photo: Sample, boxes: np.ndarray) -> np.ndarray:
+    """Intersection over union ``(n, m)`` of a photo's annotated regions and m other boxes.
+
+    Args:
+        boxes: ``(m, 4)`` in shares of the photo's sides.
+
+    Raises:
+        ValueError: the photo's size is not known.
+    """
+    width, height = _size(photo)
+    regions = scale_boxes([r.box for r in photo.regions], width, height, photo.image_id)
+    return overlap(regions.numpy(), boxes)
 
 
 def overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -101,7 +113,8 @@ def overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return shared / np.maximum(union, np.finfo(np.float32).tiny)
 
 
-def _boxes_of(batch: Tensors, number: int) -> np.ndarray:
+def boxes_of(batch: Tensors, number: int) -> np.ndarray:
+    """Boxes ``(m, 4)`` of the ``number``-th photo of a batch, without padding."""
     boxes: Tensor = batch["boxes"][number]
     mask: Tensor | None = batch["region_mask"]
     return (boxes if mask is None else boxes[mask[number]]).numpy()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from captioning.config.ranges import PositiveInt
-from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors, of_captions
+from captioning.data.batches.controls import NUM_TRIED, boxes_of, region_overlaps
 from captioning.data.roster import Roster
 from captioning.data.steps.add_pairs import is_added, photo_ids
 from captioning.interfaces import AbstractTokenizer
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 
 # Stands for a missing neighbour.
 NOTHING = -1
+# Intersection over union of a region of imported features and the detector's box that it is; both
+# are of one detector, so it is near 1, but rounded and from another run.
+SAME_BOX = 0.5
+LABELLED = 0.5  # share of regions that must have a label
 _BLOCK = 256
 
 
@@ -128,8 +133,9 @@ class ContextIndex(AbstractBatchReader):
         num_nearest: contexts of each caption.
         num_words: object words of a photo that can fill slots, in the singular and in the plural.
         slots: ``"captions"``: the model fills them with the words of the photo's captions alone;
-            ``"regions"``: with the labels of the regions that it attends to, which needs features
-            of the annotated boxes.
+            ``"regions"``: with the labels of the regions that it attends to, as the authors do.
+            It needs features of the annotated boxes, or imported ones with boxes and a detector's
+            labels of them (``steps=[take_detections]``).
         all_photos: whether photos that `captioning.data.steps.add_pairs` leaves out lend
             contexts too.
         added_lend: whether pairs that `captioning.data.steps.add_pairs` adds lend contexts. They
@@ -175,14 +181,25 @@ class ContextIndex(AbstractBatchReader):
         """
         if epoch.stage != "train" or epoch.roster is None:
             return None
-        if self.slots == "regions" and epoch.pictures != "regions":
+        sources = epoch.left_out if self.all_photos else ()
+        if self.slots == "captions" or epoch.pictures == "regions":
+            return of_captions(self.of_epoch(epoch.roster, epoch.samples, epoch.tokenizer, sources))
+        if not epoch.pictures.startswith("imported"):
             raise ValueError(
                 "model.readers.contexts.slots=regions needs features of the annotated boxes: "
                 "choose features=efficientnet_lite0_regions, or "
                 "model.readers.contexts.slots=captions"
             )
-        sources = epoch.left_out if self.all_photos else ()
-        return of_captions(self.of_epoch(epoch.roster, epoch.samples, epoch.tokenizer, sources))
+        names = {region.label for sample in epoch.samples for region in sample.regions}
+        labels = ImportedLabels(_label_forms(names, self.words, epoch.tokenizer))
+        labels.check(epoch)
+        contexts = self.of_epoch(
+            epoch.roster, epoch.samples, epoch.tokenizer, sources, labels=False
+        )
+        return lambda captions, photos, batch: {
+            **contexts(captions),
+            **labels(captions, photos, batch),
+        }
 
     def neighbours(self, roster: Roster, sources: Sequence[Sample] = ()) -> Tensor:
         """Rows ``(N, num_nearest) int64`` of the nearest contexts of each caption of a roster.
@@ -206,6 +223,8 @@ class ContextIndex(AbstractBatchReader):
         samples: Sequence[Sample],
         tokenizer: AbstractTokenizer,
         sources: Sequence[Sample] = (),
+        *,
+        labels: bool = True,
     ) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
         """The function that makes a batch's context tensors, see `EpochContexts.tensors`.
 
@@ -215,7 +234,9 @@ class ContextIndex(AbstractBatchReader):
                 are not used, and a changed caption gets none.
             tokenizer: turns words into ids.
             sources: captions of other images that lend contexts and are not trained on.
+            labels: whether the tensors have the labels of regions, where slots take these.
         """
+        by_label = labels and self.slots == "regions"
         unchanged = {s.row: s for s in samples if s.caption == roster.samples[s.row].caption}
         return EpochContexts(
             neighbours=self.neighbours(roster, sources),
@@ -223,7 +244,7 @@ class ContextIndex(AbstractBatchReader):
             words=self.words,
             photo_words=_photo_words(samples, self.words, tokenizer, self.num_words),
             tokenizer=tokenizer,
-            labels=self._labels(samples, tokenizer) if self.slots == "regions" else None,
+            labels=self._labels(samples, tokenizer) if by_label else None,
         ).tensors
 
     def _labels(
@@ -324,9 +345,7 @@ class EpochContexts:
             "object_words": torch.from_numpy(words),
         }
         if self._labels is not None:
-            of_photos = [torch.from_numpy(self._labels[s.image_path]).T for s in samples]
-            padded = pad_sequence(of_photos, batch_first=True, padding_value=NOTHING)
-            batch["region_words"] = padded.transpose(1, 2)
+            batch["region_words"] = _padded([self._labels[s.image_path] for s in samples])
         return batch
 
     def _usable(self, sample: Sample) -> list[int]:
@@ -340,6 +359,73 @@ class EpochContexts:
                 self._tokenizer, self._unchanged[row].caption, self._words, len(self._tokenizer)
             )
         return self._ids[row]
+
+
+class ImportedLabels:
+    """Gives batches ``region_words (B, 2, R) int64``: labels of imported regions.
+
+    An imported region has the label of the annotated one that overlaps it most, if by `SAME_BOX`;
+    annotations are those of a file of detections, by the detector that made the features.
+
+    Args:
+        forms: ids of each label in the singular and in the plural.
+    """
+
+    def __init__(self, forms: Mapping[str, tuple[int, int]]) -> None:
+        self._forms = forms
+        self._labels: dict[str, np.ndarray] = {}
+
+    def __call__(
+        self, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
+    ) -> Tensors:
+        """Labels of a batch that has ``boxes (I, R, 4)``."""
+        for number, photo in enumerate(photos):
+            if photo.image_id not in self._labels:
+                self._labels[photo.image_id] = self._of(photo, boxes_of(batch, number))
+        return {"region_words": _padded([self._labels[s.image_id] for s in captions])}
+
+    def check(self, epoch: Epoch) -> None:
+        """Refuse features without boxes, and annotations that are not of these boxes.
+
+        Raises:
+            ValueError: fewer than half of the first photos' regions have a label.
+        """
+        photos = list({sample.image_id: sample for sample in epoch.samples}.values())[:NUM_TRIED]
+        num_matched, num_regions, read = 0, 0, epoch.read_pictures
+        for photo in photos if read is not None else ():
+            batch = read([photo], [photo], {})
+            if "boxes" not in batch:
+                raise ValueError(
+                    "model.readers.contexts.slots=regions: the imported features have no boxes; "
+                    "import them again with boxes, or choose slots=captions"
+                )
+            labelled = self._matches(photo, boxes_of(batch, 0))
+            num_matched, num_regions = num_matched + sum(labelled >= 0), num_regions + len(labelled)
+        if num_matched < LABELLED * num_regions:
+            raise ValueError(
+                f"model.readers.contexts.slots=regions: of {num_regions} imported regions of the "
+                f"first {len(photos)} photos {num_matched} have an annotated box with a label; add "
+                "steps=[take_detections] with the boxes of the detector that made the features, or "
+                "choose slots=captions"
+            )
+
+    def _matches(self, photo: Sample, boxes: np.ndarray) -> np.ndarray:
+        """The annotated region ``(m,)`` that each box is, or `NOTHING`."""
+        if not photo.regions:
+            return np.full(len(boxes), NOTHING)
+        overlaps = region_overlaps(photo, boxes)
+        return np.where(overlaps.max(0) >= SAME_BOX, overlaps.argmax(0), NOTHING)
+
+    def _of(self, photo: Sample, boxes: np.ndarray) -> np.ndarray:
+        """Ids ``(2, m)`` of the boxes' labels."""
+        forms = [self._forms[region.label] for region in photo.regions] + [(NOTHING, NOTHING)]
+        return np.array([forms[match] for match in self._matches(photo, boxes)]).T
+
+
+def _padded(labels: Sequence[np.ndarray]) -> Tensor:
+    """Ids of several photos' labels, each ``(2, m)``, as ``(B, 2, R)``, padded by `NOTHING`."""
+    rows = [torch.from_numpy(of_photo).T for of_photo in labels]
+    return pad_sequence(rows, batch_first=True, padding_value=NOTHING).transpose(1, 2)
 
 
 def _context(caption: str, words: ObjectWords) -> str | None:

@@ -69,10 +69,10 @@ def test_a_file_of_visual_genome(shared_data: Path) -> None:
 
 
 def test_a_file_in_neural_baby_talks_layout(tmp_path: Path) -> None:
-    """Doubles, double blanks, blanks at the end and capitals, as its ``coco_class_name.txt`` has."""
+    """It has doubles, double blanks, blanks at the end and capitals."""
     path = tmp_path / "coco_class_name.txt"
-    lines = ("bus, minibus, bus", "cow, ox, bison ", "cake,  cupcake", "cell phone, phone, iPhone")
-    path.write_text("\n".join(lines), encoding="utf-8")
+    lines = "bus, minibus, bus\ncow, ox, bison \ncake,  cupcake\ncell phone, phone, iPhone"
+    path.write_text(lines, encoding="utf-8")
     words = build_object_words(str(path))
     assert words.words == {"bus", "minibus", "cow", "ox", "bison", "cake", "cupcake"} | {
         "phone",

@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.nearest_contexts import NOTHING, ContextIndex, find_nearest
+from captioning.data.batches.pictures import FeatureReader
+from captioning.data.batches.settings import Splits
+from captioning.data.features.importing import import_features
+from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
 from captioning.text.tokenizers.words import WordTokenizer
-from captioning.types import Sample
+from captioning.types import Region, Sample
+from tests.captioning.data.features.layouts import Photo, write_vl_bart
 
 CAPTIONS = {
     "a": ["a dog runs on the grass", "a brown dog runs", "nothing to be seen"],
@@ -249,3 +255,68 @@ def test_added_pairs_lend_no_contexts_where_that_is_not_asked(tmp_path: Path) ->
     assert (kept[added] != NOTHING).all()  # it gets contexts itself
     lent = index(num_nearest=2, cache_folder=tmp_path).neighbours(both)
     assert added in lent[0].tolist()
+
+
+BOXES = {"dog": (10, 10, 50, 50), "cat": (60, 10, 90, 40), "grass": (0, 60, 30, 90)}
+
+
+def imported(folder: Path, *, boxes: bool = True) -> FeatureStore:
+    """Two regions a photo: a's cat, nearly, before its dog, and b's grass and a box of nothing."""
+    rows = {
+        "a": [(61, 11, 90, 40), BOXES["dog"]],
+        "b": [BOXES["grass"], (70, 70, 99, 99), BOXES["cat"]],
+    }
+    if not boxes:
+        np.savez(folder / "a.npz", x=np.ones((2, 3), np.float32))
+        np.savez(folder / "b.npz", x=np.ones((3, 3), np.float32))
+        return import_features([folder / "a.npz", folder / "b.npz"], folder=folder / "store")
+    photos = {
+        name: Photo(
+            features=np.ones((len(of_photo), 3), np.float32),
+            boxes=np.array(of_photo, np.float32),
+            width=100,
+            height=100,
+        )
+        for name, of_photo in rows.items()
+    }
+    return import_features([write_vl_bart(folder / "f.h5", photos)], folder=folder / "store")
+
+
+def with_regions(labels: tuple[str, ...]) -> Roster:
+    regions = tuple(Region(box=BOXES[label], label=label) for label in labels)
+    samples = [s for s in roster().samples if s.image_id in "ab"]
+    return build_roster("two", [replace(s, regions=regions, size=(100, 100)) for s in samples])
+
+
+def batch_of_slots(store: FeatureStore, data: Roster):
+    reader = index(num_nearest=2, slots="regions")
+    readers = {"pictures": FeatureReader(store=store), "contexts": reader}
+    module = CaptionDataModule(
+        splits=Splits(train=data, val=data), tokenizer=tokenizer(), readers=readers
+    )
+    return module.dataset(data.samples, "train")[[0, 3]]
+
+
+def test_slots_take_the_labels_of_imported_regions(tmp_path: Path) -> None:
+    batch = batch_of_slots(imported(tmp_path), with_regions(("dog", "cat", "grass")))
+    token = {word: tokenizer().encode(word)[1] for word in ("dog", "dogs", "cat", "cats", "grass")}
+    words = batch.extras["region_words"]
+    assert words.shape == (2, 2, 3)
+    assert words[:, 0].tolist() == [
+        [token["cat"], token["dog"], NOTHING],
+        [token["grass"], NOTHING, token["cat"]],
+    ]
+    assert words[:, 1].tolist() == [
+        [token["cats"], token["dogs"], NOTHING],
+        [NOTHING, NOTHING, token["cats"]],
+    ]
+
+
+def test_imported_regions_without_labels_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"of 5 imported regions .* 1 have .*take_detections"):
+        batch_of_slots(imported(tmp_path), with_regions(("grass",)))
+
+
+def test_imported_regions_without_boxes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"slots=regions: the imported features have no boxes"):
+        batch_of_slots(imported(tmp_path, boxes=False), with_regions(("dog", "cat")))
